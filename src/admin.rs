@@ -48,6 +48,7 @@ pub use ca::ORDER as CA_ORDER;
 pub use clusterz::{ManagedClusters, SyncStatus};
 pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};
+pub use doctor::{ApiServerLook, Certificates, Hooks, Right};
 pub use exposition::Exposition;
 pub use log_scopes::{LogScope, LogScopes, ScopeError};
 pub use over_xds::DebugOverXds;

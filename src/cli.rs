@@ -4,6 +4,7 @@ mod analyze;
 mod applied;
 mod ca;
 mod cluster;
+mod color;
 mod connections;
 mod crds;
 mod dashboard;
@@ -21,6 +22,7 @@ mod offline;
 mod output;
 mod pilot_flags;
 mod plan;
+mod progress;
 mod reading;
 #[cfg(test)]
 mod reference;

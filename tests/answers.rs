@@ -9,14 +9,22 @@
     reason = "a test may fail loudly, print what it measures, and spawn"
 )]
 
+#[path = "answers/doctor.rs"]
+mod doctor;
+#[path = "answers/fields.rs"]
+mod fields;
 #[path = "answers/live.rs"]
 mod live;
 #[path = "answers/plans.rs"]
 mod plans;
 #[path = "answers/proxy.rs"]
 mod proxy;
+#[path = "answers/replicas.rs"]
+mod replicas;
 #[path = "answers/rollouts.rs"]
 mod rollouts;
+#[path = "answers/terminal.rs"]
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -32,7 +32,7 @@ const PAGES: [(&str, &str); 46] = [
     ("config_dump", "What a proxy was sent, as Envoy's config dump (?proxyID=, &types=, &include_eds)"),
     ("configz", "All Istio configuration"),
     ("connections", "Connected proxies"),
-    ("doctor", "What is wrong, and what to do next"),
+    ("doctor", "What is wrong, and what to do next (?whole: the API server is asked, too)"),
     ("ecdsz", "The extension configs that a proxy was sent (?proxyID=)"),
     ("edsz", "The endpoints that a proxy was sent (?proxyID=)"),
     ("endpointShardz", "Endpoints by service, namespace and cluster"),
@@ -45,7 +45,10 @@ const PAGES: [(&str, &str); 46] = [
     ("mesh", "The mesh config in force"),
     ("ndsz", "The table of names that a proxy was sent (?proxyID=)"),
     ("networkz", "The gateways between networks"),
-    ("plan", "What a change would do (POST of a proposal, see navarch plan)"),
+    (
+        "plan",
+        "What a change would do (POST of a proposal, see navarch plan; ?part: to be put together with those of other replicas)",
+    ),
     ("push_status", "What is refused and why, and what the last pushes did"),
     ("pushcontext", "AuthorizationPolicies, and gateways between networks"),
     ("registryz", "All services"),
@@ -63,7 +66,7 @@ const PAGES: [(&str, &str); 46] = [
     ("view/proxies", "Proxies that are synced, lagging or refused something (?filter=, &state=, &offset=, &limit=)"),
     ("view/resources", "The resources that a proxy was sent (?proxyID=, &type=, &filter=, &name=, &offset=, &limit=)"),
     ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
-    ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=)"),
+    ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=, &fields)"),
     ("why/push", "What the last pushes of a proxy were for (?proxy=POD.NAMESPACE)"),
     ("force_disconnect", "Ends the stream of a proxy (?proxyID=)"),
     ("pprof/", "Profiles of the process"),
@@ -87,7 +90,6 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/config_distribution", get(distribution::config_distribution))
         .route("/debug/config_dump", get(config_dump::config_dump))
         .route("/debug/configz", get(configz::configz))
-        .route("/debug/doctor", get(doctor::doctor))
         .route("/debug/ecdsz", get(config_dump::ecdsz))
         .route("/debug/edsz", get(config_dump::edsz))
         .route("/debug/endpointz", get(endpointz::endpointz))
@@ -128,6 +130,8 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
 /// The pages about these pages and about the process, which are there before anything is read.
 pub(super) fn own_pages(state: &AdminState) -> Router<AdminState> {
     let pages = Router::new().route("/debug", get(index)).route("/debug/", get(index)).route("/debug/list", get(list));
+    // What keeps the first reading from being done is a matter for a doctor, too.
+    let pages = pages.route("/debug/doctor", get(doctor::doctor));
     if state.profiles { pages.merge(pprof::routes()) } else { pages }
 }
 

@@ -14,7 +14,7 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::client::Client;
-use navarch_answers::plan::plan as make;
+use navarch_answers::plan::part as make;
 use navarch_answers::proposal::Proposal;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
@@ -65,7 +65,9 @@ pub(super) async fn plan(
         return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
     match made.await {
-        Ok(plan) => reply::json(&parameters, &json!(plan)),
+        // Whoever asks several control planes puts their plans together.
+        Ok(part) if parameters.contains_key("part") => reply::json(&parameters, &json!(part)),
+        Ok(part) => reply::json(&parameters, &json!(part.whole())),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the plan could not be made; see the log").into_response(),
     }
 }

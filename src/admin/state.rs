@@ -7,10 +7,12 @@ use parking_lot::Mutex;
 
 use super::access::DebugAccess;
 use super::clusterz::ManagedClusters;
+use super::doctor::{ApiServerLook, Certificates};
 use super::exposition::Exposition;
 use super::plan::Plans;
 use super::rollout::RolloutControl;
 use super::scratch::Turns;
+use navarch_net::rejections::Rejections;
 use navarch_push::worker::PushHandle;
 use navarch_security::ca::keeper::Orders;
 use navarch_source::Problem;
@@ -63,6 +65,12 @@ pub struct AdminState {
     pub metrics: Arc<Exposition>,
     /// Who looks after the roots, once there is a CA.
     pub roots: Arc<OnceLock<Orders>>,
+    /// The CA's chain and what ports show, once they are served.
+    pub certificates: Arc<OnceLock<Certificates>>,
+    /// Whom limits turned away.
+    pub rejections: Rejections,
+    /// The API server as `navarch doctor` looks at it, where one is used.
+    pub api_server: Option<ApiServerLook>,
     /// Who looks after changes that reach proxies in stages.
     pub rollouts: RolloutControl,
     /// Who may make a plan.

@@ -10,11 +10,13 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use super::plan::client;
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::ambient;
-use navarch_answers::why::{Made, MadeOf, Pushed, WhyProxy, WhyPush};
+use navarch_answers::fields::{Effect, effects};
+use navarch_answers::why::{FieldsKnown, Made, MadeOf, Pushed, WhyProxy, WhyPush};
 use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
 use navarch_api::names::ResourceName;
 use navarch_api::object::{NamespacedName, ObjectRef};
@@ -22,12 +24,15 @@ use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::proxy::{Proxy, ProxyKind};
-use navarch_push::resource::ResourceType;
+use navarch_push::resource::{ResourceType, Version};
 use navarch_push::worker::{Inspect, PushRecord};
 use navarch_xds::connections::{ConnectionInfo, PushInfo};
 
 /// How many causes of one push are told.
 const CAUSES: usize = 8;
+
+/// What objects do to a resource, of those of which it is known.
+type Effects = BTreeMap<ObjectRef, Effect>;
 
 /// The newest stream of the proxy that `proxy` names, as `<pod>.<namespace>`.
 fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Box<Response>> {
@@ -51,35 +56,79 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
         let made = |kind| {
             let resource = inspect.engine.shown(id, kind)?.resources.find(&name)?.clone();
             let facts = inspect.engine.provenance_in_order(id, kind, &name);
-            Some((kind, resource.version.to_string(), facts))
+            Some((kind, resource.version, facts))
         };
         ResourceType::ALL.into_iter().filter(is_wanted).filter_map(made).collect::<Vec<_>>()
     });
     let Ok(looked) = looked.await else { return reply::ended() };
     let context = state.push.context();
     let name = parameters.get("resource").cloned().unwrap_or_default();
-    let resources: Vec<Made> = looked
-        .into_iter()
-        .map(|(kind, version, facts)| {
-            let objects = made_of(&context, &facts);
-            Made { r#type: kind.short_name().to_owned(), name: name.clone(), version, objects }
-        })
-        .collect();
-    if resources.is_empty() {
+    if looked.is_empty() {
         return (StatusCode::NOT_FOUND, format!("{} has no resource {name:?}\n", info.id)).into_response();
+    }
+    let mut resources = Vec::new();
+    for (kind, version, facts) in looked {
+        let objects = objects_behind(&context, &facts);
+        let resource = (kind, ResourceName::new(&name), version);
+        let effects = match parameters.contains_key("fields") {
+            true => Some(effects_on(&state, &context, &info, resource, objects.clone()).await),
+            false => None,
+        };
+        let objects = made_of(&context, &objects, &facts, effects.as_ref());
+        let version = version.to_string();
+        resources.push(Made { r#type: kind.short_name().to_owned(), name: name.clone(), version, objects });
     }
     reply::json(&parameters, &json!(WhyProxy { proxy: info.id.to_string(), resources }))
 }
 
-/// The objects that facts stand for, each once, in their order, then other inputs; those that are not there aside.
-fn made_of(context: &PushContext, facts: &[FactKey]) -> Vec<MadeOf> {
-    let objects = facts.iter().flat_map(|fact| objects_of(context, fact)).filter_map(|name| {
-        let object = context.objects.any(&name)?;
-        Some(MadeOf { object: name.to_string(), generation: Some(object.meta().generation) })
-    });
-    let others = facts.iter().filter_map(other_input).map(|object| MadeOf { object, generation: None });
+/// What objects do to a resource of a proxy; of none it is known while another answer is worked out.
+async fn effects_on(
+    state: &AdminState,
+    context: &Arc<PushContext>,
+    info: &ConnectionInfo,
+    (kind, name, version): (ResourceType, ResourceName, Version),
+    objects: Vec<ObjectRef>,
+) -> Effects {
+    // Secrets are in no copy.
+    let turn = state.plans.turn().ok().filter(|_| kind != ResourceType::Secret);
+    let Some(turn) = turn else { return Effects::new() };
+    let (context, client) = (context.clone(), client(info));
+    let (answer, found) = oneshot::channel();
+    let work = move || {
+        // Whoever asked may have gone.
+        _ = answer.send(effects(&context, &client, (kind, &name, version), &objects));
+        drop(turn);
+    };
+    let started = std::thread::Builder::new().name("why proxy".to_owned()).stack_size(STACK).spawn(work);
+    match started {
+        Ok(_) => found.await.unwrap_or_default(),
+        Err(_) => Effects::new(),
+    }
+}
+
+/// The objects that facts stand for, each once, in their order; those that are not there aside.
+fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
     let mut seen = BTreeSet::new();
-    objects.chain(others).filter(|one| seen.insert(one.object.clone())).collect()
+    let named = facts.iter().flat_map(|fact| objects_of(context, fact));
+    named.filter(|name| context.objects.contains(name) && seen.insert(name.clone())).collect()
+}
+
+/// Objects and other inputs as they are told, with what is known of their effects where that was asked.
+fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effects: Option<&Effects>) -> Vec<MadeOf> {
+    let objects = objects.iter().map(|name| {
+        let generation = context.objects.any(name).map(|object| object.meta().generation);
+        let field = match effects.map(|effects| effects.get(name)) {
+            None => FieldsKnown::Unasked,
+            Some(Some(Effect::None)) => FieldsKnown::NoEffect,
+            Some(Some(Effect::Fields(fields))) if !fields.is_empty() => FieldsKnown::Fields(fields.clone()),
+            Some(Some(Effect::Fields(_)) | None) => FieldsKnown::Unknown,
+        };
+        MadeOf { object: name.to_string(), generation, field }
+    });
+    let input = |object| MadeOf { object, generation: None, field: FieldsKnown::Unasked };
+    let mut seen = BTreeSet::new();
+    let others = facts.iter().filter_map(other_input).filter(|one| seen.insert(one.clone()));
+    objects.chain(others.map(input)).collect()
 }
 
 /// The objects that a fact stands for. Lists of names and of everything say nothing of one object.

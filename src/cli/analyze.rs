@@ -1,6 +1,6 @@
 //! `navarch analyze`: what is probably not meant in configuration.
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,6 +10,7 @@ use navarch_analysis::analyzer::{self, Findings};
 use navarch_analysis::{Context, Filter, Level, Mesh, Message, Reader, Suppression, messages};
 use serde::Serialize as _;
 
+use super::color::{Color, Colors};
 use super::reading;
 
 /// The exit code where something of --failure-threshold was found.
@@ -246,15 +247,14 @@ impl Analyze {
     /// A message for people.
     fn line(&self, message: &Message) -> String {
         let text = message.to_string();
-        let in_color = self.color.unwrap_or_else(|| std::io::stdout().is_terminal());
         let level = message.level().to_string();
         let color = match message.level() {
-            Level::Error => "\u{1b}[1;31m",
-            Level::Warning => "\u{1b}[33m",
-            Level::Info => "",
+            Level::Error => Color::Red,
+            Level::Warning => Color::Yellow,
+            Level::Info => return text,
         };
-        match text.strip_prefix(&level).filter(|_| in_color) {
-            Some(rest) => format!("{color}{level}\u{1b}[0m{rest}"),
+        match text.strip_prefix(&level) {
+            Some(rest) => format!("{}{rest}", Colors::of_stdout(self.color).paint(color, &level)),
             None => text,
         }
     }

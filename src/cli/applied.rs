@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::debug_api::{Asked, DebugApi};
 use super::output::{Output, print};
+use super::progress::Progress;
 use navarch_agent::local_http::Answer;
 use navarch_answers::applied::{Applied, AppliedEverywhere, Replica, Standing};
 use navarch_answers::proposal::{kind_of, object_ref};
@@ -70,15 +71,18 @@ impl AppliedCommand {
         let object = object_ref(&path).map_err(anyhow::Error::msg)?.to_string();
         let asked = Asked::get(format!("/debug/applied?object={path}"), ANSWER);
         let end = Instant::now() + self.timeout;
+        let progress = Progress::begin(&format!("asking who has taken {object}"));
         loop {
             let replicas = self.api.ask_each(&asked)?.into_iter().map(|(address, answer)| replica(address, answer));
             let all = AppliedEverywhere { object: object.clone(), replicas: replicas.collect() };
             let standing = all.standing(self.generation);
             let is_final = matches!(standing, Standing::Taken | Standing::Refused);
             if !self.wait || is_final || Instant::now() >= end {
+                drop(progress);
                 print(self.output, &all, &all)?;
                 return Ok(ExitCode::from(code(standing)));
             }
+            progress.say(all.to_string().lines().next().unwrap_or_default().to_owned());
             std::thread::sleep(AGAIN);
         }
     }

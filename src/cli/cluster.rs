@@ -15,6 +15,7 @@ use kube::{Api, ResourceExt as _};
 use navarch_agent::local_http::{Answer, Question};
 use navarch_kubernetes::InWords;
 
+use super::debug_api::Among;
 use crate::server::api_client;
 
 /// The label of control planes, by which istioctl finds them, too.
@@ -148,6 +149,14 @@ impl Cluster {
     /// # Errors
     /// When the API server does not say, or there are none.
     pub(super) async fn ready(&self) -> anyhow::Result<Vec<ReadyPod>> {
+        self.pods(Among::Ready).await
+    }
+
+    /// The control planes that are ready, or that run, by name.
+    ///
+    /// # Errors
+    /// When the API server does not say, or there are none.
+    pub(super) async fn pods(&self, among: Among) -> anyhow::Result<Vec<ReadyPod>> {
         let Self { pods, namespace, selector, name } = self;
         let parameters = ListParams::default().labels(selector);
         let listed = tokio::time::timeout(LISTING, pods.list(&parameters)).await;
@@ -164,7 +173,11 @@ impl Cluster {
             let next = format!("Try `kubectl get pods -n {namespace}`, or name a control plane by --address");
             anyhow::anyhow!("{name} does not answer: {error:#}. {next}")
         })?;
-        let mut ready: Vec<_> = listed.iter().filter(|pod| is_ready(pod)).map(|pod| self.pod(pod)).collect();
+        let is_wanted = |pod: &&Pod| match among {
+            Among::Ready => is_ready(pod),
+            Among::Running => runs(pod),
+        };
+        let mut ready: Vec<_> = listed.iter().filter(is_wanted).map(|pod| self.pod(pod)).collect();
         ready.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         if !ready.is_empty() {
             return Ok(ready);
@@ -197,6 +210,12 @@ fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     is_ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether a pod runs and is to stay, ready or not.
+fn runs(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
 impl ReadyPod {
@@ -263,6 +282,10 @@ mod tests {
         };
         assert!(is_ready(&pod("True", None)) && !is_ready(&pod("False", None)));
         assert!(!is_ready(&pod("True", Some("2026-01-01T00:00:00Z"))) && !is_ready(&Pod::default()));
+        let mut starting = pod("False", None);
+        assert!(!runs(&starting), "it may have no process yet");
+        starting.status.as_mut().unwrap().phase = Some("Running".to_owned());
+        assert!(runs(&starting) && !is_ready(&starting), "a doctor is wanted where it does not get ready");
     }
 
     #[test]

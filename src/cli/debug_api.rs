@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use futures_util::future::join_all;
 use http::{HeaderValue, Method, header};
+use jiff::Timestamp;
 use navarch_agent::local_http::{Answer, Question};
 use navarch_api::regular_file;
 use tokio::runtime::Runtime;
@@ -85,6 +86,26 @@ impl fmt::Display for Place {
     }
 }
 
+/// What one control plane answered.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Its address, or the name of its pod.
+    pub(super) place: String,
+    /// The answer, or why there is none.
+    pub(super) answer: anyhow::Result<Answer>,
+    /// When it was asked, and when the answer was there.
+    pub(super) window: [Timestamp; 2],
+}
+
+/// Which control planes of a cluster are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Among {
+    /// Those that are ready.
+    Ready,
+    /// All whose process runs.
+    Running,
+}
+
 /// A question without its place.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
@@ -129,10 +150,22 @@ impl DebugApi {
     /// # Errors
     /// When an address cannot be resolved, or no pod is ready.
     pub(super) fn ask_each(&self, asked: &Asked) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
+        Ok(self.ask_all(asked, Among::Ready)?.into_iter().map(|told| (told.place, told.answer)).collect())
+    }
+
+    /// As [`DebugApi::ask_each`], with when each answered.
+    ///
+    /// # Errors
+    /// When an address cannot be resolved, or there is no such pod.
+    pub(super) fn ask_all(&self, asked: &Asked, among: Among) -> anyhow::Result<Vec<Told>> {
         let Opened { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
-            let places = servers.all().await?;
-            let answers = places.iter().map(|place| async { (place.to_string(), servers.ask_at(place, asked).await) });
+            let places = servers.all(among).await?;
+            let answers = places.iter().map(|place| async {
+                let begin = Timestamp::now();
+                let answer = servers.ask_at(place, asked).await;
+                Told { place: place.to_string(), answer, window: [begin, Timestamp::now()] }
+            });
             Ok(join_all(answers).await)
         })
     }
@@ -186,14 +219,15 @@ impl Servers {
     }
 
     /// Every control plane, as it is now.
-    async fn all(&self) -> anyhow::Result<Vec<Place>> {
+    async fn all(&self, among: Among) -> anyhow::Result<Vec<Place>> {
         match &self.way {
             Way::Addresses(named) => {
                 let resolved = named.iter().map(|address| resolved(address)).collect::<anyhow::Result<Vec<_>>>()?;
                 Ok(resolved.concat())
             }
             Way::Cluster(cluster) => {
-                Ok(cluster.ready().await?.into_iter().map(|pod| Place::Pod(Box::new(pod))).collect())
+                let pods = cluster.pods(among).await?;
+                Ok(pods.into_iter().map(|pod| Place::Pod(Box::new(pod))).collect())
             }
         }
     }

@@ -4,22 +4,29 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::debug_api::{Asked, DebugApi};
+use super::debug_api::{Among, Asked, DebugApi, Told};
 use super::output::{Output, print};
+use super::progress::Progress;
 use navarch_agent::local_http::Answer;
-use navarch_answers::doctor::Health;
+use navarch_answers::doctor::{Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration};
 
 /// How long one answer may take.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How often replicas whose configuration differs are asked again: one may have read an edit a moment before the other.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The exit code where something is wrong.
 const WRONG: u8 = 3;
 
 /// Say what is wrong with this installation, and what to type next
 ///
-/// On one screen: input that is refused, objects that are quarantined, proxies that refuse or do not answer, what is left out of
-/// what they get, what Navarch waits for.
+/// On one screen: kinds, rights, webhooks, certificates and clocks that are not as they must be, replicas and proxies that differ, input that is
+/// refused, objects that are quarantined, proxies that refuse or do not answer, what is left out of what they get, limits that were
+/// met, what Navarch waits for. Each line has what to type next, and where it is explained.
+///
+/// Control planes that run and are not ready are asked, too.
 ///
 /// Exit codes: 0 nothing is wrong; 1 a control plane gives no answer; 2 the command line is wrong; 3 something is wrong.
 #[derive(Args, Debug)]
@@ -35,31 +42,67 @@ pub(super) struct Doctor {
     api: DebugApi,
 }
 
+/// What control planes answered, by their addresses.
+struct Answers {
+    /// How they are.
+    well: Vec<(String, Health)>,
+    /// Why they say nothing.
+    silent: Vec<(String, String)>,
+}
+
 impl Doctor {
     /// Asks every control plane, and prints what each says.
     ///
     /// # Errors
     /// When an address cannot be resolved.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let (mut text, mut all, mut code) = (String::new(), Vec::new(), 0);
-        for (address, answer) in self.api.ask_each(&Asked::get("/debug/doctor".to_owned(), ANSWER))? {
-            match answer.and_then(|answer| read(&answer)) {
-                Ok(health) => {
-                    text.push_str(&format!("{address}\n{health}"));
-                    code = if health.is_wrong() && code == 0 { WRONG } else { code };
-                    all.push(json!({ "address": address, "health": health }));
-                }
-                Err(error) => {
-                    text.push_str(&format!(
-                        "{address}\n  WRONG  {error:#}\n         next: kubectl get pods -n istio-system -l app=istiod\n"
-                    ));
-                    code = 1;
-                    all.push(json!({ "address": address, "error": format!("{error:#}") }));
-                }
+        let progress = Progress::begin("asking the control planes how they are");
+        let mut answers = self.ask()?;
+        for _ in 0..SETTLED {
+            if same_configuration(&answers.well) {
+                break;
             }
+            progress.say("replicas differ; waiting for them to come to the same configuration".to_owned());
+            std::thread::sleep(AGAIN);
+            answers = self.ask()?;
+        }
+        drop(progress);
+        let Answers { mut well, silent } = answers;
+        compare(&mut well);
+        let (mut text, mut all) = (String::new(), Vec::new());
+        let mut code = if well.iter().any(|(_, health)| health.is_wrong()) { WRONG } else { 0 };
+        for (address, health) in &well {
+            text.push_str(&format!("{address}\n{health}"));
+            all.push(json!({ "address": address, "health": health }));
+        }
+        for (address, error) in &silent {
+            let next = "kubectl get pods -n istio-system -l app=istiod";
+            text.push_str(&format!("{address}\n{}", Finding::of(Check::Answer, Level::Wrong, error.clone(), next)));
+            all.push(json!({ "address": address, "error": error }));
+            code = 1;
         }
         print(self.output, &text, &Value::Array(all))?;
         Ok(ExitCode::from(code))
+    }
+
+    /// What every control plane says, and of those that say nothing why.
+    fn ask(&self) -> anyhow::Result<Answers> {
+        let asked = Asked::get("/debug/doctor?whole=true".to_owned(), ANSWER);
+        let (mut well, mut silent) = (Vec::new(), Vec::new());
+        for Told { place, answer, window } in self.api.ask_all(&asked, Among::Running)? {
+            match answer.and_then(|answer| read(&answer)) {
+                Ok(mut health) => {
+                    // Those of older releases say no time.
+                    if let Ok(told) = health.now.parse::<Timestamp>() {
+                        let whose = [place.as_str(), "this machine's"];
+                        clock(&mut health, told, window, whose, "timedatectl status, here and on its node");
+                    }
+                    well.push((place, health));
+                }
+                Err(error) => silent.push((place, format!("{error:#}"))),
+            }
+        }
+        Ok(Answers { well, silent })
     }
 }
 

@@ -6,6 +6,8 @@ use std::io::{ErrorKind, Write as _};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::color::Colors;
+
 /// A form of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
@@ -15,13 +17,13 @@ pub(super) enum Output {
     Json,
 }
 
-/// Prints an answer in either form. Whoever reads no further is no fault.
+/// Prints an answer in either form, for people in colours where they are seen. Whoever reads no further is no fault.
 ///
 /// # Errors
 /// When it cannot be written.
 pub(super) fn print(output: Output, text: &impl Display, json: &impl Serialize) -> anyhow::Result<()> {
     let text = match output {
-        Output::Text => text.to_string(),
+        Output::Text => Colors::of_stdout(None).answer(&text.to_string()),
         Output::Json => format!("{}\n", serde_json::to_string_pretty(json)?),
     };
     match std::io::stdout().write_all(text.as_bytes()) {

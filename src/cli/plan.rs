@@ -10,7 +10,10 @@ use http::Method;
 
 use super::debug_api::{Asked, DebugApi};
 use super::output::{Output, print};
+use super::progress::Progress;
 use super::{offline, reading};
+use navarch_agent::local_http::Answer;
+use navarch_answers::parts::{PlanPart, merged};
 use navarch_answers::plan::{Plan, plan};
 use navarch_answers::proposal::{Action, Proposal, ProposedFile};
 use navarch_answers::{STACK, implied};
@@ -25,8 +28,11 @@ const FOUND: u8 = 3;
 /// The plan has which objects are valid, which proxies the change reaches, what they would be sent, which requests would go
 /// another way, what would be left out or refused. Nothing is applied.
 ///
-/// Exit codes: 0 the plan was made, and has nothing of --fail-on; 1 no plan could be made; 2 the command line is wrong; 3 the plan
-/// has something of --fail-on.
+/// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names: each knows its own proxies, and their
+/// plans are put together.
+///
+/// Exit codes: 0 the plan was made, and has nothing of --fail-on; 1 no plan could be made, or one of several control planes made none; 2
+/// the command line is wrong; 3 the plan has something of --fail-on.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch plan -f change.yaml                            against the control plane of the kubeconfig's cluster
@@ -83,10 +89,16 @@ impl PlanCommand {
     /// When files cannot be read, or the control plane gives no answer.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let proposal = self.proposal()?;
-        let plan = if self.against == "live" { self.ask(&proposal)? } else { self.make(proposal)? };
+        let progress = Progress::begin("making the plan");
+        let (plan, silent) = if self.against == "live" { self.ask(&proposal)? } else { (self.make(proposal)?, false) };
+        drop(progress);
         print(self.output, &plan, &plan)?;
         let is_found = self.fail_on.iter().any(|what| what.is_in(&plan));
-        Ok(if is_found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+        Ok(match (silent, is_found) {
+            (true, _) => ExitCode::FAILURE,
+            (false, true) => ExitCode::from(FOUND),
+            (false, false) => ExitCode::SUCCESS,
+        })
     }
 
     /// Reads what is proposed.
@@ -101,12 +113,26 @@ impl PlanCommand {
         Ok(Proposal { files, remove: self.remove.clone() })
     }
 
-    /// Has a running control plane make the plan.
-    fn ask(&self, proposal: &Proposal) -> anyhow::Result<Plan> {
+    /// Has every running control plane make the plan for its proxies. Says whether one of them made none.
+    fn ask(&self, proposal: &Proposal) -> anyhow::Result<(Plan, bool)> {
         let body = serde_json::to_vec(proposal)?;
-        let path = "/debug/plan".to_owned();
-        let answer = self.api.ask(&Asked { method: Method::POST, path, body, timeout: TIMEOUT })?;
-        serde_json::from_slice(&answer.body).context("the answer is not that of a control plane of this release")
+        let path = "/debug/plan?part=true".to_owned();
+        let (mut parts, mut silent) = (Vec::new(), Vec::new());
+        for (place, answer) in self.api.ask_each(&Asked { method: Method::POST, path, body, timeout: TIMEOUT })? {
+            match answer.and_then(|answer| read(&answer)) {
+                Ok(part) => parts.push((place, part)),
+                Err(error) => silent.push(format!("{error:#}")),
+            }
+        }
+        ensure!(!parts.is_empty(), "{}", silent.join("\n"));
+        let is_silent = !silent.is_empty();
+        let mut plan = match <[_; 1]>::try_from(parts) {
+            Ok([(_, only)]) if !is_silent => only.whole(),
+            Ok(only) => merged(only.into()),
+            Err(several) => merged(several),
+        };
+        plan.more.extend(silent.into_iter().map(|error| format!("proxies of a control plane: {error}")));
+        Ok((plan, is_silent))
     }
 
     /// Makes the plan against a directory.
@@ -119,6 +145,11 @@ impl PlanCommand {
         plan.more.extend(problems.iter().map(|problem| format!("of the directory: {problem}")));
         Ok(plan)
     }
+}
+
+/// What a control plane says.
+fn read(answer: &Answer) -> anyhow::Result<PlanPart> {
+    serde_json::from_slice(&answer.body).context("the answer is not that of a control plane of this release")
 }
 
 impl FailOn {

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::output::{Output, print};
+use super::progress::Progress;
 use navarch_record::{Broken, Player, STACK, Segment, Step, segments};
 
 /// The exit code where what comes of it is something else than what was recorded.
@@ -87,7 +88,12 @@ impl Replay {
             )
         };
         let (mut player, mut outcome) = (Player::new()?, Outcome::default());
-        for (number, file) in &all {
+        // As text, what is played is told as it goes.
+        let progress = (self.output == Output::Json).then(|| Progress::begin("playing the record"));
+        for (at, (number, file)) in all.iter().enumerate() {
+            if let Some(progress) = &progress {
+                progress.say(format!("playing {}, {} of {} files", file.display(), at + 1, all.len()));
+            }
             let opened = Segment::open(file, *number == last).with_context(|| file.display().to_string());
             if !self.play_segment(opened?, file, &mut player, &mut outcome)? {
                 break;

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::debug_api::{Asked, DebugApi};
 use super::output::{Output, print};
+use super::progress::Progress;
 use navarch_agent::local_http::Answer;
 use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::rollout::{RolloutState, Rollouts};
@@ -148,12 +149,14 @@ impl Rollout {
     #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
     fn status(&self, object: Option<&str>, wait: Option<Duration>) -> anyhow::Result<ExitCode> {
         let end = wait.map(|timeout| Instant::now() + timeout);
+        let progress = Progress::begin("asking how changes stand");
         loop {
             let standing = self.ask(object)?;
             let is = |states: &[RolloutState]| standing.rollouts.iter().any(|rollout| states.contains(&rollout.state));
             let is_stopped = is(&[RolloutState::Stopped]);
             let is_under_way = is(&[RolloutState::Waiting, RolloutState::Rolling, RolloutState::Paused]);
             if is_stopped || !is_under_way || end.is_none_or(|end| Instant::now() >= end) {
+                drop(progress);
                 print(self.output, &standing, &standing)?;
                 return Ok(ExitCode::from(match (is_stopped, is_under_way) {
                     (true, _) => STOPPED,
@@ -161,6 +164,7 @@ impl Rollout {
                     (false, false) => 0,
                 }));
             }
+            progress.say(standing.to_string().lines().next().unwrap_or_default().to_owned());
             std::thread::sleep(AGAIN);
         }
     }

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::debug_api::{Asked, DebugApi};
 use super::output::{Output, print};
+use super::progress::Progress;
 use navarch_api::regular_file;
 use navarch_record::segments;
 
@@ -27,7 +28,7 @@ const SEGMENT: u64 = 8 << 30;
 const PAGES: &[(&str, &str)] = &[
     ("/version", "version.json"),
     ("/metrics", "metrics.txt"),
-    ("/debug/doctor", "doctor.json"),
+    ("/debug/doctor?whole=true", "doctor.json"),
     ("/debug/push_status", "push_status.json"),
     ("/debug/syncz", "syncz.json"),
     ("/debug/connections", "connections.json"),
@@ -132,7 +133,9 @@ impl SupportBundle {
 
     /// Packs the pages of every control plane.
     fn pack_pages(&self, bundle: &mut Bundle<impl Write>) -> anyhow::Result<()> {
-        for (path, name) in PAGES {
+        let progress = Progress::begin("packing");
+        for (at, (path, name)) in PAGES.iter().enumerate() {
+            progress.say(format!("packing {path}, {} of {} pages", at + 1, PAGES.len()));
             for (address, answer) in self.api.ask_each(&Asked::get((*path).to_owned(), ANSWER))? {
                 let place = format!("{}/{name}", address.replace(['/', ':', '[', ']'], "_"));
                 match answer {
@@ -149,9 +152,11 @@ impl SupportBundle {
 fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()> {
     let all = segments(dir).with_context(|| format!("--record {} cannot be read", dir.display()))?;
     ensure!(!all.is_empty(), "--record {} holds no record", dir.display());
-    for (_, path) in all {
+    let progress = Progress::begin("packing the record");
+    for (at, (_, path)) in all.iter().enumerate() {
+        progress.say(format!("packing the record, {} of {} files", at + 1, all.len()));
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        match regular_file::read(&path, SEGMENT) {
+        match regular_file::read(path, SEGMENT) {
             Ok(bytes) => bundle.add(&format!("record/{name}"), &bytes)?,
             Err(error) => bundle.errors.push(format!("{}: {error}", path.display())),
         }

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::debug_api::{Asked, DebugApi, query};
 use super::output::{Output, print};
+use super::progress::Progress;
 use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
 
 /// How long one answer may take.
@@ -44,7 +45,7 @@ pub(super) struct Why {
 /// What is asked.
 #[derive(Debug, Subcommand)]
 enum Question {
-    /// Which objects made a resource of a proxy, in the order in which they were read
+    /// Which objects made a resource of a proxy, in the order in which they were read, with the fields of each that count
     Proxy {
         /// The proxy, as POD.NAMESPACE
         pod: String,
@@ -79,7 +80,7 @@ impl Why {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.question {
             Question::Proxy { pod, resource, r#type } => {
-                let mut parameters = vec![("proxy", pod.as_str()), ("resource", resource)];
+                let mut parameters = vec![("proxy", pod.as_str()), ("resource", resource), ("fields", "true")];
                 parameters.extend(r#type.as_deref().map(|kind| ("type", kind)));
                 self.tell::<WhyProxy>("/debug/why/proxy", &parameters)?;
             }
@@ -110,7 +111,10 @@ impl Why {
     ) -> anyhow::Result<T> {
         let asked = Asked::get(format!("{page}?{}", query(parameters)), ANSWER);
         let mut said = Vec::new();
-        for (address, answer) in self.api.ask_each(&asked)? {
+        let progress = Progress::begin("asking the control planes");
+        let answers = self.api.ask_each(&asked)?;
+        drop(progress);
+        for (address, answer) in answers {
             match answer {
                 Ok(answer) if answer.status.is_success() => {
                     let told: T = serde_json::from_slice(&answer.body).context("the answer is of another release")?;

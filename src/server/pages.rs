@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::Config;
 use crate::admin::{
-    self, AdminState, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness, RolloutControl,
+    self, AdminState, ApiServerLook, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness,
+    RolloutControl,
 };
+use navarch_net::rejections::Rejections;
 use navarch_push::worker;
 use navarch_security::authenticate::Gatekeeper;
 use navarch_webhook::CurrentInjector;
@@ -18,6 +20,7 @@ pub(super) fn admin_state(
     (injector, rollouts): (CurrentInjector, RolloutControl),
     (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
     (access, plans): (DebugAccess, Plans),
+    (rejections, api_server): (Rejections, Option<ApiServerLook>),
 ) -> AdminState {
     AdminState {
         push: push.clone(),
@@ -27,6 +30,9 @@ pub(super) fn admin_state(
         readiness,
         metrics: Arc::new(metrics),
         roots: Arc::default(),
+        certificates: Arc::default(),
+        rejections,
+        api_server,
         rollouts,
         access,
         build: config.build,

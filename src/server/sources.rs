@@ -147,6 +147,15 @@ impl Plan {
         self.sources.iter().any(configures)
     }
 
+    /// What is read of the Kubernetes API; `None` where nothing is.
+    pub(super) fn scope(&self, config: &SourcesConfig) -> Option<KubernetesScope> {
+        let kinds = self.sources.iter().find_map(|source| match source {
+            Planned::Kubernetes(kinds) => Some(*kinds),
+            Planned::Files(_) | Planned::Xds(_) => None,
+        })?;
+        Some(KubernetesScope { kinds, ..config.scope.clone() })
+    }
+
     /// The sources in brief.
     pub(super) fn describe(&self) -> String {
         let names: Vec<_> = self.sources.iter().map(|source| source.name().to_string()).collect();

@@ -12,6 +12,7 @@ use super::publishing::Published;
 use super::remotes::{HookRoots, ToldRemotes};
 use super::secure::AuthPolicy;
 use super::{Config, Tasks, ended_unasked, spawn, write_back};
+use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
 use navarch_security::authenticate::Gatekeeper;
 use navarch_security::ca::{self, keeper::Orders};
@@ -36,8 +37,8 @@ pub(super) struct TlsPorts {
     pub(super) ca_metrics: ca::Metrics,
     /// What is counted of its calls.
     pub(super) call_metrics: GrpcMetrics,
-    /// Where who looks after the CA's roots is found, once there is a CA.
-    pub(super) roots: Arc<OnceLock<Orders>>,
+    /// Where who looks after the CA's roots is found, and the certificates of this moment, once there is a CA.
+    pub(super) looked_after: (Arc<OnceLock<Orders>>, Arc<OnceLock<Certificates>>),
     /// Told what remote clusters are told, once it is known.
     pub(super) remotes: watch::Sender<Option<ToldRemotes>>,
 }
@@ -87,7 +88,8 @@ impl TlsPorts {
         if config.security.signs {
             tracing::info!(%ends, "CA ready");
         }
-        let roots = security.tls.roots();
+        let (roots, serving) = (security.tls.roots(), security.tls.clone());
+        let authority = config.security.signs.then(|| security.authority.clone());
         let announcements = Announcements::default();
         let webhooks = self.https.is_some().then(|| HookRoots {
             roots: roots.clone(),
@@ -127,8 +129,10 @@ impl TlsPorts {
                 Ok(())
             });
         }
-        // Nobody else sets it.
-        let _ = self.roots.set(security.orders);
+        // Nobody else sets them.
+        let (orders, certificates) = self.looked_after;
+        let _ = orders.set(security.orders);
+        let _ = certificates.set(Certificates { authority, serving });
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
         let published = config.security.signs.then_some(Published { roots, revocations });
         Ok(ToldRemotes { published, webhooks })

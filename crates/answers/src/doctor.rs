@@ -1,13 +1,21 @@
 //! What is wrong with an installation, each with what to do next.
 
+mod certificate;
+mod check;
+mod differ;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use certificate::CertificateEnd;
+pub use check::Check;
+pub use differ::{SETTLED, clock, compare, same_configuration};
+
 /// How many findings of one sort are told.
 pub const OF_ONE: usize = 5;
 
-/// How a control plane is.
+/// How a control plane is. Those of other releases say less: what they leave out is not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// Version of Navarch, as `navarch version` prints it.
@@ -20,6 +28,18 @@ pub struct Health {
     pub results: usize,
     /// What there is to say, the worst first.
     pub findings: Vec<Finding>,
+    /// Its time of day when it said so, by RFC 3339.
+    #[serde(default)]
+    pub now: String,
+    /// The certificates that the mesh rests on, with their ends.
+    #[serde(default)]
+    pub certificates: Vec<CertificateEnd>,
+    /// The SHA-256 of each root that it trusts, sorted; none where it signs nothing.
+    #[serde(default)]
+    pub roots: Vec<String>,
+    /// A digest of all configuration in force; empty where it was not asked for.
+    #[serde(default)]
+    pub configuration: String,
 }
 
 /// One thing to say.
@@ -31,6 +51,9 @@ pub struct Finding {
     pub what: String,
     /// What to type next.
     pub next: String,
+    /// Where it is explained: a section of a page of docs/.
+    #[serde(default)]
+    pub docs: String,
 }
 
 /// How bad something is.
@@ -43,19 +66,26 @@ pub enum Level {
     Note,
 }
 
+impl Finding {
+    /// What was found by a check.
+    #[must_use]
+    pub fn of(check: Check, level: Level, what: String, next: &str) -> Self {
+        Self { level, what, next: next.to_owned(), docs: check.docs() }
+    }
+}
+
 impl Health {
     /// Adds a finding; those that are wrong come first.
-    pub fn add(&mut self, level: Level, what: String, next: &str) {
-        let finding = Finding { level, what, next: next.to_owned() };
+    pub fn add(&mut self, check: Check, level: Level, what: String, next: &str) {
         let at = self.findings.iter().position(|other| other.level > level).unwrap_or(self.findings.len());
-        self.findings.insert(at, finding);
+        self.findings.insert(at, Finding::of(check, level, what, next));
     }
 
     /// Says how many more of a sort there are than are told.
-    pub fn more(&mut self, all: usize, what: &str, next: &str) {
+    pub fn more(&mut self, check: Check, all: usize, what: &str, next: &str) {
         let more = all.saturating_sub(OF_ONE);
         if more > 0 {
-            self.add(Level::Note, format!("{more} more {what}"), next);
+            self.add(check, Level::Note, format!("{more} more {what}"), next);
         }
     }
 
@@ -66,19 +96,48 @@ impl Health {
     }
 }
 
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.level {
+            Level::Wrong => "WRONG",
+            Level::Note => "note ",
+        };
+        writeln!(f, "  {sign}  {}\n         next: {}", self.what.replace('\n', " "), self.next)?;
+        if self.docs.is_empty() { Ok(()) } else { writeln!(f, "         see:  {}", self.docs) }
+    }
+}
+
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Navarch {}: {} proxies, {} services", self.version, self.proxies, self.services)?;
+        self.certificates.iter().try_for_each(|one| writeln!(f, "  {one}"))?;
         if self.findings.is_empty() {
             return writeln!(f, "  nothing is wrong");
         }
-        for finding in &self.findings {
-            let sign = match finding.level {
-                Level::Wrong => "WRONG",
-                Level::Note => "note ",
-            };
-            writeln!(f, "  {sign}  {}\n         next: {}", finding.what.replace('\n', " "), finding.next)?;
-        }
-        Ok(())
+        self.findings.iter().try_for_each(|finding| finding.fmt(f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_a_few_of_one_sort_are_told_by_number() {
+        let mut health = Health::default();
+        health.more(Check::Input, OF_ONE, "things", "next");
+        assert_eq!(health.findings, []);
+        health.more(Check::Input, OF_ONE + 3, "things", "next");
+        let Finding { level, what, next, .. } = &health.findings[0];
+        assert_eq!((*level, what.as_str(), next.as_str()), (Level::Note, "3 more things", "next"));
+    }
+
+    #[test]
+    fn what_an_older_replica_says_is_read() {
+        let old = r#"{"version":"0.1.0","proxies":3,"services":5,"results":9,
+            "findings":[{"level":"wrong","what":"it is","next":"mend it"}]}"#;
+        let health: Health = serde_json::from_str(old).unwrap();
+        let text = "Navarch 0.1.0: 3 proxies, 5 services\n  WRONG  it is\n         next: mend it\n";
+        assert_eq!((health.is_wrong(), health.to_string().as_str()), (true, text));
     }
 }

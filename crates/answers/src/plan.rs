@@ -9,9 +9,11 @@ use super::client::Client;
 use super::difference::{Pair, Step, action, unified};
 use super::had::{Had, ReadRoutes};
 use super::mirror::{Mirror, all_had};
+use super::parts::{Form, PlanPart};
 use super::proposal::{Action, ObjectPlan, Proposal, Read};
 use super::refusal::foreseen;
 use super::traffic::{self, TrafficChange};
+use navarch_api::digest::sha256_hex;
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
@@ -20,17 +22,19 @@ use navarch_push::resource::{ResourceType, Version};
 use navarch_push::world::Change;
 
 /// How many resources are named; of more, the number is in the totals.
-const RESOURCES: usize = 200;
+pub(super) const RESOURCES: usize = 200;
 /// How many differences are shown.
-const DIFFS: usize = 40;
+pub(super) const DIFFS: usize = 40;
 /// Lines of one difference.
 const LINES: usize = 80;
 /// How many sorts of proxies requests are walked for.
-const WALKED: usize = 64;
+pub(super) const WALKED: usize = 64;
 /// How many requests that go another way are told.
-const TRAFFIC: usize = 200;
+pub(super) const TRAFFIC: usize = 200;
 /// How many workloads and pods are named.
-const NAMED: usize = 50;
+pub(super) const NAMED: usize = 50;
+/// How many resources are told from those of other control planes.
+pub(super) const FORMS: usize = 20_000;
 
 /// What a change would do. Nothing of it is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +62,9 @@ pub struct Plan {
     pub bytes: usize,
     /// How much more there is than is named here, in words; empty where all is.
     pub more: Vec<String>,
+    /// The control planes whose proxies it is about, where several were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
 }
 
 /// What happens to the resources of one type. One that several proxies have in the same form counts once.
@@ -118,17 +125,23 @@ type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 /// the calling thread, whose stack must be as large as that of the push thread.
 #[must_use]
 pub fn plan(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) -> Plan {
+    part(context, clients, proposal).whole()
+}
+
+/// As [`plan`], to be put together with those of other control planes.
+#[must_use]
+pub fn part(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) -> PlanPart {
     made(context, clients, proposal.read(context))
 }
 
 /// As [`plan`], of a change that was read and judged already: nothing is said of the object itself.
 #[must_use]
 pub fn plan_of(context: &PushContext, clients: Vec<Client>, change: Change) -> Plan {
-    made(context, clients, Read { changes: vec![change], ..Read::default() })
+    made(context, clients, Read { changes: vec![change], ..Read::default() }).whole()
 }
 
 /// The plan for what was read.
-fn made(context: &PushContext, clients: Vec<Client>, mut read: Read) -> Plan {
+fn made(context: &PushContext, clients: Vec<Client>, mut read: Read) -> PlanPart {
     let mut mirror = Mirror::of(context, clients);
     let before = all_had(&mirror);
     let known: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
@@ -139,12 +152,12 @@ fn made(context: &PushContext, clients: Vec<Client>, mut read: Read) -> Plan {
     let groups = groups(&before, &mirror);
     let mut plan = Plan { objects: read.objects, proxies: before.len(), ..Plan::default() };
     plan.count(&groups, &mirror, &changed);
-    plan.tell_resources(&groups);
+    let forms = plan.tell_resources(&groups);
     plan.tell_traffic(&groups, &before, &mirror, [context, &changed]);
     let new_remarks = mirror.remarks().into_iter().filter(|remark| !known.contains(&remark.text));
     plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
     plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !known_faults.contains(fault)));
-    plan
+    PlanPart { plan, forms, unwalked: groups.len().saturating_sub(WALKED) }
 }
 
 /// Parts the proxies that the change reaches by what it does to them, and by what else their requests rest on.
@@ -201,23 +214,14 @@ impl Plan {
                     if !seen.insert(change_of(*kind, name, pair)) {
                         continue;
                     }
-                    match action(pair[0].as_ref(), pair[1].as_ref()) {
-                        Action::Added => totals.added += 1,
-                        Action::Removed => totals.removed += 1,
-                        Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => totals.changed += 1,
-                    }
+                    totals.count(action(pair[0].as_ref(), pair[1].as_ref()));
                 }
             }
         }
-        let more = self.workloads.len().saturating_sub(NAMED);
-        if more > 0 {
-            self.more.push(format!("{more} more workloads"));
-            self.workloads = std::mem::take(&mut self.workloads).into_iter().take(NAMED).collect();
-        }
     }
 
-    /// Tells of each resource, and which Envoy would refuse.
-    fn tell_resources(&mut self, groups: &[Group]) {
+    /// Tells of each resource, and which Envoy would refuse. Gives their forms.
+    fn tell_resources(&mut self, groups: &[Group]) -> Vec<Form> {
         let mut all: BTreeMap<ResourceChange, (usize, &Pair)> = BTreeMap::new();
         for group in groups {
             for (kind, step) in &group.steps {
@@ -226,7 +230,13 @@ impl Plan {
                 }
             }
         }
-        for (at, ((kind, name, _), (proxies, pair))) in all.iter().enumerate() {
+        let mut forms = Vec::new();
+        for (at, (change, (proxies, pair))) in all.iter().enumerate() {
+            let (kind, name, _) = change;
+            let action = action(pair[0].as_ref(), pair[1].as_ref());
+            if at < FORMS {
+                forms.push(form(change, action, *proxies));
+            }
             let (kind_text, name) = (kind.short_name().to_owned(), name.to_string());
             let is_new = |reason: &String| pair[0].as_ref().and_then(|old| foreseen(old)).as_ref() != Some(reason);
             if let Some(reason) = pair[1].as_ref().and_then(|new| foreseen(new)).filter(is_new) {
@@ -235,16 +245,10 @@ impl Plan {
             }
             if at < RESOURCES {
                 let diff = if at < DIFFS { unified(*kind, pair, LINES) } else { String::new() };
-                let action = action(pair[0].as_ref(), pair[1].as_ref());
                 self.resources.push(ResourcePlan { r#type: kind_text, name, action, proxies: *proxies, diff });
             }
         }
-        if all.len() > DIFFS {
-            self.more.push(format!("the differences of {} more resources", all.len() - DIFFS));
-        }
-        if all.len() > RESOURCES {
-            self.more.push(format!("{} more resources", all.len() - RESOURCES));
-        }
+        forms
     }
 
     /// Walks requests of each sort of proxies.
@@ -273,15 +277,27 @@ impl Plan {
                 }
             }
         }
-        if groups.len() > WALKED {
-            self.more.push(format!("requests of {} more sorts of proxies", groups.len() - WALKED));
-        }
-        if all.len() > TRAFFIC {
-            self.more.push(format!("{} more requests that go another way", all.len() - TRAFFIC));
-        }
         let change = |((request, before, after), from)| TrafficChange { request, from, before, after };
-        self.traffic = all.into_iter().take(TRAFFIC).map(change).collect();
+        self.traffic = all.into_iter().map(change).collect();
     }
+}
+
+impl Totals {
+    /// Counts what happens to one resource.
+    pub(super) fn count(&mut self, action: Action) {
+        match action {
+            Action::Added => self.added += 1,
+            Action::Removed => self.removed += 1,
+            Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => self.changed += 1,
+        }
+    }
+}
+
+/// What happens to a resource, as control planes compare it.
+fn form((kind, name, versions): &ResourceChange, action: Action, proxies: usize) -> Form {
+    let versions = versions.map(|version| version.map(|version| version.to_string()).unwrap_or_default());
+    let digest = sha256_hex(format!("{} {name} {}", kind.short_name(), versions.join(" ")));
+    Form { r#type: kind.short_name().to_owned(), digest: digest.chars().take(24).collect(), action, proxies }
 }
 
 /// What names a change of a resource.

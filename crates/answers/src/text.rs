@@ -33,6 +33,9 @@ impl fmt::Display for Plan {
             self.proxies,
             bytes(self.bytes)
         )?;
+        if !self.asked.is_empty() {
+            writeln!(f, "  connected to {}", self.asked.join(", "))?;
+        }
         for (workload, proxies) in &self.workloads {
             writeln!(f, "  {workload}: {proxies}")?;
         }

@@ -33,6 +33,24 @@ pub struct MadeOf {
     pub object: String,
     /// `metadata.generation`, where it has one.
     pub generation: Option<i64>,
+    /// What is known of the part of it that counts; nothing where it was not looked for.
+    #[serde(default)]
+    pub field: FieldsKnown,
+}
+
+/// What is known of the part of an object that made a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FieldsKnown {
+    /// It was not looked for, as for inputs that are no objects.
+    #[default]
+    Unasked,
+    /// It cannot be told.
+    Unknown,
+    /// The object was read, and the resource is the same without it.
+    NoEffect,
+    /// Without any of these fields the resource would be another.
+    Fields(Vec<String>),
 }
 
 /// The last pushes of a proxy.
@@ -88,7 +106,13 @@ impl fmt::Display for WhyProxy {
             for one in &made.objects {
                 let generation = one.generation.filter(|generation| *generation > 0);
                 let generation = generation.map(|generation| format!(", generation {generation}")).unwrap_or_default();
-                writeln!(f, "  {}{generation}", one.object)?;
+                let field = match &one.field {
+                    FieldsKnown::Unasked => String::new(),
+                    FieldsKnown::Unknown => ": field not known".to_owned(),
+                    FieldsKnown::NoEffect => ": the same without it".to_owned(),
+                    FieldsKnown::Fields(fields) => format!(": {}", fields.join(", ")),
+                };
+                writeln!(f, "  {}{generation}{field}", one.object)?;
             }
         }
         Ok(())

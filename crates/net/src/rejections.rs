@@ -1,6 +1,6 @@
 //! Counts what ports turn away, by port and reason, and logs it without letting a client fill the log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -62,6 +62,13 @@ impl Rejections {
     fn note(&self, labels: Labels) -> Option<u64> {
         self.counted.get_or_create(&labels).inc();
         self.logged.lock().entry(labels).or_default().admit()
+    }
+
+    /// All that were counted since the start, by port and reason.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        let seen: Vec<Labels> = self.logged.lock().keys().cloned().collect();
+        seen.into_iter().map(|Labels { port, reason }| ((port, reason), self.counted(port, reason))).collect()
     }
 
     /// How many were counted.

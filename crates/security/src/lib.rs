@@ -17,6 +17,7 @@ use std::time::SystemTime;
 pub mod api_server;
 pub mod authenticate;
 pub mod ca;
+pub mod certificate_life;
 pub mod pem;
 pub mod remote_servers;
 pub mod rules;

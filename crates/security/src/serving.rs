@@ -115,6 +115,8 @@ struct Served {
     mesh: Arc<ServerConfig>,
     /// To all others.
     web: WebTls,
+    /// The certificate and what vouches for it, leaf first.
+    chain: Arc<[CertificateDer<'static>]>,
 }
 
 /// TLS for callers who show no certificate of the mesh: API servers.
@@ -137,6 +139,12 @@ impl ServingTls {
     #[must_use]
     pub fn web(&self) -> WebTls {
         self.served.borrow().web.clone()
+    }
+
+    /// The certificate of this moment and what vouches for it, leaf first.
+    #[must_use]
+    pub fn chain(&self) -> Arc<[CertificateDer<'static>]> {
+        self.served.borrow().chain.clone()
     }
 
     /// The roots by which the server's certificate is known, as PEM, to be watched. New ones are told before a certificate by
@@ -399,7 +407,12 @@ fn configure(
         let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
         believed.extend(roots.filter_map(Result::ok));
     }
-    Ok(Served { mesh: server_config(chain, key, &believed, authority.revocations(), &config.rules)?, web })
+    let shown = Arc::from(chain.as_slice());
+    Ok(Served {
+        mesh: server_config(chain, key, &believed, authority.revocations(), &config.rules)?,
+        web,
+        chain: shown,
+    })
 }
 
 /// The lists of revoked certificates in a text of PEM that can be used to check clients. Others are left out: they must not

@@ -35,7 +35,7 @@ use stream::Connection;
 
 pub(crate) use mesh_maps::Counting;
 pub use mesh_maps::{MeshMapSource, MeshMapSourceConfig};
-pub use scope::{KubernetesScope, ReadKinds, RemoteKinds};
+pub use scope::{KubernetesScope, ReadKind, ReadKinds, RemoteKinds};
 
 /// How long a connection may be silent. A watch on which nothing happens has a bookmark about every minute.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(100);

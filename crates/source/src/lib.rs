@@ -43,7 +43,7 @@ pub use keys::{
 };
 pub use kubernetes::{
     IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
-    ReadKinds, RemoteKinds,
+    ReadKind, ReadKinds, RemoteKinds,
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;

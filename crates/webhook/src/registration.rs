@@ -6,6 +6,7 @@
 
 mod bundle;
 mod hooks;
+mod look;
 mod rollover;
 mod trial;
 
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use bundle::Grace;
 pub use hooks::HookKind;
+pub use look::{HooksSeen, look};
 pub use rollover::{Announcements, Rollover, rollover};
 
 /// The label that names a revision.

@@ -15,6 +15,23 @@ pub(super) const REVISION_LABEL: &str = "istio.io/rev";
 /// Names of tags.
 pub(crate) type Tags = Arc<BTreeSet<String>>;
 
+/// A kind that is read, as the API server serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadKind {
+    /// The kind.
+    pub kind: Kind,
+    /// Its API group; empty for Kubernetes' first.
+    pub group: &'static str,
+    /// Its resource, such as `virtualservices`.
+    pub resource: String,
+    /// The versions that are understood, the best first.
+    pub versions: &'static [&'static str],
+    /// Whether a CustomResourceDefinition makes it: it can be missing.
+    pub is_defined: bool,
+    /// The namespace in which it is read; `None` for all, and for kinds outside namespaces.
+    pub namespace: Option<Namespace>,
+}
+
 /// Which kinds are read of an API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadKinds {
@@ -91,6 +108,20 @@ impl RemoteKinds {
 }
 
 impl KubernetesScope {
+    /// The kinds that are read, as the API server serves them.
+    #[must_use]
+    pub fn read_kinds(&self) -> Vec<ReadKind> {
+        let one = |kind: Kind| ReadKind {
+            kind,
+            group: kind.group(),
+            resource: plural(kind),
+            versions: versions(kind),
+            is_defined: is_defined(kind),
+            namespace: (!self.namespace.is_empty() && !kind.is_cluster_scoped()).then(|| self.namespace.clone()),
+        };
+        self.kinds().map(one).collect()
+    }
+
     /// The kinds that are read.
     pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
         // Nothing is made of ServiceAccounts, and istiod's rights do not let them be seen.

@@ -1,0 +1,105 @@
+//! When certificates end.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Check, Health, Level};
+
+/// What is left of a certificate at the most when its end is told: as people need to replace one by hand.
+const EARLY: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// What is left of it at the most when that is wrong.
+const LATE: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// The same as shares of its life, for what is renewed often: half of it is left when Navarch renews its own.
+const EARLY_SHARE: i32 = 5;
+const LATE_SHARE: i32 = 10;
+
+/// A certificate with its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateEnd {
+    /// What it is for, such as `root` or `intermediate`.
+    pub role: String,
+    /// Its subject, or the first name where it has none.
+    pub subject: String,
+    /// When it begins.
+    pub not_before: Timestamp,
+    /// When it ends.
+    pub not_after: Timestamp,
+    /// Whole days until then, negative when it has ended.
+    pub days: i64,
+}
+
+impl CertificateEnd {
+    /// A certificate seen at a moment.
+    #[must_use]
+    pub fn new(role: &str, subject: String, [not_before, not_after]: [Timestamp; 2], now: Timestamp) -> Self {
+        let days = not_after.duration_since(now).as_hours().div_euclid(24);
+        Self { role: role.to_owned(), subject, not_before, not_after, days }
+    }
+
+    /// How bad its end is at a moment.
+    fn level(&self, now: Timestamp) -> Option<Level> {
+        let (life, left) = (self.not_after.duration_since(self.not_before), self.not_after.duration_since(now));
+        if left < LATE.min(life / LATE_SHARE) {
+            return Some(Level::Wrong);
+        }
+        (left < EARLY.min(life / EARLY_SHARE)).then_some(Level::Note)
+    }
+}
+
+impl Health {
+    /// Notes a certificate, and tells of it when its end is near. `next` renews it.
+    pub fn add_certificate(&mut self, one: CertificateEnd, now: Timestamp, next: &str) {
+        if let Some(level) = one.level(now) {
+            self.add(Check::Certificates, level, one.to_string(), next);
+        }
+        self.certificates.push(one);
+    }
+}
+
+impl fmt::Display for CertificateEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { role, subject, not_after, days, .. } = self;
+        match days {
+            ..0 => write!(f, "{role} {subject}: ended at {not_after}"),
+            0 => write!(f, "{role} {subject}: ends within a day, at {not_after}"),
+            1 => write!(f, "{role} {subject}: ends in 1 day"),
+            days => write!(f, "{role} {subject}: ends in {days} days"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(life_days: i64, left_hours: i64) -> Option<(Level, String)> {
+        let now: Timestamp = "2026-06-01T00:00:00Z".parse().unwrap();
+        let end = now + SignedDuration::from_hours(left_hours);
+        let begin = end - SignedDuration::from_hours(life_days * 24);
+        let mut health = Health::default();
+        let one = CertificateEnd::new("root", "O=cluster.local".to_owned(), [begin, end], now);
+        health.add_certificate(one, now, "navarch ca rotate");
+        assert_eq!(health.certificates.len(), 1, "it is listed in any case");
+        health.findings.pop().map(|finding| (finding.level, finding.what))
+    }
+
+    #[test]
+    fn an_end_is_told_when_it_is_near_for_the_life_that_it_has() {
+        assert_eq!(told(3650, 31 * 24), None);
+        let near = "root O=cluster.local: ends in 29 days".to_owned();
+        assert_eq!(told(3650, 29 * 24), Some((Level::Note, near)));
+        assert_eq!(told(3650, 6 * 24).unwrap().0, Level::Wrong);
+        // Navarch's own lasts ten days, and is renewed at half of them.
+        assert_eq!(told(10, 5 * 24), None);
+        assert_eq!(told(10, 40).unwrap().0, Level::Note);
+        assert_eq!(
+            told(10, 20),
+            Some((Level::Wrong, "root O=cluster.local: ends within a day, at 2026-06-01T20:00:00Z".to_owned()))
+        );
+        let over = "root O=cluster.local: ended at 2026-05-31T23:00:00Z".to_owned();
+        assert_eq!(told(10, -1), Some((Level::Wrong, over)));
+    }
+}

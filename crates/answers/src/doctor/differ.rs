@@ -1,0 +1,103 @@
+//! How replicas differ, from each other and from whoever asks.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Check, Health, Level};
+
+/// How far clocks may be apart before that is told: what the network and the scheduler add is less.
+const APART: SignedDuration = SignedDuration::from_secs(5);
+/// How far before it is wrong: tokens and certificates that are new count as not valid yet.
+const TOO_FAR: SignedDuration = SignedDuration::from_secs(60);
+/// How long replicas have to come to the same configuration before they count as different, in seconds.
+pub const SETTLED: u64 = 5;
+
+/// Tells where the clock of what gave an answer is apart from one's own. `window` is when it was asked and when the answer was
+/// there; `whose` names the other clock, `than` one's own.
+pub fn clock(health: &mut Health, told: Timestamp, window: [Timestamp; 2], [whose, than]: [&str; 2], next: &str) {
+    let [begin, end] = window;
+    let (ahead, behind) = (told.duration_since(end), begin.duration_since(told));
+    let (apart, way) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
+    if apart <= APART {
+        return;
+    }
+    let level = if apart > TOO_FAR { Level::Wrong } else { Level::Note };
+    let seconds = apart.as_secs();
+    health.add(Check::Clocks, level, format!("the clock of {whose} is {seconds} s {way} {than}"), next);
+}
+
+/// Whether all that say which configuration they have have the same.
+#[must_use]
+pub fn same_configuration(all: &[(String, Health)]) -> bool {
+    let mut told = all.iter().map(|(_, health)| &health.configuration).filter(|digest| !digest.is_empty());
+    let first = told.next();
+    told.all(|digest| Some(digest) == first)
+}
+
+/// Tells each replica that differs from the first in what all should have in common.
+pub fn compare(all: &mut [(String, Health)]) {
+    let Some(((first, model), others)) = all.split_first_mut() else { return };
+    for (_, health) in others {
+        let differs = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
+        if differs(&health.version, &model.version) {
+            let what = format!("it is of version {}, {first} of {}", health.version, model.version);
+            let next = "kubectl rollout status -n istio-system deploy/istiod";
+            health.add(Check::Replicas, Level::Note, what, next);
+        }
+        if differs(&health.configuration, &model.configuration) {
+            let what = format!("its configuration in force is not that of {first}, for more than {SETTLED} s");
+            health.add(Check::Replicas, Level::Wrong, what, "navarch request GET /debug/configz, at each of them");
+        }
+        if differs(&health.roots.join(" "), &model.roots.join(" ")) {
+            let what = format!("the roots that it trusts are not those of {first}");
+            health.add(Check::Replicas, Level::Wrong, what, "navarch ca status, with --address of each of them");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    #[test]
+    fn clocks_are_apart_by_what_the_way_of_the_answer_does_not_explain() {
+        let told = |seconds| {
+            let mut health = Health::default();
+            clock(&mut health, moment(seconds), [moment(0), moment(8)], ["istiod-1", "this machine's"], "date");
+            health.findings.pop().map(|finding| (finding.level, finding.what))
+        };
+        assert_eq!((told(-5), told(0), told(4), told(13)), (None, None, None, None));
+        let ahead = "the clock of istiod-1 is 6 s ahead of this machine's".to_owned();
+        assert_eq!(told(14), Some((Level::Note, ahead)));
+        let behind = "the clock of istiod-1 is 90 s behind this machine's".to_owned();
+        assert_eq!(told(-90), Some((Level::Wrong, behind)));
+    }
+
+    #[test]
+    fn replicas_that_differ_are_told_in_what() {
+        let replica = |version: &str, configuration: &str, root: &str| Health {
+            version: version.to_owned(),
+            configuration: configuration.to_owned(),
+            roots: vec![root.to_owned()],
+            ..Health::default()
+        };
+        let mut alike = [("a".to_owned(), replica("1", "c", "r")), ("b".to_owned(), replica("1", "c", "r"))];
+        compare(&mut alike);
+        assert!(same_configuration(&alike) && alike.iter().all(|(_, health)| health.findings.is_empty()));
+        let mut all = [
+            ("a".to_owned(), replica("1", "c", "r")),
+            ("b".to_owned(), replica("2", "c", "r")),
+            ("c".to_owned(), replica("1", "d", "r")),
+            ("d".to_owned(), replica("1", "c", "s")),
+            ("old".to_owned(), replica("1", "", "r")),
+        ];
+        assert!(!same_configuration(&all));
+        compare(&mut all);
+        let found = all.each_ref().map(|(_, health)| health.findings.iter().map(|one| one.level).collect::<Vec<_>>());
+        assert_eq!(found, [vec![], vec![Level::Note], vec![Level::Wrong], vec![Level::Wrong], vec![]]);
+        assert_eq!(all[1].1.findings[0].what, "it is of version 2, a of 1");
+    }
+}

@@ -1,0 +1,226 @@
+//! The parts of an object's spec, and the object without each of them.
+
+use std::sync::Arc;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::istio::{DestinationRule, TrafficPolicy};
+use navarch_api::object::Object;
+
+/// A part of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Its field, such as `spec.http[1]` or `spec.subsets[v2]`.
+    pub(super) field: String,
+    /// The object without it.
+    pub(super) without: AnyObject,
+}
+
+/// The parts of an object, in the order of its fields. Kinds of which a part cannot be taken away have none.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
+pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
+    match object {
+        AnyObject::VirtualService(one) => {
+            Parts::of(one)
+                .list("hosts", |spec| &mut spec.hosts, unnamed)
+                .list("gateways", |spec| &mut spec.gateways, unnamed)
+                .list("http", |spec| &mut spec.http, |route| &route.name)
+                .list("tls", |spec| &mut spec.tls, unnamed)
+                .list("tcp", |spec| &mut spec.tcp, unnamed)
+                .list("exportTo", |spec| &mut spec.export_to, unnamed)
+                .all
+        }
+        AnyObject::DestinationRule(one) => destination_rule(one),
+        AnyObject::ServiceEntry(one) => {
+            Parts::of(one)
+                .list("hosts", |spec| &mut spec.hosts, unnamed)
+                .list("addresses", |spec| &mut spec.addresses, unnamed)
+                .list("ports", |spec| &mut spec.ports, |port| &port.name)
+                .list("endpoints", |spec| &mut spec.endpoints, unnamed)
+                .list("exportTo", |spec| &mut spec.export_to, unnamed)
+                .list("subjectAltNames", |spec| &mut spec.subject_alt_names, unnamed)
+                .member("workloadSelector", |spec| spec.workload_selector.take().is_some())
+                .all
+        }
+        AnyObject::Service(one) => service(one),
+        AnyObject::Gateway(one) => Parts::of(one).list("servers", |spec| &mut spec.servers, |server| &server.name).all,
+        AnyObject::Sidecar(one) => {
+            Parts::of(one)
+                .list("ingress", |spec| &mut spec.ingress, unnamed)
+                .list("egress", |spec| &mut spec.egress, unnamed)
+                .member("inboundConnectionPool", |spec| spec.inbound_connection_pool.take().is_some())
+                .member("outboundTrafficPolicy", |spec| spec.outbound_traffic_policy.take().is_some())
+                .all
+        }
+        AnyObject::EnvoyFilter(one) => {
+            Parts::of(one).list("configPatches", |spec| &mut spec.config_patches, unnamed).all
+        }
+        AnyObject::AuthorizationPolicy(one) => Parts::of(one).list("rules", |spec| &mut spec.rules, unnamed).all,
+        AnyObject::PeerAuthentication(one) => {
+            Parts::of(one)
+                .member("mtls", |spec| spec.mtls.take().is_some())
+                .member("portLevelMtls", |spec| spec.port_level_mtls.take().is_some())
+                .all
+        }
+        AnyObject::RequestAuthentication(one) => {
+            Parts::of(one).list("jwtRules", |spec| &mut spec.jwt_rules, |rule| &rule.issuer).all
+        }
+        AnyObject::Telemetry(one) => {
+            Parts::of(one)
+                .list("tracing", |spec| &mut spec.tracing, unnamed)
+                .list("metrics", |spec| &mut spec.metrics, unnamed)
+                .list("accessLogging", |spec| &mut spec.access_logging, unnamed)
+                .all
+        }
+        AnyObject::WasmPlugin(one) => {
+            Parts::of(one)
+                .list("match", |spec| &mut spec.matches, unnamed)
+                .member("pluginConfig", |spec| spec.plugin_config.take().is_some())
+                .member("vmConfig", |spec| spec.vm_config.take().is_some())
+                .all
+        }
+        AnyObject::TrafficExtension(one) => {
+            Parts::of(one)
+                .list("match", |spec| &mut spec.matches, unnamed)
+                .member("wasm", |spec| spec.wasm.take().is_some())
+                .member("lua", |spec| spec.lua.take().is_some())
+                .all
+        }
+        other => gateway_api(other),
+    }
+}
+
+/// The parts of an object of the Gateway API.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
+fn gateway_api(object: &AnyObject) -> Vec<Part> {
+    match object {
+        AnyObject::KubernetesGateway(one) => {
+            Parts::of(one)
+                .list("listeners", |spec| &mut spec.listeners, |listener| &listener.name)
+                .list("addresses", |spec| &mut spec.addresses, unnamed)
+                .all
+        }
+        AnyObject::HttpRoute(one) => {
+            Parts::of(one)
+                .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
+                .list("hostnames", |spec| &mut spec.hostnames, unnamed)
+                .list("rules", |spec| &mut spec.rules, |rule| rule.name.as_deref().unwrap_or_default())
+                .all
+        }
+        AnyObject::GrpcRoute(one) => {
+            Parts::of(one)
+                .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
+                .list("hostnames", |spec| &mut spec.hostnames, unnamed)
+                .list("rules", |spec| &mut spec.rules, |rule| rule.name.as_deref().unwrap_or_default())
+                .all
+        }
+        AnyObject::TlsRoute(one) => {
+            Parts::of(one)
+                .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
+                .list("hostnames", |spec| &mut spec.hostnames, unnamed)
+                .list("rules", |spec| &mut spec.rules, |rule| rule.name.as_deref().unwrap_or_default())
+                .all
+        }
+        AnyObject::BackendTlsPolicy(one) => {
+            Parts::of(one).list("targetRefs", |spec| &mut spec.target_refs, unnamed).all
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// An element without a name is told by its place.
+fn unnamed<E>(_: &E) -> &str {
+    ""
+}
+
+/// A policy is told by its members, since each counts for itself.
+fn destination_rule(one: &Arc<Object<DestinationRule>>) -> Vec<Part> {
+    let policy = |spec: &mut DestinationRule, take: fn(&mut TrafficPolicy) -> bool| {
+        spec.traffic_policy.as_deref_mut().is_some_and(take)
+    };
+    Parts::of(one)
+        .member("trafficPolicy.loadBalancer", |spec| policy(spec, |policy| policy.load_balancer.take().is_some()))
+        .member("trafficPolicy.connectionPool", |spec| policy(spec, |policy| policy.connection_pool.take().is_some()))
+        .member("trafficPolicy.outlierDetection", |spec| {
+            policy(spec, |policy| policy.outlier_detection.take().is_some())
+        })
+        .member("trafficPolicy.tls", |spec| policy(spec, |policy| policy.tls.take().is_some()))
+        .member("trafficPolicy.portLevelSettings", |spec| {
+            policy(spec, |policy| !std::mem::take(&mut policy.port_level_settings).is_empty())
+        })
+        .member("trafficPolicy.tunnel", |spec| policy(spec, |policy| policy.tunnel.take().is_some()))
+        .member("trafficPolicy.proxyProtocol", |spec| policy(spec, |policy| policy.proxy_protocol.take().is_some()))
+        .member("trafficPolicy.retryBudget", |spec| policy(spec, |policy| policy.retry_budget.take().is_some()))
+        .list("subsets", |spec| &mut spec.subsets, |subset| &subset.name)
+        .list("exportTo", |spec| &mut spec.export_to, unnamed)
+        .member("workloadSelector", |spec| spec.workload_selector.take().is_some())
+        .all
+}
+
+/// The ports of a Service of Kubernetes.
+fn service(one: &Arc<Object<navarch_api::kubernetes::Service>>) -> Vec<Part> {
+    let ports = &one.spec.ports;
+    let without = |at: usize| {
+        let mut copy = Object::clone(one);
+        let kept = ports.iter().enumerate().filter(|(other, _)| *other != at);
+        copy.spec.ports = kept.map(|(_, port)| port.clone()).collect();
+        copy
+    };
+    let names: Vec<String> = ports.iter().map(|port| port.name.to_string()).collect();
+    let part = |at| Part { field: format!("spec.ports[{}]", place(&names, at)), without: without(at).into() };
+    (0..ports.len()).map(part).collect()
+}
+
+/// Gathers the parts of an object.
+struct Parts<'a, T> {
+    object: &'a Arc<Object<T>>,
+    all: Vec<Part>,
+}
+
+impl<'a, T: Clone> Parts<'a, T>
+where
+    AnyObject: From<Object<T>>,
+{
+    /// None so far.
+    fn of(object: &'a Arc<Object<T>>) -> Self {
+        Self { object, all: Vec::new() }
+    }
+
+    /// The elements of a list, each by its name where no other has it.
+    fn list<E>(mut self, field: &str, of: impl Fn(&mut T) -> &mut Vec<E>, name: impl Fn(&E) -> &str) -> Self {
+        let mut whole = Object::clone(self.object);
+        let names: Vec<String> = of(&mut whole.spec).iter().map(|element| name(element).to_owned()).collect();
+        for at in 0..names.len() {
+            let mut without = Object::clone(self.object);
+            _ = of(&mut without.spec).remove(at);
+            self.all.push(Part { field: format!("spec.{field}[{}]", place(&names, at)), without: without.into() });
+        }
+        self
+    }
+
+    /// A member; `take` takes it away and says whether it was there.
+    fn member(mut self, field: &str, take: impl Fn(&mut T) -> bool) -> Self {
+        let mut without = Object::clone(self.object);
+        if take(&mut without.spec) {
+            self.all.push(Part { field: format!("spec.{field}"), without: without.into() });
+        }
+        self
+    }
+}
+
+/// How an element is told from the others of its list: by its name, or its place where that is no other's.
+fn place(names: &[String], at: usize) -> String {
+    let name = names.get(at).map(String::as_str).unwrap_or_default();
+    let is_own = !name.is_empty() && names.iter().filter(|other| **other == name).count() == 1;
+    if is_own { name.to_owned() } else { at.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_told_by_their_names_where_these_are_their_own() {
+        let names = ["a", "", "b", "b"].map(str::to_owned);
+        assert_eq!([0, 1, 2, 3].map(|at| place(&names, at)), ["a", "1", "2", "3"]);
+    }
+}

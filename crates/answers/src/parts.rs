@@ -1,0 +1,255 @@
+//! The plans of several control planes, each for the proxies that are connected to it, as one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::plan::{DIFFS, NAMED, Plan, RESOURCES, Refused, ResourcePlan, TRAFFIC, Totals, WALKED};
+use super::proposal::Action;
+use super::traffic::TrafficChange;
+use navarch_push::resource::ResourceType;
+
+/// What one control plane says of its proxies, with what tells its resources from those of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanPart {
+    /// The plan, with all workloads and requests.
+    #[serde(flatten)]
+    pub plan: Plan,
+    /// What happens to each resource, by type and name, of the first 20,000; the first are those of the plan. Control planes of other
+    /// releases say none.
+    #[serde(default)]
+    pub forms: Vec<Form>,
+    /// How many sorts of proxies there are whose requests were not walked.
+    #[serde(default)]
+    pub unwalked: usize,
+}
+
+/// What happens to one resource in one of its forms.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Form {
+    /// Its type, as in `cds`.
+    pub r#type: String,
+    /// A digest of its name, and of what it is before and after: equal at every control plane.
+    pub digest: String,
+    /// What happens to it.
+    pub action: Action,
+    /// How many proxies it happens to.
+    pub proxies: usize,
+}
+
+impl PlanPart {
+    /// The plan of a control plane that answers for all.
+    #[must_use]
+    pub fn whole(self) -> Plan {
+        let all = self.plan.types.values().map(|totals| totals.added + totals.changed + totals.removed).sum();
+        cut(self.plan, all, self.unwalked)
+    }
+
+    /// Whether all resources are among its forms.
+    fn is_complete(&self) -> bool {
+        let all: usize = self.plan.types.values().map(|totals| totals.added + totals.changed + totals.removed).sum();
+        self.forms.len() == all
+    }
+}
+
+/// The plans of control planes by their names as one: proxies, workloads and bytes add up, and a resource that proxies of several have in
+/// the same form counts once.
+#[must_use]
+pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
+    let (types, all) = totals(&parts);
+    let unwalked = parts.iter().map(|(_, part)| part.unwalked).sum();
+    let (resources, traffic) = (resources(&parts), traffic(&parts));
+    let mut whole = Plan { types, resources, traffic, ..Plan::default() };
+    for (place, part) in parts {
+        if whole.asked.is_empty() {
+            whole.objects.clone_from(&part.plan.objects);
+        } else if whole.objects != part.plan.objects {
+            let what = format!("what {place} says of the objects, which is not what {} says", whole.asked.join(", "));
+            whole.more.push(what);
+        }
+        let Plan { proxies, reached, workloads, left_out, refused, bytes, .. } = part.plan;
+        whole.proxies += proxies;
+        whole.reached += reached;
+        whole.bytes += bytes;
+        for (workload, count) in workloads {
+            *whole.workloads.entry(workload).or_default() += count;
+        }
+        let new: Vec<String> = left_out.into_iter().filter(|one| !whole.left_out.contains(one)).collect();
+        whole.left_out.extend(new);
+        for one in refused {
+            let same = |other: &&mut Refused| {
+                (&other.r#type, &other.name, &other.reason) == (&one.r#type, &one.name, &one.reason)
+            };
+            match whole.refused.iter_mut().find(same) {
+                Some(other) => other.proxies += one.proxies,
+                None => whole.refused.push(one),
+            }
+        }
+        whole.asked.push(place);
+    }
+    cut(whole, all, unwalked)
+}
+
+/// The resources that are named, each form once, by type and name.
+fn resources(parts: &[(String, PlanPart)]) -> Vec<ResourcePlan> {
+    let mut proxies: BTreeMap<&str, usize> = BTreeMap::new();
+    for form in parts.iter().flat_map(|(_, part)| &part.forms) {
+        *proxies.entry(&form.digest).or_default() += form.proxies;
+    }
+    let mut all: BTreeMap<(usize, String, String), ResourcePlan> = BTreeMap::new();
+    for (place, part) in parts {
+        for (at, resource) in part.plan.resources.iter().enumerate() {
+            let digest = part.forms.get(at).map_or_else(|| format!("{place} {at}"), |form| form.digest.clone());
+            let proxies = proxies.get(digest.as_str()).copied().unwrap_or(resource.proxies);
+            let key = (order(&resource.r#type), resource.name.clone(), digest);
+            let kept = all.entry(key).or_insert_with(|| ResourcePlan { proxies, ..resource.clone() });
+            if kept.diff.is_empty() {
+                kept.diff.clone_from(&resource.diff);
+            }
+        }
+    }
+    all.into_values().take(RESOURCES).collect()
+}
+
+/// The requests that go another way, each once, with all whose requests they are.
+fn traffic(parts: &[(String, PlanPart)]) -> Vec<TrafficChange> {
+    let mut all: BTreeMap<[&str; 3], BTreeSet<String>> = BTreeMap::new();
+    for change in parts.iter().flat_map(|(_, part)| &part.plan.traffic) {
+        let TrafficChange { request, from, before, after } = change;
+        all.entry([request, before, after]).or_default().extend(from.iter().cloned());
+    }
+    let change = |([request, before, after], from): ([&str; 3], BTreeSet<String>)| {
+        let [request, before, after] = [request, before, after].map(str::to_owned);
+        TrafficChange { request, from, before, after }
+    };
+    all.into_iter().map(change).collect()
+}
+
+/// What happens to resources by type, and to how many in all.
+fn totals(parts: &[(String, PlanPart)]) -> (BTreeMap<String, Totals>, usize) {
+    let mut types: BTreeMap<String, Totals> = BTreeMap::new();
+    let is_complete = parts.iter().all(|(_, part)| part.is_complete());
+    for (kind, totals) in parts.iter().flat_map(|(_, part)| &part.plan.types) {
+        let sum = types.entry(kind.clone()).or_default();
+        sum.proxies += totals.proxies;
+        if !is_complete {
+            // The most that it can be.
+            sum.added += totals.added;
+            sum.changed += totals.changed;
+            sum.removed += totals.removed;
+        }
+    }
+    if is_complete {
+        let mut seen = BTreeSet::new();
+        let forms = parts.iter().flat_map(|(_, part)| &part.forms);
+        for form in forms.filter(|form| seen.insert(&form.digest)) {
+            types.entry(form.r#type.clone()).or_default().count(form.action);
+        }
+    }
+    let all = types.values().map(|totals| totals.added + totals.changed + totals.removed).sum();
+    (types, all)
+}
+
+/// The place of a type among all.
+fn order(short_name: &str) -> usize {
+    ResourceType::ALL.iter().position(|kind| kind.short_name() == short_name).unwrap_or(usize::MAX)
+}
+
+/// A plan with as much of each as is told, and how much more there is. `all` is the number of its resources.
+fn cut(mut plan: Plan, all: usize, unwalked: usize) -> Plan {
+    let workloads = plan.workloads.len().saturating_sub(NAMED);
+    plan.workloads = std::mem::take(&mut plan.workloads).into_iter().take(NAMED).collect();
+    let requests = plan.traffic.len().saturating_sub(TRAFFIC);
+    plan.traffic.truncate(TRAFFIC);
+    let diffs = all.saturating_sub(DIFFS);
+    for resource in plan.resources.iter_mut().skip(DIFFS) {
+        resource.diff.clear();
+    }
+    let sorts = [
+        (workloads, "more workloads".to_owned()),
+        (diffs, "resources without their differences".to_owned()),
+        (all.saturating_sub(RESOURCES), "more resources".to_owned()),
+        (unwalked, format!("sorts of proxies beyond {WALKED} whose requests are not walked")),
+        (requests, "more requests that go another way".to_owned()),
+    ];
+    let more = sorts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    plan.more.extend(more);
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::FORMS;
+
+    /// What a control plane says of so many proxies of a workload, with one route that all of them have, and one that only these have.
+    fn part(workload: &str, proxies: usize, own: &str) -> PlanPart {
+        let resource = |name: &str| ResourcePlan {
+            r#type: "rds".to_owned(),
+            name: name.to_owned(),
+            action: Action::Changed,
+            proxies,
+            diff: format!("- {name}"),
+        };
+        let form = |digest: &str| Form {
+            r#type: "rds".to_owned(),
+            digest: digest.to_owned(),
+            action: Action::Changed,
+            proxies,
+        };
+        let request = TrafficChange {
+            request: "GET reviews:9080/".to_owned(),
+            from: BTreeSet::from([workload.to_owned()]),
+            before: "v1".to_owned(),
+            after: "v2".to_owned(),
+        };
+        let refused =
+            Refused { r#type: "rds".to_owned(), name: "80".to_owned(), proxies, reason: "it is odd".to_owned() };
+        let plan = Plan {
+            proxies: proxies + 1,
+            reached: proxies,
+            workloads: BTreeMap::from([(workload.to_owned(), proxies)]),
+            types: BTreeMap::from([("rds".to_owned(), Totals { changed: 2, proxies, ..Totals::default() })]),
+            resources: vec![resource("80"), resource("90")],
+            traffic: vec![request],
+            left_out: vec!["a route".to_owned()],
+            refused: vec![refused],
+            bytes: 10 * proxies,
+            ..Plan::default()
+        };
+        PlanPart { plan, forms: vec![form("of all"), form(own)], unwalked: 0 }
+    }
+
+    #[test]
+    fn what_all_proxies_have_counts_once_and_proxies_add_up() {
+        let whole =
+            merged(vec![("a".to_owned(), part("shop/web", 3, "of a")), ("b".to_owned(), part("shop/api", 4, "of b"))]);
+        assert_eq!((whole.proxies, whole.reached, whole.bytes), (9, 7, 70));
+        assert_eq!(whole.workloads, BTreeMap::from([("shop/api".to_owned(), 4), ("shop/web".to_owned(), 3)]));
+        assert_eq!(whole.types["rds"], Totals { changed: 3, proxies: 7, ..Totals::default() });
+        let told: Vec<_> = whole.resources.iter().map(|one| (one.name.as_str(), one.proxies)).collect();
+        assert_eq!(told, [("80", 7), ("90", 3), ("90", 4)]);
+        assert_eq!((whole.traffic.len(), whole.traffic[0].from.len()), (1, 2));
+        assert_eq!((whole.left_out.len(), whole.refused.len(), whole.refused[0].proxies), (1, 1, 7));
+        assert_eq!((whole.asked, whole.more), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn a_replica_of_another_release_is_added_whole() {
+        let old = PlanPart { forms: Vec::new(), ..part("shop/api", 4, "of b") };
+        let whole = merged(vec![("a".to_owned(), part("shop/web", 3, "of a")), ("b".to_owned(), old)]);
+        assert_eq!(whole.types["rds"], Totals { changed: 4, proxies: 7, ..Totals::default() });
+        assert_eq!(whole.resources.len(), 4);
+    }
+
+    #[test]
+    fn one_alone_says_what_it_says() {
+        let mut one = part("shop/web", 3, "of a");
+        one.plan.workloads = (0..NAMED + 2).map(|n| (format!("shop/{n:03}"), 1)).collect();
+        let (alone, whole) = (one.clone().whole(), merged(vec![("a".to_owned(), one)]));
+        assert_eq!(whole, Plan { asked: vec!["a".to_owned()], ..alone.clone() });
+        assert_eq!((alone.workloads.len(), alone.more), (NAMED, vec!["2 more workloads".to_owned()]));
+        assert!(FORMS >= RESOURCES, "what is named has a form");
+    }
+}

@@ -1,0 +1,34 @@
+//! A look at the webhook configurations of a revision, for people.
+
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+
+use super::{HookKind, REVISION, hooks, resource};
+
+/// The webhook configurations of a revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HooksSeen {
+    /// The names of all.
+    pub all: Vec<String>,
+    /// The names of those of which a webhook does not know all roots.
+    pub without_roots: Vec<String>,
+}
+
+/// Which configurations of a kind there are, and which do not know these roots (PEM).
+///
+/// # Errors
+/// When the API server does not say.
+pub async fn look(client: &Client, kind: HookKind, revision: &str, roots: &str) -> kube::Result<HooksSeen> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
+    let found = api.list(&ListParams::default().labels(&format!("{REVISION}={revision}"))).await?;
+    let mut seen = HooksSeen::default();
+    for object in found {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        if !hooks::holds(kind, &object, roots) {
+            seen.without_roots.push(name.clone());
+        }
+        seen.all.push(name);
+    }
+    Ok(seen)
+}

@@ -1,0 +1,439 @@
+//! What the API server serves, lets the control plane do, and what time it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::PostParams;
+use kube::client::Body;
+use navarch_answers::doctor::{self, Check, Health, Level, OF_ONE};
+use navarch_kubernetes::InWords;
+use navarch_source::ReadKind;
+use navarch_webhook::registration::{self, HookKind, HooksSeen};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// How long the API server may take for all of it.
+const LOOK: Duration = Duration::from_secs(10);
+/// How long what it said is told again: whoever asks often asks the API server no more often than so.
+const FRESH: Duration = Duration::from_secs(5);
+/// Requests that are under way at once.
+const AT_ONCE: usize = 8;
+/// How many missing kinds are named.
+const NAMED: usize = 12;
+/// The group whose kinds every installation has.
+const ISTIO: &str = "networking.istio.io";
+
+/// Something that the control plane must be allowed to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// Its API group; empty for Kubernetes' first.
+    pub group: &'static str,
+    /// The resource, such as `leases`.
+    pub resource: String,
+    /// Its part, such as `status`; empty for itself.
+    pub subresource: &'static str,
+    /// The verb, such as `watch`.
+    pub verb: &'static str,
+    /// The namespace; empty for all, and for what is outside namespaces.
+    pub namespace: String,
+    /// The only object that it is about; empty for all.
+    pub name: String,
+    /// What does not work without.
+    pub purpose: &'static str,
+}
+
+/// The API server as the control plane sees it. Clones share it.
+#[derive(Clone)]
+pub struct ApiServerLook {
+    client: kube::Client,
+    kinds: Arc<[ReadKind]>,
+    rights: Arc<[Right]>,
+    hooks: Hooks,
+    /// What it said last, and when. Whoever asks meanwhile waits for the same answer.
+    latest: Arc<Mutex<Option<(Instant, Arc<Seen>)>>>,
+}
+
+/// Which webhook configurations must be there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hooks {
+    /// The kinds that are kept here.
+    pub kinds: Vec<HookKind>,
+    /// The revision with which they are labelled.
+    pub revision: String,
+}
+
+/// What it said.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// The resources by group and version.
+    served: Served,
+    /// What the control plane may not do.
+    denied: Vec<Right>,
+    /// Whom the API server takes the control plane for.
+    user: String,
+    /// Webhook configurations by kind; nothing where it does not show them.
+    hooks: Vec<(HookKind, HooksSeen)>,
+    /// Its time of day, and when it was asked and answered.
+    time: Option<(Timestamp, [Timestamp; 2])>,
+    /// Why it said no more.
+    problem: Option<String>,
+}
+
+/// Resources by group, then version.
+type Served = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+
+impl fmt::Debug for ApiServerLook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServerLook").field("rights", &self.rights.len()).finish_non_exhaustive()
+    }
+}
+
+impl Right {
+    /// A right to a verb, for all objects in all namespaces.
+    #[must_use]
+    pub fn to(verb: &'static str, group: &'static str, resource: &str, purpose: &'static str) -> Self {
+        Self { verb, group, resource: resource.to_owned(), purpose, ..Self::default() }
+    }
+
+    /// The same in one namespace alone.
+    #[must_use]
+    pub fn within(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
+    }
+
+    /// The resource with its group, as kubectl takes it.
+    fn resource(&self) -> String {
+        let part = if self.subresource.is_empty() { String::new() } else { format!("/{}", self.subresource) };
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        format!("{}{group}{part}", self.resource)
+    }
+}
+
+impl ApiServerLook {
+    /// Nothing is asked yet.
+    #[must_use]
+    pub fn new(client: kube::Client, kinds: Vec<ReadKind>, mut rights: Vec<Right>, hooks: Hooks) -> Self {
+        let read = kinds.iter().flat_map(|kind| {
+            let namespace = kind.namespace.as_ref().map(ToString::to_string).unwrap_or_default();
+            let right = |verb| Right::to(verb, kind.group, &kind.resource, "they are not read, or not for long");
+            ["list", "watch"].map(|verb| right(verb).within(&namespace))
+        });
+        rights.extend(read);
+        Self { client, kinds: kinds.into(), rights: rights.into(), hooks, latest: Arc::default() }
+    }
+
+    /// Asks it, and tells what is missing. `roots` are those by which the webhooks are known (PEM), once they are served.
+    pub(super) async fn tell(&self, roots: Option<Arc<str>>, health: &mut Health) {
+        let seen = self.seen(roots).await;
+        if let Some(problem) = &seen.problem {
+            let what = format!("the API server does not answer the control plane: {problem}");
+            return health.add(Check::Definitions, Level::Wrong, what, "kubectl get --raw /readyz?verbose");
+        }
+        definitions(&self.kinds, &seen.served, health);
+        rights(&seen.denied, &seen.user, health);
+        seen.hooks.iter().for_each(|(kind, hooks)| webhooks(*kind, hooks, &self.hooks.revision, health));
+        if let Some((told, window)) = seen.time {
+            let whose = ["the API server", "the control plane's"];
+            doctor::clock(health, told, window, whose, "timedatectl status, on the nodes of both");
+        }
+    }
+
+    /// What it says now, or said a moment ago.
+    async fn seen(&self, roots: Option<Arc<str>>) -> Arc<Seen> {
+        let mut latest = self.latest.lock().await;
+        if let Some((at, seen)) = &*latest
+            && at.elapsed() < FRESH
+        {
+            return seen.clone();
+        }
+        let problem = |problem| Seen { problem: Some(problem), ..Seen::default() };
+        let seen = match timeout(LOOK, self.ask(roots)).await {
+            Ok(Ok(seen)) => seen,
+            Ok(Err(error)) => problem(InWords(&error).to_string()),
+            Err(_) => problem(format!("nothing came within {LOOK:?}")),
+        };
+        let seen = Arc::new(seen);
+        *latest = Some((Instant::now(), seen.clone()));
+        seen
+    }
+
+    /// Asks for all of it.
+    async fn ask(&self, roots: Option<Arc<str>>) -> kube::Result<Seen> {
+        let others = async { Ok((self.user().await, self.hooks(roots).await)) };
+        let (time, served, denied, (user, hooks)) =
+            tokio::try_join!(self.time(), self.served(), self.denied(), others)?;
+        Ok(Seen { served, denied, user, hooks, time, problem: None })
+    }
+
+    /// Its time of day by the header of an answer; `None` where there is none.
+    async fn time(&self) -> kube::Result<Option<(Timestamp, [Timestamp; 2])>> {
+        let asked = Timestamp::now();
+        let request = http::Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+        let answer = self.client.send(request).await?;
+        let window = [asked, Timestamp::now()];
+        let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+        Ok(date.and_then(|date| Some((http_date(date)?, window))))
+    }
+
+    /// The resources of the groups whose kinds are defined at run time.
+    async fn served(&self) -> kube::Result<Served> {
+        let groups: BTreeSet<&str> = self.kinds.iter().filter(|kind| kind.is_defined).map(|kind| kind.group).collect();
+        let there = self.client.list_api_groups().await?.groups;
+        // Gathered first: what is borrowed from the answer must not live on while others are waited for.
+        let versions: Vec<(String, String)> = there
+            .iter()
+            .filter(|group| groups.contains(group.name.as_str()))
+            .flat_map(|group| group.versions.iter().map(|version| (group.name.clone(), version.version.clone())))
+            .collect();
+        let one = |(group, version): (String, String)| async move {
+            let listed = self.client.list_api_group_resources(&format!("{group}/{version}")).await?;
+            let names = listed.resources.into_iter().map(|resource| resource.name).collect::<BTreeSet<_>>();
+            Ok::<_, kube::Error>((group, version, names))
+        };
+        let all: Vec<_> = stream::iter(versions).map(one).buffer_unordered(AT_ONCE).try_collect().await?;
+        let mut served = Served::new();
+        for (group, version, names) in all {
+            served.entry(group).or_default().insert(version, names);
+        }
+        Ok(served)
+    }
+
+    /// Which rights there are not.
+    async fn denied(&self) -> kube::Result<Vec<Right>> {
+        let reviews = &Api::<SelfSubjectAccessReview>::all(self.client.clone());
+        let one = |right: Right| async move {
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let attributes = ResourceAttributes {
+                group: some(right.group),
+                resource: some(&right.resource),
+                subresource: some(right.subresource),
+                verb: some(right.verb),
+                namespace: some(&right.namespace),
+                name: some(&right.name),
+                ..ResourceAttributes::default()
+            };
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            let is_allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, kube::Error>((!is_allowed).then_some(right))
+        };
+        let all = stream::iter(self.rights.to_vec()).map(one).buffer_unordered(AT_ONCE);
+        let mut denied: Vec<Right> = all.try_filter_map(|right| async move { Ok(right) }).try_collect().await?;
+        denied.sort_unstable();
+        Ok(denied)
+    }
+
+    /// The webhook configurations, once their roots are known. What may not be listed is told among the rights.
+    async fn hooks(&self, roots: Option<Arc<str>>) -> Vec<(HookKind, HooksSeen)> {
+        let mut all = Vec::new();
+        let Some(roots) = roots else { return all };
+        for kind in &self.hooks.kinds {
+            let found = registration::look(&self.client, *kind, &self.hooks.revision, &roots).await;
+            all.extend(found.ok().map(|found| (*kind, found)));
+        }
+        all
+    }
+
+    /// Whom the API server takes the control plane for; empty where it does not say (before Kubernetes 1.28).
+    async fn user(&self) -> String {
+        let reviews = Api::<SelfSubjectReview>::all(self.client.clone());
+        let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
+        let user = answer.ok().and_then(|answer| answer.status?.user_info?.username);
+        user.unwrap_or_default()
+    }
+}
+
+/// A date as HTTP has it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    let universal = text.strip_suffix("GMT").map(|rest| format!("{rest}+0000"))?;
+    jiff::fmt::rfc2822::parse(&universal).ok().map(|moment| moment.timestamp())
+}
+
+/// Kinds that are not there, and kinds of which only versions are that are not read.
+fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
+    let mut missing: BTreeMap<bool, Vec<String>> = BTreeMap::new();
+    for kind in kinds.iter().filter(|kind| kind.is_defined) {
+        let versions = served.get(kind.group).into_iter().flatten();
+        let there: Vec<&str> = versions
+            .filter(|(_, resources)| resources.contains(&kind.resource))
+            .map(|(version, _)| version.as_str())
+            .collect();
+        let name = format!("{}.{}", kind.resource, kind.group);
+        if there.is_empty() {
+            missing.entry(kind.group.ends_with(".istio.io")).or_default().push(name);
+        } else if !there.iter().any(|version| kind.versions.contains(version)) {
+            let (there, read) = (there.join(", "), kind.versions.join(", "));
+            let what = format!("{name} is served as {there} alone, and read here as {read}: none of it is read");
+            health.add(Check::Definitions, Level::Wrong, what, &format!("kubectl get crd {name} -o yaml"));
+        }
+    }
+    let has_istio = served.contains_key(ISTIO);
+    for (is_istio, names) in missing {
+        let more = names.len().saturating_sub(NAMED);
+        let mut told = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            told.push_str(&format!(" and {more} more"));
+        }
+        let what = format!("kinds that are read are not installed: {told}");
+        let (level, next) = match (is_istio, has_istio) {
+            (true, false) => (Level::Wrong, "navarch crds | kubectl apply -f -"),
+            (true, true) => (Level::Note, "navarch crds | kubectl apply -f -"),
+            (false, _) => (Level::Note, "kubectl get crd, and install them where they are wanted"),
+        };
+        health.add(Check::Definitions, level, what, next);
+    }
+}
+
+/// Webhooks that are not registered, or whose CA the API server does not know.
+fn webhooks(kind: HookKind, seen: &HooksSeen, revision: &str, health: &mut Health) {
+    let (lost, resource) = match kind {
+        HookKind::Mutating => ("pods are not injected", "mutatingwebhookconfigurations"),
+        HookKind::Validating => ("objects are not checked when they are written", "validatingwebhookconfigurations"),
+    };
+    let next = format!("kubectl get {resource} -l istio.io/rev={revision} -o yaml");
+    if seen.all.is_empty() {
+        let what = format!("there are no {resource} with the label istio.io/rev={revision}: {lost}");
+        health.add(Check::Webhooks, Level::Note, what, &next);
+    }
+    for name in seen.without_roots.iter().take(OF_ONE) {
+        let what = format!("caBundle of {name} ({resource}) lacks a root of the webhooks' certificate: {lost}");
+        health.add(Check::Webhooks, Level::Wrong, what, &next);
+    }
+    health.more(Check::Webhooks, seen.without_roots.len(), resource, &next);
+}
+
+/// Rights that are missing, by resource.
+fn rights(denied: &[Right], user: &str, health: &mut Health) {
+    let mut by_resource: BTreeMap<(String, &str, &str, &str), Vec<&str>> = BTreeMap::new();
+    for right in denied {
+        let key = (right.resource(), right.namespace.as_str(), right.name.as_str(), right.purpose);
+        by_resource.entry(key).or_default().push(right.verb);
+    }
+    let user = if user.is_empty() { "system:serviceaccount:istio-system:istiod" } else { user };
+    for ((resource, namespace, name, purpose), verbs) in by_resource.iter().take(OF_ONE) {
+        let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+        let object = if name.is_empty() { String::new() } else { format!(" named {name}") };
+        let what = format!("{user} may not {} {resource}{object}{place}: {purpose}", verbs.join(", "));
+        let (plain, part) = resource.split_once('/').unwrap_or((resource, ""));
+        let part = if part.is_empty() { String::new() } else { format!(" --subresource={part}") };
+        let place = if namespace.is_empty() { "-A".to_owned() } else { format!("-n {namespace}") };
+        let object = if name.is_empty() { String::new() } else { format!("/{name}") };
+        let verb = verbs.first().copied().unwrap_or_default();
+        let next = format!("kubectl auth can-i {verb} {plain}{object}{part} {place} --as={user}");
+        health.add(Check::Rights, Level::Wrong, what, &next);
+    }
+    let next = format!("kubectl auth can-i --list --as={user}");
+    health.more(Check::Rights, by_resource.len(), "resources with rights that are missing", &next);
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::object::Kind;
+    use navarch_source::KubernetesScope;
+
+    use super::*;
+
+    fn kinds() -> Vec<ReadKind> {
+        let all = KubernetesScope::default().read_kinds();
+        let told = [Kind::VirtualService, Kind::EnvoyFilter, Kind::HttpRoute, Kind::Pod];
+        all.into_iter().filter(|kind| told.contains(&kind.kind)).collect()
+    }
+
+    fn served(all: &[(&str, &str, &str)]) -> Served {
+        let mut served = Served::new();
+        for (group, version, resource) in all {
+            let versions = served.entry((*group).to_owned()).or_default();
+            versions.entry((*version).to_owned()).or_default().insert((*resource).to_owned());
+        }
+        served
+    }
+
+    fn found(all: &[(&str, &str, &str)]) -> Vec<(Level, String)> {
+        let mut health = Health::default();
+        definitions(&kinds(), &served(all), &mut health);
+        health.findings.into_iter().map(|finding| (finding.level, finding.what)).collect()
+    }
+
+    #[test]
+    fn kinds_that_are_not_there_and_versions_that_are_not_read_are_told() {
+        let services = (ISTIO, "v1", "virtualservices");
+        let filters = (ISTIO, "v1alpha3", "envoyfilters");
+        let routes = ("gateway.networking.k8s.io", "v1", "httproutes");
+        assert_eq!(found(&[services, filters, routes]), []);
+        let what = "kinds that are read are not installed: httproutes.gateway.networking.k8s.io".to_owned();
+        assert_eq!(found(&[services, filters]), [(Level::Note, what)]);
+        let what = "kinds that are read are not installed: envoyfilters.networking.istio.io".to_owned();
+        assert_eq!(found(&[services, routes]), [(Level::Note, what)]);
+        let none = found(&[routes]);
+        assert_eq!((none.len(), none[0].0), (1, Level::Wrong), "an installation without Istio's kinds: {none:?}");
+        let newer = found(&[services, (ISTIO, "v9", "envoyfilters"), routes]);
+        let what =
+            "envoyfilters.networking.istio.io is served as v9 alone, and read here as v1alpha3: none of it is read";
+        assert_eq!(newer, [(Level::Wrong, what.to_owned())]);
+    }
+
+    #[test]
+    fn rights_are_told_by_resource_with_what_shows_them() {
+        let status = Right { subresource: "status", ..Right::to("patch", ISTIO, "sidecars", "no conditions") };
+        let denied = [
+            Right::to("list", "", "pods", "they are not read"),
+            Right::to("watch", "", "pods", "they are not read"),
+            Right::to("create", "coordination.k8s.io", "leases", "nobody leads").within("istio-system"),
+            status,
+        ];
+        let mut health = Health::default();
+        rights(&denied, "", &mut health);
+        let all: Vec<_> = health.findings.iter().map(|finding| (&*finding.what, &*finding.next)).collect();
+        let who = "system:serviceaccount:istio-system:istiod";
+        let wanted = [
+            (
+                format!("{who} may not create leases.coordination.k8s.io in namespace istio-system: nobody leads"),
+                format!("kubectl auth can-i create leases.coordination.k8s.io -n istio-system --as={who}"),
+            ),
+            (
+                format!("{who} may not list, watch pods: they are not read"),
+                format!("kubectl auth can-i list pods -A --as={who}"),
+            ),
+            (
+                format!("{who} may not patch sidecars.networking.istio.io/status: no conditions"),
+                format!("kubectl auth can-i patch sidecars.networking.istio.io --subresource=status -A --as={who}"),
+            ),
+        ];
+        assert_eq!(all, wanted.each_ref().map(|(what, next)| (what.as_str(), next.as_str())));
+        assert!(health.is_wrong() && health.findings[0].docs == Check::Rights.docs());
+        let mut well = Health::default();
+        rights(&[], who, &mut well);
+        assert_eq!(well.findings, []);
+    }
+
+    #[test]
+    fn webhooks_that_are_not_there_or_not_known_are_told() {
+        let told = |all: &[&str], without_roots: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let seen = HooksSeen { all: owned(all), without_roots: owned(without_roots) };
+            let mut health = Health::default();
+            webhooks(HookKind::Mutating, &seen, "canary", &mut health);
+            health.findings.into_iter().map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&["a"], &[]), []);
+        let none =
+            "there are no mutatingwebhookconfigurations with the label istio.io/rev=canary: pods are not injected";
+        assert_eq!(told(&[], &[]), [(Level::Note, none.to_owned())]);
+        let lacks = "caBundle of a (mutatingwebhookconfigurations) lacks a root of the webhooks' certificate: pods are not injected";
+        assert_eq!(told(&["a", "b"], &["a"]), [(Level::Wrong, lacks.to_owned())]);
+    }
+
+    #[test]
+    fn dates_are_those_of_http() {
+        assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), "1994-11-06T08:49:37Z".parse().ok());
+        assert_eq!(http_date("yesterday"), None);
+    }
+}

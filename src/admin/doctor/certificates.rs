@@ -1,0 +1,127 @@
+//! The certificates that the mesh rests on, and who does not trust them yet.
+
+use jiff::Timestamp;
+use navarch_answers::doctor::{CertificateEnd, Check, Health, Level, OF_ONE};
+use navarch_security::ca::CurrentAuthority;
+use navarch_security::ca::keeper::{RootRole, RotationStatus};
+use navarch_security::ca::rotation::Origin;
+use navarch_security::certificate_life::CertificateLife;
+use navarch_security::serving::ServingTls;
+
+/// What signs, and what ports show.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// What signs for workloads; `None` where nobody is signed for here.
+    pub authority: Option<CurrentAuthority>,
+    /// What the TLS ports show.
+    pub serving: ServingTls,
+}
+
+impl Certificates {
+    /// Notes when each of them ends, roots aside, which [`roots`] tells.
+    pub(super) fn tell(&self, now: Timestamp, health: &mut Health) {
+        let authority = self.authority.as_ref().map(CurrentAuthority::get);
+        let chain = authority.iter().flat_map(|authority| authority.chain());
+        let next = "kubectl get secret cacerts -n istio-system -o yaml, and replace it";
+        for life in chain.filter_map(CertificateLife::of) {
+            health.add_certificate(end("intermediate", life, now), now, next);
+        }
+        let shown = self.serving.chain();
+        if let Some(life) = shown.first().and_then(CertificateLife::of) {
+            let next = "kubectl logs -n istio-system deploy/istiod";
+            health.add_certificate(end("server certificate (15012, 15017)", life, now), now, next);
+        }
+    }
+}
+
+/// A certificate as it is told.
+fn end(role: &str, life: CertificateLife, now: Timestamp) -> CertificateEnd {
+    CertificateEnd::new(role, life.subject, [life.not_before, life.not_after], now)
+}
+
+/// Notes when roots end, what is wrong with them, and which proxies do not trust all of them.
+pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health) {
+    if let Some(problem) = &status.problem {
+        health.add(Check::Roots, Level::Wrong, format!("the roots of the mesh: {problem}"), "navarch ca status");
+    }
+    let next = match status.origin {
+        Origin::SelfSigned => "navarch ca rotate",
+        Origin::PluggedIn => "kubectl get secret cacerts -n istio-system -o yaml, and replace it",
+    };
+    for root in &status.roots {
+        let role = match root.role {
+            RootRole::Signing => "root",
+            RootRole::Next => "next root",
+            // It signs no more, and goes by itself.
+            RootRole::Former => continue,
+        };
+        let one = CertificateEnd::new(role, root.subject.clone(), [root.not_before, root.not_after], now);
+        health.add_certificate(one, now, next);
+    }
+    health.roots = status.roots.iter().map(|root| root.fingerprint.clone()).collect();
+    health.roots.sort_unstable();
+    // Until it may sign, a new root is on its way to them.
+    let is_due = status.signs_after.is_none_or(|moment| moment < now);
+    let level = if is_due { Level::Wrong } else { Level::Note };
+    for missing in status.missing.iter().take(OF_ONE) {
+        let what = format!("{} does not trust all roots of the mesh: {}", missing.who, missing.why);
+        health.add(Check::Roots, level, what, "navarch ca status");
+    }
+    health.more(Check::Roots, status.missing.len(), "that do not trust all roots of the mesh", "navarch ca status");
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use navarch_security::ca::keeper::RootStatus;
+    use navarch_security::ca::rotation::{Missing, Phase};
+
+    use super::*;
+
+    fn status(now: Timestamp, left_days: i64, missing: usize) -> RotationStatus {
+        let root = |role, fingerprint: &str, left_days: i64| RootStatus {
+            role,
+            subject: "O=cluster.local".to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            not_before: now - SignedDuration::from_hours(24 * 3000),
+            not_after: now + SignedDuration::from_hours(24 * left_days),
+            trusted_until: None,
+        };
+        let who = |n| Missing { who: format!("web-{n}.shop-1"), why: "it has not acknowledged the roots".to_owned() };
+        RotationStatus {
+            phase: Phase::Settled,
+            origin: Origin::SelfSigned,
+            kept_in: "memory".to_owned(),
+            roots: vec![root(RootRole::Signing, "b", left_days), root(RootRole::Former, "a", -1)],
+            signs_after: None,
+            missing: (0..missing).map(who).collect(),
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn roots_are_listed_and_told_when_they_end_soon() {
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 10_000);
+        let mut health = Health::default();
+        roots(&status(now, 400, 0), now, &mut health);
+        assert_eq!(health.findings, [], "a former one may end");
+        assert_eq!((health.certificates[0].days, health.certificates.len()), (400, 1));
+        assert_eq!(health.roots, ["a", "b"]);
+        let mut health = Health::default();
+        roots(&status(now, 3, 0), now, &mut health);
+        assert_eq!((health.findings[0].level, &*health.findings[0].next), (Level::Wrong, "navarch ca rotate"));
+    }
+
+    #[test]
+    fn proxies_that_lack_roots_are_named() {
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 10_000);
+        let mut on_its_way = status(now, 400, 1);
+        on_its_way.signs_after = Some(now + SignedDuration::from_mins(10));
+        let mut health = Health::default();
+        roots(&on_its_way, now, &mut health);
+        assert!(!health.is_wrong() && health.findings[0].what.starts_with("web-0.shop-1 does not trust all roots"));
+        let mut health = Health::default();
+        roots(&status(now, 400, 7), now, &mut health);
+        assert!(health.is_wrong() && health.findings.len() == 6, "five, and how many more: {health}");
+    }
+}

@@ -1,0 +1,105 @@
+//! What proxies are, refuse and leave unanswered.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use navarch_answers::doctor::{Check, Health, Level, OF_ONE};
+use navarch_xds::connections::{ConnectionInfo, TypeInfo};
+
+/// Seconds that a proxy may leave a response unanswered before that is told.
+const SLOW: f64 = 10.0;
+
+/// Tells all of it.
+pub(super) fn tell(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
+    refused(connections, health);
+    unanswered(connections, now, health);
+    let versions = connections.iter().map(|info| {
+        let version = info.proxy.meta("ISTIO_VERSION").filter(|version| !version.is_empty());
+        (version.unwrap_or_else(|| "unknown".to_owned()), &*info.proxy.name)
+    });
+    versions_of(versions, health);
+    if connections.is_empty() {
+        let what = "no proxy is connected".to_owned();
+        health.add(Check::Proxies, Level::Note, what, "kubectl get pods -A -l service.istio.io/canonical-name");
+    }
+}
+
+/// What proxies refuse.
+fn refused(connections: &[ConnectionInfo], health: &mut Health) {
+    let mut said: BTreeMap<(&str, String), Vec<&ConnectionInfo>> = BTreeMap::new();
+    for info in connections {
+        for watch in &info.types {
+            if let Some(rejected) = &watch.rejected {
+                said.entry((watch.kind.short_name(), rejected.message.to_string())).or_default().push(info);
+            }
+        }
+    }
+    let kinds = said.len();
+    for ((kind, message), proxies) in said.iter().take(OF_ONE) {
+        let Some(first) = proxies.first() else { continue };
+        let what = match proxies.len() {
+            1 => format!("{} refuses {kind}: {message}", first.proxy.name),
+            all => format!("{all} proxies refuse {kind}, {} among them: {message}", first.proxy.name),
+        };
+        health.add(Check::Refusals, Level::Wrong, what, &format!("navarch why push {}", first.proxy.name));
+    }
+    health.more(Check::Refusals, kinds, "sorts of refusals", "navarch request GET /debug/syncz");
+}
+
+/// What proxies leave unanswered.
+fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
+    let waits = |watch: &TypeInfo| {
+        let is_open = |nonce: &str| watch.acked.as_ref().is_none_or(|acked| &*acked.nonce != nonce);
+        let sent = watch.sent.as_ref().filter(|sent| is_open(&sent.nonce))?;
+        (watch.rejected.is_none()).then(|| now.duration_since(sent.at).as_secs_f64())
+    };
+    let longest = |info: &ConnectionInfo| info.types.iter().filter_map(waits).fold(0.0, f64::max);
+    let slow: Vec<_> = connections.iter().map(|info| (info, longest(info))).filter(|(_, wait)| *wait > SLOW).collect();
+    let Some((first, seconds)) = slow.first() else { return };
+    let name = &first.proxy.name;
+    let what = match slow.len() {
+        1 => format!("{name} leaves what it was sent unanswered since {seconds:.0} s"),
+        all => format!("{all} proxies leave what they were sent unanswered, {name} since {seconds:.0} s"),
+    };
+    health.add(Check::Lag, Level::Wrong, what, &format!("navarch why push {name}"));
+}
+
+/// Proxies of other versions than most: those that were not started anew since an upgrade.
+fn versions_of<'a>(all: impl Iterator<Item = (String, &'a str)>, health: &mut Health) {
+    let mut by_version: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (version, proxy) in all {
+        by_version.entry(version).or_default().push(proxy);
+    }
+    let usual = by_version.iter().max_by_key(|(_, proxies)| proxies.len()).map(|(version, _)| version.clone());
+    let Some(usual) = usual else { return };
+    for (version, proxies) in by_version.iter().filter(|(version, _)| **version != usual).take(OF_ONE) {
+        let Some(first) = proxies.first() else { continue };
+        let what = match proxies.len() {
+            1 => format!("{first} is of version {version}, most proxies of {usual}"),
+            count => format!("{count} proxies, {first} among them, are of version {version}, most of {usual}"),
+        };
+        let namespace = first.rsplit_once('.').map_or("NAMESPACE", |(_, namespace)| namespace);
+        health.add(Check::Versions, Level::Note, what, &format!("kubectl rollout restart deployment -n {namespace}"));
+    }
+    health.more(Check::Versions, by_version.len().saturating_sub(1), "versions of proxies", "istioctl proxy-status");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_of_another_version_than_most_are_told() {
+        let told = |all: &[(&str, &str)]| {
+            let mut health = Health::default();
+            versions_of(all.iter().map(|(version, proxy)| ((*version).to_owned(), *proxy)), &mut health);
+            health.findings.into_iter().map(|finding| (finding.level, finding.what, finding.next)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[]), []);
+        assert_eq!(told(&[("1.32.0", "a.shop"), ("1.32.0", "b.shop")]), []);
+        let what = "old.bank is of version 1.30.1, most proxies of 1.32.0".to_owned();
+        let next = "kubectl rollout restart deployment -n bank".to_owned();
+        let all = [("1.32.0", "a.shop"), ("1.32.0", "b.shop"), ("1.30.1", "old.bank")];
+        assert_eq!(told(&all), [(Level::Note, what, next)]);
+    }
+}

@@ -1,0 +1,116 @@
+//! Colours of what is printed for people: on a terminal, unless NO_COLOR is set; never in a pipe or a file.
+
+use std::io::IsTerminal as _;
+
+use super::environment::variable;
+
+/// What lines of answers begin with, blanks aside, and its colour.
+const BEGINNINGS: &[(&str, Color)] = &[
+    ("WRONG", Color::Red),
+    ("note ", Color::Yellow),
+    ("nothing is wrong", Color::Green),
+    ("error:", Color::Red),
+    ("warning:", Color::Yellow),
+    ("quarantined:", Color::Red),
+    ("refused  ", Color::Red),
+    ("pending  ", Color::Yellow),
+    ("It fails:", Color::Red),
+    ("Nothing in the configuration is in its way.", Color::Green),
+    ("Envoy would refuse", Color::Red),
+    ("Left out of what proxies get", Color::Yellow),
+];
+/// A word that is bad news wherever it stands.
+const REFUSED: &str = "REFUSED";
+/// How far the lines of a difference are indented.
+const DIFFERENCE: &str = "      ";
+
+/// A colour of terminals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Color {
+    /// Something is wrong, or goes.
+    Red,
+    /// Something is new, or right.
+    Green,
+    /// Something may be wrong.
+    Yellow,
+}
+
+/// Whether there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Colors(bool);
+
+impl Colors {
+    /// Those of the standard output; what a flag says counts most.
+    pub(super) fn of_stdout(asked: Option<bool>) -> Self {
+        Self(
+            asked.unwrap_or_else(|| is_wanted(std::io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM"))),
+        )
+    }
+
+    /// A text in a colour.
+    pub(super) fn paint(self, color: Color, text: &str) -> String {
+        let code = match color {
+            Color::Red => "1;31",
+            Color::Green => "32",
+            Color::Yellow => "33",
+        };
+        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    /// An answer with its colours: the words that say how it stands, and the lines of differences.
+    pub(super) fn answer(self, text: &str) -> String {
+        if !self.0 {
+            return text.to_owned();
+        }
+        text.split_inclusive('\n').map(|line| self.line(line)).collect()
+    }
+
+    /// One line of an answer.
+    fn line(self, line: &str) -> String {
+        let changed = line.strip_prefix(DIFFERENCE).and_then(|rest| match rest.chars().next()? {
+            '-' => Some(Color::Red),
+            '+' => Some(Color::Green),
+            _ => None,
+        });
+        if let Some(color) = changed {
+            let text = line.trim_end_matches('\n');
+            return format!("{}{}", self.paint(color, text), line.get(text.len()..).unwrap_or_default());
+        }
+        let text = line.trim_start();
+        let (blank, _) = line.split_at(line.len() - text.len());
+        let known = BEGINNINGS.iter().find_map(|(word, color)| Some((text.strip_prefix(word)?, word, color)));
+        match known {
+            Some((rest, word, color)) => format!("{blank}{}{rest}", self.paint(*color, word)),
+            None => line.replace(REFUSED, &self.paint(Color::Red, REFUSED)),
+        }
+    }
+}
+
+/// Whether colours are wanted, by <https://no-color.org>: on a terminal that knows them, unless NO_COLOR says something.
+fn is_wanted(is_terminal: bool, no_color: Option<String>, term: Option<String>) -> bool {
+    is_terminal && no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|term| term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_that_want_them() {
+        let text = |text: &str| Some(text.to_owned());
+        assert!(is_wanted(true, None, None) && is_wanted(true, text(""), text("xterm")));
+        assert!(!is_wanted(false, None, None), "a pipe");
+        assert!(!is_wanted(true, text("1"), None) && !is_wanted(true, None, text("dumb")));
+    }
+
+    #[test]
+    fn words_that_say_how_it_stands_are_in_colour_and_nothing_else() {
+        let colors = Colors(true);
+        assert_eq!(colors.answer("  WRONG  x WRONG\n"), "  \u{1b}[1;31mWRONG\u{1b}[0m  x WRONG\n");
+        assert_eq!(colors.answer("      +  weight: 50\nrest"), "\u{1b}[32m      +  weight: 50\u{1b}[0m\nrest");
+        assert_eq!(colors.answer("  + cds x (1 proxies)\n"), "  + cds x (1 proxies)\n");
+        assert_eq!(colors.answer("a: REFUSED\n"), "a: \u{1b}[1;31mREFUSED\u{1b}[0m\n");
+        let text = "  WRONG  x\n      - y\n";
+        assert_eq!(Colors(false).answer(text), text);
+    }
+}

@@ -1,0 +1,151 @@
+//! What is said while something takes long: one line on the standard error, where that is a terminal, gone when it is over.
+
+use std::io::{IsTerminal as _, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// What takes less than this is not spoken of.
+const SHORT: Duration = Duration::from_millis(700);
+/// How often the line is written anew.
+const STEP: Duration = Duration::from_millis(200);
+/// How many characters of a line fit into the terminals of most.
+const WIDTH: usize = 70;
+/// Takes a line away.
+const CLEAR: &str = "\r\u{1b}[2K";
+
+/// Something that may take long. The line goes when this is dropped.
+pub(super) struct Progress {
+    shared: Arc<Shared>,
+    /// Writes the line; `None` where nobody looks.
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What is said, and whether it is over.
+struct Shared {
+    state: Mutex<State>,
+    /// Told at the end.
+    ended: Condvar,
+}
+
+/// What is said, and whether it is over.
+struct State {
+    text: String,
+    is_over: bool,
+}
+
+impl Progress {
+    /// Something begins, in words such as `asking 3 control planes`.
+    #[expect(clippy::disallowed_methods, reason = "people wait by the real clock")]
+    pub(super) fn begin(text: &str) -> Self {
+        if std::io::stderr().is_terminal() {
+            Self::shown(text, std::io::stderr(), Instant::now, [SHORT, STEP])
+        } else {
+            Self { shared: Shared::new(text), writer: None }
+        }
+    }
+
+    /// Says something else from now on.
+    pub(super) fn say(&self, text: String) {
+        self.shared.state.lock().text = text;
+    }
+
+    /// Is shown on this.
+    fn shown(text: &str, to: impl Write + Send + 'static, clock: fn() -> Instant, times: [Duration; 2]) -> Self {
+        let shared = Shared::new(text);
+        let own = shared.clone();
+        let writer = std::thread::Builder::new().name("progress".to_owned()).spawn(move || own.show(to, clock, times));
+        // Without a thread for it nothing is said.
+        Self { shared, writer: writer.ok() }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.shared.state.lock().is_over = true;
+        self.shared.ended.notify_all();
+        if let Some(writer) = self.writer.take() {
+            // A panic there costs the line alone.
+            _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    fn new(text: &str) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { text: text.to_owned(), is_over: false }), ended: Condvar::new() })
+    }
+
+    /// Writes the line until it is over, then takes it away. Where it cannot be written nobody misses it.
+    fn show(&self, mut to: impl Write, clock: fn() -> Instant, [mut wait, step]: [Duration; 2]) {
+        let begun = clock();
+        let mut state = self.state.lock();
+        let mut is_shown = false;
+        while !state.is_over {
+            let timed_out = self.ended.wait_for(&mut state, wait).timed_out();
+            if timed_out && !state.is_over {
+                let seconds = clock().duration_since(begun).as_secs();
+                let text: String = state.text.chars().take(WIDTH).collect();
+                _ = write!(to, "{CLEAR}{text} … {seconds} s").and_then(|()| to.flush());
+                is_shown = true;
+            }
+            wait = step;
+        }
+        if is_shown {
+            _ = write!(to, "{CLEAR}").and_then(|()| to.flush());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(paper: &Paper) -> String {
+        String::from_utf8(paper.0.lock().clone()).unwrap()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the wait is a real one")]
+    fn begin(paper: &Paper, short: Duration) -> Progress {
+        Progress::shown("asking", paper.clone(), Instant::now, [short, Duration::from_millis(1)])
+    }
+
+    #[test]
+    fn what_takes_long_is_spoken_of_until_it_is_over() {
+        let paper = Paper::default();
+        let progress = begin(&paper, Duration::ZERO);
+        while !written(&paper).contains("asking … 0 s") {
+            std::thread::yield_now();
+        }
+        progress.say("2 of 3".to_owned());
+        while !written(&paper).contains("2 of 3 … ") {
+            std::thread::yield_now();
+        }
+        drop(progress);
+        assert!(written(&paper).ends_with(CLEAR), "{:?}", written(&paper));
+    }
+
+    #[test]
+    fn what_is_short_is_not() {
+        let paper = Paper::default();
+        drop(begin(&paper, Duration::from_mins(10)));
+        assert_eq!(written(&paper), "");
+    }
+}

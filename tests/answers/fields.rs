@@ -1,0 +1,101 @@
+//! Which fields of objects made a resource (`navarch why proxy`).
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::edited;
+use crate::live::{asked, sidecars, start};
+use crate::proxy::Manner;
+
+/// Objects of which a part counts for one resource and another for the next.
+const MORE: &str = r#"
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: partner, namespace: bookshop}
+spec:
+  hosts: [partner.example.com, other.example.com]
+  ports: [{number: 9443, name: https, protocol: TLS}, {number: 9081, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 192.0.2.1}, {address: 192.0.2.2}]
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: tuned, namespace: bookshop}
+spec:
+  configPatches:
+  - applyTo: CLUSTER
+    match: {cluster: {service: catalog.bookshop.svc.cluster.local}}
+    patch: {operation: MERGE, value: {connect_timeout: 7s}}
+  - applyTo: CLUSTER
+    match: {cluster: {service: partner.example.com}}
+    patch: {operation: MERGE, value: {connect_timeout: 8s}}
+"#;
+
+/// What is known of an object's fields in an answer.
+fn field<'a>(why: &'a Value, object: &str) -> &'a Value {
+    let all = why["resources"][0]["objects"].as_array().unwrap_or_else(|| panic!("{why}"));
+    &all.iter().find(|one| one["object"] == object).unwrap_or_else(|| panic!("{object} in {why}"))["field"]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fields_that_made_a_resource_are_named_and_no_others() {
+    let (folder, navarch) = start().await;
+    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
+    let routes = "  http:\n    - match: [{headers: {x-canary: {exact: \"1\"}}}]\n      route: [{destination: {host: reviews, subset: v2}}]\n";
+    let never = "    - name: never\n      route: [{destination: {host: reviews, subset: v1}}]\n---\n";
+    let text = edited("reviews-routing.yaml", &[("  http:\n", routes), ("---\n", never)]);
+    std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
+    std::fs::write(folder.path().join("more.yaml"), MORE).unwrap();
+    let proxy = "web-0.bookshop";
+    let cluster = |port: u32, subset: &str, host: &str| format!("outbound|{port}|{subset}|{host}");
+    let why = async |resource: String, kind: &str| {
+        let words = ["why", "proxy", proxy, resource.as_str(), "--type", kind].map(str::to_owned);
+        asked(&navarch, &words.each_ref().map(String::as_str)).await.0
+    };
+
+    // The edit has come once a try of its last object knows it; what is shown may be a moment behind.
+    let partner = cluster(9443, "", "partner.example.com");
+    let end = Instant::now() + Duration::from_secs(20);
+    let told = loop {
+        let told = navarch
+            .page(&format!("/debug/why/proxy?proxy={proxy}&resource={}&fields=1", partner.replace('|', "%7C")))
+            .await;
+        let told: Value = serde_json::from_str(&told.unwrap_or_default()).unwrap_or_default();
+        if told["resources"][0]["objects"][0]["field"]["fields"].is_array() {
+            break told;
+        }
+        assert!(Instant::now() < end, "{told}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(
+        field(&told, "ServiceEntry bookshop/partner"),
+        &json!({"fields": ["spec.hosts[0]", "spec.ports[https]"]})
+    );
+    assert_eq!(field(&told, "EnvoyFilter bookshop/tuned"), &json!({"fields": ["spec.configPatches[1]"]}));
+
+    let told = why(cluster(9080, "v2", "reviews.bookshop.svc.cluster.local"), "cds").await;
+    let fields = ["spec.trafficPolicy.connectionPool", "spec.trafficPolicy.outlierDetection", "spec.subsets[v2]"];
+    assert_eq!(field(&told, "DestinationRule bookshop/reviews"), &json!({ "fields": fields }));
+    assert_eq!(field(&told, "Service bookshop/reviews"), &json!({"fields": ["spec.ports[http]"]}));
+    assert_eq!(field(&told, "EnvoyFilter bookshop/tuned"), "noEffect", "its patches are for other clusters");
+
+    // The route behind the one that takes everything counts for nothing.
+    let told = why("9080".to_owned(), "rds").await;
+    let fields = json!({ "fields": ["spec.hosts[0]", "spec.http[0]", "spec.http[split]"] });
+    assert_eq!(field(&told, "VirtualService bookshop/reviews"), &fields);
+
+    let text = {
+        let address = navarch.monitoring.to_string();
+        let resource = cluster(9080, "v2", "reviews.bookshop.svc.cluster.local");
+        let ask = move || crate::told(&["why", "proxy", proxy, &resource, "--address", &address]).0;
+        tokio::task::spawn_blocking(ask).await.unwrap()
+    };
+    assert!(text.contains("  Service bookshop/reviews: spec.ports[http]\n"), "{text}");
+    assert!(text.contains("  EnvoyFilter bookshop/tuned: the same without it\n"), "{text}");
+
+    // Whoever does not ask for fields has nothing tried.
+    let page = navarch.page(&format!("/debug/why/proxy?proxy={proxy}&resource=9080&type=rds")).await.unwrap();
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!(field(&page, "VirtualService bookshop/reviews"), "unasked");
+}
