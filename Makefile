@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api tools
+.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -114,6 +114,10 @@ bench-gateway-api: tools release
 # What remote clusters cost: ten real API servers of 300 services and 4,200 endpoints each, added one at a time.
 bench-clusters: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/clusterload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+
+# What answers about changes cost: plan, applied, the history of pushes, the record, quarantine; some fifteen minutes.
+bench-answers: tools release
+	$(or $(CARGO_TARGET_DIR),target)/release/answersload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
 # What reading a large cluster costs: a real API server with 5,000 services, and with ten times as many.
 bench-kubernetes: tools release

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::discovery::duration;
@@ -85,6 +85,12 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     let request_bytes = if ambient { AMBIENT_REQUEST_BYTES } else { limits.request_bytes };
     limits.request_bytes = number("ISTIO_GPRC_MAXRECVMSGSIZE", request_bytes)?;
     limits.unproved_names = number("NAVARCH_MAX_UNAUTHENTICATED_NAMES", limits.unproved_names)?;
+    limits.push_history = number("NAVARCH_PUSH_HISTORY", limits.push_history)?;
+    let (history, most) = (limits.push_history, Limits::MAX_PUSH_HISTORY);
+    ensure!(
+        history <= most,
+        "NAVARCH_PUSH_HISTORY={history} is too many: at most {most} responses of a stream are remembered"
+    );
     Ok(limits)
 }
 
@@ -201,6 +207,8 @@ mod tests {
         assert_eq!(set("ISTIO_GPRC_MAXRECVMSGSIZE", "1024").unwrap().request_bytes, 1024);
         assert_eq!(set("PILOT_ENABLE_AMBIENT", "true").unwrap().request_bytes, AMBIENT_REQUEST_BYTES);
         assert_eq!(set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7").unwrap().unproved_names, 7);
+        assert_eq!(set("NAVARCH_PUSH_HISTORY", "0").unwrap().push_history, 0);
+        assert!(set("NAVARCH_PUSH_HISTORY", "1001").unwrap_err().to_string().contains("at most 1000"));
         assert_eq!(set("PILOT_PUSH_THROTTLE", "3").unwrap(), Limits::default());
         for name in [
             "GRPC_KEEPALIVE_INTERVAL",
@@ -209,6 +217,7 @@ mod tests {
             "ISTIO_GPRC_MAXSTREAMS",
             "ISTIO_GPRC_MAXRECVMSGSIZE",
             "NAVARCH_MAX_UNAUTHENTICATED_NAMES",
+            "NAVARCH_PUSH_HISTORY",
         ] {
             let error = set(name, "many").unwrap_err();
             assert!(error.to_string().contains(name), "{error}");

@@ -271,7 +271,6 @@ impl QuarantineWork {
     /// Whether the proxy takes a collection; `None` where it does not answer.
     async fn try_on(&self, info: &ConnectionInfo, collection: Arc<Collection>) -> Option<bool> {
         let kind = collection.kind;
-        let before = self.connections.pushes(&info.id).iter().rev().find(|push| push.kind == kind).map(|push| push.at);
         // Nobody is to count it as what is in force.
         let revision =
             info.types.iter().find(|watch| watch.kind == kind)?.taken.as_ref().map_or(0, |(_, revision)| *revision);
@@ -286,9 +285,7 @@ impl QuarantineWork {
             if watch.taken.as_ref().is_some_and(|(taken, _)| Arc::ptr_eq(taken, &collection)) {
                 return Some(true);
             }
-            let pushes = self.connections.pushes(&info.id);
-            let newest = pushes.iter().rev().find(|push| push.kind == kind && Some(push.at) > before);
-            if let Some((_, false)) = newest.and_then(|push| push.answer) {
+            if watch.refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, &collection)) {
                 return Some(false);
             }
         }

@@ -23,6 +23,8 @@ mod field {
     pub(super) const VERSIONS: u8 = 5;
     /// The response that is answered.
     pub(super) const NONCE: u8 = 6;
+    /// Why it is refused.
+    pub(super) const ERROR: u8 = 7;
 }
 
 /// One stream.
@@ -66,6 +68,15 @@ impl Delta {
                 ask(kind, &[]);
             }
         }
+    }
+
+    /// Refuses a response, for this reason.
+    pub(crate) fn refuse(kind: Kind, response: &Response<'_>, error: &[u8], outbox: &mut Outbox) {
+        outbox.message(|out| {
+            wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
+            wire::put(out, field::NONCE, response.nonce);
+            wire::put(out, field::ERROR, error);
+        });
     }
 
     /// Takes a response in and answers; how many resources it took away.

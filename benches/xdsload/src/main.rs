@@ -20,6 +20,7 @@ mod kind;
 mod names;
 mod peek;
 mod proxy;
+mod refuse;
 mod replay;
 mod report;
 mod run;

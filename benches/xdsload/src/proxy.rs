@@ -17,6 +17,7 @@ use crate::connection::{Connection, Stop};
 use crate::follow::Follower;
 use crate::grpc::Outbox;
 use crate::names::Names;
+use crate::refuse::Refusals;
 use crate::talk::{Protocol, Talk};
 use crate::tally::Tally;
 
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// What they have seen.
     pub(crate) tally: Tally,
+    /// What they have refused; `None` where they take everything.
+    pub(crate) refusals: Option<Refusals>,
     /// What they shall do.
     pub(crate) phase: watch::Receiver<Phase>,
 }
@@ -132,11 +135,17 @@ impl Proxy {
     /// When it is none.
     fn hear(&self, body: &[u8], memory: &mut Memory, outbox: &mut Outbox) -> Result<ControlFlow<()>> {
         let Memory { follower, talk, is_synced } = memory;
-        let Shared { names, tally, .. } = &*self.shared;
+        let Shared { names, tally, refusals, .. } = &*self.shared;
         let response = talk.read(body)?;
         if let Some(kind) = response.kind {
             tally.arrived(self.number, kind, body);
-            let removed = talk.answer(kind, &response, follower, names, outbox);
+            let is_refused = refusals.as_ref().is_some_and(|refusals| refusals.refuses(self.number, body));
+            let removed = if is_refused {
+                talk.refuse(kind, &response, follower, names, outbox);
+                0
+            } else {
+                talk.answer(kind, &response, follower, names, outbox)
+            };
             tally.response(kind, body.len(), response.resources.len(), removed);
         } else {
             tally.strange();

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::change::What;
 use crate::churn::Churned;
 use crate::kind::Kind;
+use crate::refuse::Refused;
 use crate::talk::Protocol;
 use crate::tally::Counts;
 use crate::world::Size;
@@ -79,6 +80,8 @@ pub(crate) struct Report {
     pub(crate) reconnect: Option<Connected>,
     /// Change without end.
     pub(crate) churn: Option<Churned>,
+    /// Edits that were refused.
+    pub(crate) refused: Vec<Refused>,
     /// The server at the end.
     pub(crate) after: Option<Usage>,
     /// Streams that ended by themselves.
@@ -185,6 +188,15 @@ impl Report {
                 out,
                 "\nChurn: {changes} changes in {seconds:.0} s; RSS {first} kB at its begin, {last} kB at its end."
             )?;
+        }
+        if !self.refused.is_empty() {
+            writeln!(
+                out,
+                "\n| refused | first NACK after ms | well: last proxy ms | NACKs |\n| --- | --- | --- | --- |"
+            )?;
+        }
+        for (turn, Refused { first_nack, well, nacks }) in (1..).zip(&self.refused) {
+            writeln!(out, "| {turn} | {first_nack:.1} | {:.1} | {nacks} |", well.last)?;
         }
         writeln!(
             out,

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_testkit::usage::{self, Usage};
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -17,11 +18,15 @@ use crate::change::{self, What};
 use crate::churn;
 use crate::names::Names;
 use crate::proxy::{Phase, Proxy, Shared};
+use crate::refuse::{self, Refusals};
 use crate::report::{Changed, Connected, Report, Spread};
 use crate::talk::Protocol;
 use crate::tally::{Tally, between};
 use crate::target::{Target, Where};
 use crate::world::{GATEWAYS, Size};
+
+/// What is said of proxies that stay connected: whoever started this program waits for it.
+const HOLDING: &str = "stay connected until SIGTERM";
 
 /// What to run.
 #[derive(Clone, Debug, Args)]
@@ -56,8 +61,8 @@ pub(crate) struct Plan {
     /// How often each change is made.
     #[arg(long, default_value_t = 5)]
     pub(crate) repeat: usize,
-    /// Changes to make.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = What::ALL)]
+    /// Changes to make; without a value, none.
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 0.., default_values_t = What::ALL)]
     pub(crate) changes: Vec<What>,
     /// Let all proxies break off and come back with what they have.
     #[arg(long)]
@@ -74,6 +79,12 @@ pub(crate) struct Plan {
     /// Changes a second in that time.
     #[arg(long, default_value_t = 20)]
     pub(crate) churn_rate: u64,
+    /// As often as changes are repeated, an edit is made that the proxies refuse.
+    #[arg(long)]
+    pub(crate) refuse: bool,
+    /// Stay connected in the end, until SIGTERM.
+    #[arg(long)]
+    pub(crate) hold: bool,
     /// Seconds that anything may take.
     #[arg(long, default_value_t = 300)]
     pub(crate) patience: u64,
@@ -104,6 +115,7 @@ impl Run {
             protocol: plan.protocol,
             names: Names::default(),
             tally: Tally::new(plan.proxies),
+            refusals: plan.refuse.then(|| Refusals::new(plan.proxies)),
             phase: receiver,
         });
         Self { plan, shared, phase, proxies: JoinSet::new() }
@@ -138,6 +150,18 @@ impl Run {
             (0, _) | (_, None) => None,
             (_, Some(target)) => Some(churn::run(&self, target).await?),
         };
+        let refused = match (&self.shared.refusals, &target) {
+            (Some(refusals), Some(target)) => refuse::run(&self, target, refusals).await?,
+            (Some(_), None) => {
+                bail!("say where an edit goes that is to be refused: --config-dir DIR or --kubeconfig FILE")
+            }
+            (None, _) => Vec::new(),
+        };
+        if self.plan.hold {
+            let mut ended = signal(SignalKind::terminate())?;
+            eprintln!("all {} proxies {HOLDING}", self.plan.proxies);
+            ended.recv().await;
+        }
         let (broken, strange) = self.shared.tally.troubles();
         let after = self.usage()?;
         self.phase.send_replace(Phase::Ended);
@@ -154,6 +178,7 @@ impl Run {
             changes,
             reconnect,
             churn,
+            refused,
             after,
             broken,
             strange,

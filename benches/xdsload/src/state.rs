@@ -21,6 +21,8 @@ mod field {
     pub(super) const TYPE_URL: u8 = 4;
     /// The response that is answered.
     pub(super) const NONCE: u8 = 5;
+    /// Why it is refused.
+    pub(super) const ERROR: u8 = 6;
 }
 
 /// Version and nonce of the last response of a kind.
@@ -46,10 +48,10 @@ impl State {
             last.nonce.clear();
         }
         self.listens = follower.held(Kind::Clusters).next().is_some();
-        self.ask(Kind::Clusters, &node.encode_to_vec(), follower, names, outbox);
+        self.ask(Kind::Clusters, (&node.encode_to_vec(), &[]), follower, names, outbox);
         if self.listens {
             for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
-                self.ask(kind, &[], follower, names, outbox);
+                self.ask(kind, (&[], &[]), follower, names, outbox);
             }
         }
     }
@@ -74,19 +76,37 @@ impl State {
                 last.extend_from_slice(now);
             }
         }
-        self.ask(kind, &[], follower, names, outbox);
+        self.ask(kind, (&[], &[]), follower, names, outbox);
         if let Some(kind) = turn.kind {
-            self.ask(kind, &[], follower, names, outbox);
+            self.ask(kind, (&[], &[]), follower, names, outbox);
         }
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
-            self.ask(Kind::Listeners, &[], follower, names, outbox);
+            self.ask(Kind::Listeners, (&[], &[]), follower, names, outbox);
         }
         turn.removed
     }
 
-    /// Says what is wanted of a kind, and takes the last response; nothing where without names, all would be asked for.
-    fn ask(&self, kind: Kind, node: &[u8], follower: &Follower, names: &Names, outbox: &mut Outbox) {
+    /// Refuses a response, for this reason: the version that is held stays the one before.
+    pub(crate) fn refuse(
+        &mut self,
+        kind: Kind,
+        response: &Response<'_>,
+        error: &[u8],
+        follower: &Follower,
+        names: &Names,
+        outbox: &mut Outbox,
+    ) {
+        if let Some(last) = self.last.get_mut(kind.index()) {
+            last.nonce.clear();
+            last.nonce.extend_from_slice(response.nonce);
+        }
+        self.ask(kind, (&[], error), follower, names, outbox);
+    }
+
+    /// Says who asks, where that is to be said, and what is wanted of a kind, and takes the last response, or refuses it for a
+    /// reason; nothing where without names, all would be asked for.
+    fn ask(&self, kind: Kind, (node, error): (&[u8], &[u8]), follower: &Follower, names: &Names, outbox: &mut Outbox) {
         let Some(last) = self.last.get(kind.index()) else { return };
         let is_by_name = match kind {
             Kind::Endpoints | Kind::Routes => true,
@@ -104,6 +124,7 @@ impl State {
             }
             wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
             wire::put(out, field::NONCE, &last.nonce);
+            wire::put(out, field::ERROR, error);
         });
     }
 }

@@ -3,6 +3,8 @@
 use anyhow::Result;
 use clap::ValueEnum;
 use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::google::rpc::Status;
+use prost::Message as _;
 use serde::Serialize;
 
 use crate::delta::Delta;
@@ -10,8 +12,12 @@ use crate::follow::Follower;
 use crate::grpc::Outbox;
 use crate::kind::Kind;
 use crate::names::Names;
+use crate::refuse::words;
 use crate::state::State;
 use crate::wire::Response;
+
+/// The gRPC code with which Envoy refuses.
+const INTERNAL: i32 = 13;
 
 /// A protocol of ADS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -80,6 +86,23 @@ impl Talk {
         match self {
             Self::Delta(delta) => delta.answer(kind, response, follower, names, outbox),
             Self::State(state) => state.answer(kind, response, follower, names, outbox),
+        }
+    }
+
+    /// Refuses a response of a kind; nothing of it is taken in.
+    pub(crate) fn refuse(
+        &mut self,
+        kind: Kind,
+        response: &Response<'_>,
+        follower: &Follower,
+        names: &Names,
+        outbox: &mut Outbox,
+    ) {
+        let refused: Vec<&[u8]> = response.resources.iter().map(|came| came.name).collect();
+        let error = Status { code: INTERNAL, message: words(kind, &refused), details: Vec::new() }.encode_to_vec();
+        match self {
+            Self::Delta(_) => Delta::refuse(kind, response, &error, outbox),
+            Self::State(state) => state.refuse(kind, response, &error, follower, names, outbox),
         }
     }
 }

@@ -88,7 +88,7 @@ impl Tally {
 
     /// Nanoseconds since the beginning, never 0.
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+        moment(self.start)
     }
 
     /// A response came just now; `body` is all of it.
@@ -203,8 +203,13 @@ impl Marker {
     }
 }
 
+/// Nanoseconds since a start, never 0.
+pub(crate) fn moment(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
 /// The moments that have come, counted from `since`, in order.
-fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
+pub(crate) fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
     let moments = moments.iter().map(|moment| moment.load(Ordering::Relaxed)).filter(|moment| *moment > 0);
     let mut times: Vec<_> = moments.map(|moment| Duration::from_nanos(moment).saturating_sub(since)).collect();
     times.sort();

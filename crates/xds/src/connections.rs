@@ -155,6 +155,12 @@ impl Connections {
         open.iter().map(|connection| connection.pushes()).collect()
     }
 
+    /// Bytes that the remembered responses of all streams take.
+    pub(crate) fn history_bytes(&self) -> usize {
+        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        open.iter().map(|connection| connection.session.lock().pushes.bytes()).sum()
+    }
+
     /// The stream of this name in the engine.
     #[must_use]
     pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {

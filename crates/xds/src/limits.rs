@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::session::push_ring::REMEMBERED;
+
 /// What one client may do, and how the connections are kept alive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
@@ -28,6 +30,14 @@ pub struct Limits {
     /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream may watch whose client was not proved to be anybody.
     /// Default 50,000.
     pub unproved_names: usize,
+    /// `NAVARCH_PUSH_HISTORY`: responses of each stream that are remembered, to be told of: about 100 bytes each. Default 20, and
+    /// [`Limits::MAX_PUSH_HISTORY`] at the most.
+    pub push_history: usize,
+}
+
+impl Limits {
+    /// The longest history of a stream: 100 kB.
+    pub const MAX_PUSH_HISTORY: usize = 1000;
 }
 
 impl Default for Limits {
@@ -43,6 +53,7 @@ impl Default for Limits {
             first_request: Duration::from_secs(10),
             request_rest: Duration::from_secs(30),
             unproved_names: 50_000,
+            push_history: REMEMBERED,
         }
     }
 }

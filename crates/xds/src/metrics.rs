@@ -1,16 +1,19 @@
 //! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`, `pkg/xds/monitoring.go`).
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
+use crate::connections::Connections;
 use navarch_api::counter::Count;
 use navarch_api::hash::KeyedMap;
 use navarch_push::resource::ResourceType;
@@ -61,6 +64,21 @@ pub struct Metrics {
     largest_request: Gauge,
     /// What is counted of each type's responses, found once: it is counted for each of thousands of proxies.
     responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
+    /// The streams whose history is counted, once there are any.
+    connections: Arc<OnceLock<Arc<Connections>>>,
+}
+
+/// Counts at each scrape what the histories of streams take.
+#[derive(Debug)]
+struct HistoryBytes(Arc<OnceLock<Arc<Connections>>>);
+
+impl Collector for HistoryBytes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let bytes = self.0.get().map_or(0, |connections| connections.history_bytes());
+        let gauge = ConstGauge::new(i64::try_from(bytes).unwrap_or(i64::MAX));
+        let help = "Bytes that the remembered responses of open streams take";
+        gauge.encode(encoder.encode_descriptor("navarch_push_history_bytes", help, None, gauge.metric_type())?)
+    }
 }
 
 /// What is counted of the responses of one type.
@@ -120,6 +138,7 @@ impl Metrics {
             errors: Count::default(),
             largest_request: Gauge::default(),
             responses: Arc::default(),
+            connections: Arc::default(),
         };
         let m = metrics.clone();
         registry.register("pilot_xds", "Proxies connected over xDS, by their version", m.connected);
@@ -149,7 +168,14 @@ impl Metrics {
         );
         registry.register("pilot_total_xds_internal_errors", "Streams that ended by an error", m.errors);
         registry.register("pilot_xds_recv_max", "Bytes of the largest request so far", m.largest_request);
+        registry.register_collector(Box::new(HistoryBytes(m.connections)));
         metrics
+    }
+
+    /// The history of these streams is counted from now on; of the first that are named.
+    pub(super) fn count_history_of(&self, connections: Arc<Connections>) {
+        // A second server that shares the metrics would be counted together with the first in all others.
+        let _ = self.connections.set(connections);
     }
 
     /// A proxy came that says it is of this version. Gives the version under which it is counted.

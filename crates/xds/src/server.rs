@@ -190,12 +190,14 @@ impl Ads {
     pub fn new(parts: AdsParts) -> Self {
         let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
         let AdsParts { access, workloads, refusals, witness, served, objects_for_all, .. } = parts;
+        let connections = Arc::<Connections>::default();
+        metrics.count_history_of(connections.clone());
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
             frames: EncodingCache::default(),
             metrics,
-            connections: Arc::default(),
+            connections,
             drain,
             started,
             started_text,

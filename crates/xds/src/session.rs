@@ -96,8 +96,8 @@ enum Turn {
 pub(crate) struct Session {
     /// What the client speaks.
     protocol: Protocol,
-    /// Names that it may watch.
-    most_names: usize,
+    /// What it may hold.
+    bounds: Bounds,
     /// What the next response is marked with.
     marks: Marks,
     /// By type; no entry for types that were never asked for. Boxed: the map has room for eleven from the first on.
@@ -116,6 +116,15 @@ pub(crate) struct Session {
     revision: u64,
     /// The last responses.
     pub(super) pushes: PushRing,
+}
+
+/// What one stream may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Names that it may watch.
+    pub(crate) names: usize,
+    /// Responses of it that are remembered.
+    pub(crate) history: usize,
 }
 
 /// What versions and nonces are made of.
@@ -141,10 +150,10 @@ impl Marks {
 
 impl Session {
     /// A stream that has asked for nothing yet.
-    pub(crate) fn new(protocol: Protocol, marks: Marks, most_names: usize) -> Self {
+    pub(crate) fn new(protocol: Protocol, marks: Marks, bounds: Bounds) -> Self {
         Self {
             protocol,
-            most_names,
+            bounds,
             marks,
             watches: BTreeMap::new(),
             unanswered: BTreeMap::new(),
@@ -153,7 +162,7 @@ impl Session {
             unserved: BTreeSet::new(),
             to_answer: VecDeque::new(),
             revision: 0,
-            pushes: PushRing::default(),
+            pushes: PushRing::new(bounds.history),
         }
     }
 
@@ -186,10 +195,16 @@ impl Session {
     /// Refuses a client that has come to watch too much.
     fn bound(&self, effects: &mut Vec<Effect>) {
         let names: usize = self.watches.values().map(|watch| watch.interest.names.len()).sum();
-        if names > self.most_names {
+        if names > self.bounds.names {
             // Before anything is asked of the push thread.
             effects.insert(0, Effect::Refuse("too many resource names on one stream"));
         }
+    }
+
+    /// The client answered the response with this nonce. Gives its type where it has not answered that before.
+    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) -> Option<ResourceType> {
+        self.pushes.answered(nonce, is_taken, now);
+        self.watches.values().find(|watch| watch.awaits(nonce)).map(|watch| watch.kind)
     }
 
     /// What the client brought of a type from an earlier stream and was not answered yet.

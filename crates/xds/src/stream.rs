@@ -25,7 +25,7 @@ use crate::secret_access;
 use crate::server::{Core, Refusal};
 use crate::session::discovery_request::{Protocol, Rejection, Request, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
-use crate::session::{Effect, Event, MAX_WATCHED, Marks, Session};
+use crate::session::{Bounds, Effect, Event, MAX_WATCHED, Marks, Session};
 use crate::transport::grpc_reader::Requests;
 use crate::transport::grpc_writer::{Message, Outbox};
 use crate::workloads::Presence;
@@ -185,8 +185,8 @@ impl Stream {
         let begun = Instant::now();
         let id: Arc<str> = format!("{}-{number}", proxy.name).into();
         let version = core.metrics.connected(&proxy.meta("ISTIO_VERSION").unwrap_or_default());
-        let most_names =
-            if proxy.identity.is_some() { MAX_WATCHED } else { core.limits.unproved_names.min(MAX_WATCHED) };
+        let names = if proxy.identity.is_some() { MAX_WATCHED } else { core.limits.unproved_names.min(MAX_WATCHED) };
+        let bounds = Bounds { names, history: core.limits.push_history };
         let marks = Marks { started: core.started_text.clone(), stream: number, count: 0 };
         let connection = Arc::new(Connection {
             id,
@@ -196,7 +196,7 @@ impl Stream {
             protocol,
             proxy,
             proxy_id,
-            session: Mutex::new(Session::new(protocol, marks, most_names)),
+            session: Mutex::new(Session::new(protocol, marks, bounds)),
             mailbox,
         });
         core.connections.add(connection.clone());
@@ -315,7 +315,7 @@ impl Stream {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
         if let Some((nonce, is_taken)) = request.answers() {
-            let answered = self.connection.session.lock().pushes.answered(nonce, is_taken, self.begun.elapsed());
+            let answered = self.connection.session.lock().answered(nonce, is_taken, self.begun.elapsed());
             if let (Some(kind), true, Some(witness)) = (answered, is_taken, &self.core.witness) {
                 witness.see(witness::Event::Taken(self.connection.proxy_id, kind));
             }

@@ -101,6 +101,7 @@ NAVARCH_MAX_UNAUTHENTICATED_NAMES | `50000` | Most names of resources that a str
 NAVARCH_MAX_WEBHOOK_CONNECTIONS | 1024, or 1 of 24 files | Most connections on 15017
 NAVARCH_MAX_XDS_CONNECTIONS | 32768, or 3 of 8 files | Most connections on each of 15010 and 15012
 NAVARCH_PROMETHEUS_URL | empty | Prometheus that is asked the queries of `navarch.io/rollout-query`, such as `http://prometheus.istio-system:9090`
+NAVARCH_PUSH_HISTORY | `20` | Responses of each stream that are remembered for `navarch why push` and the page, of about 100 bytes each; at most 1000, `0` for none
 NAVARCH_QUARANTINE | `true` | An object whose effect proxies refuse is taken out of force until it is edited
 NAVARCH_ROLLOUT | empty | Stages in which changes of objects without the annotation `navarch.io/rollout` reach proxies, such as `5%,25%,100%`; empty: all at once
 NAVARCH_ROLLOUT_PAUSE | `30s` | How long a stage lasts at the least, unless `navarch.io/rollout-pause` says otherwise

@@ -84,7 +84,8 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 /// What all proxies share, and how to tell them what to do.
 fn shared(server: SocketAddr, protocol: Protocol, proxies: usize) -> (Arc<Shared>, watch::Sender<Phase>) {
     let (sender, phase) = watch::channel(Phase::Connected(0));
-    (Arc::new(Shared { server, protocol, names: Names::default(), tally: Tally::new(proxies), phase }), sender)
+    let (names, tally) = (Names::default(), Tally::new(proxies));
+    (Arc::new(Shared { server, protocol, names, tally, refusals: None, phase }), sender)
 }
 
 #[tokio::test]

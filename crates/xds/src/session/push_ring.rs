@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use navarch_push::resource::ResourceType;
 
-/// How many responses of a stream are remembered: less than 2 kB.
+/// How many responses of a stream are remembered unless another number is set: less than 2 kB.
 pub(crate) const REMEMBERED: usize = 20;
 
 /// What a response was sent for.
@@ -35,9 +35,14 @@ pub(crate) struct Sent {
     pub(crate) answer: Option<(Duration, bool)>,
 }
 
-/// The last responses, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct PushRing(VecDeque<Sent>);
+/// The last responses.
+#[derive(Debug)]
+pub(crate) struct PushRing {
+    /// Oldest first.
+    sent: VecDeque<Sent>,
+    /// How many are kept.
+    most: usize,
+}
 
 impl Reason {
     /// Adds what came before it is sent.
@@ -51,28 +56,40 @@ impl Reason {
 }
 
 impl PushRing {
-    /// A response was sent.
-    pub(crate) fn sent(&mut self, sent: Sent) {
-        if self.0.len() >= REMEMBERED {
-            self.0.pop_front();
-        }
-        self.0.reserve_exact(1);
-        self.0.push_back(sent);
+    /// A ring of so many responses; of none, it is always empty.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { sent: VecDeque::new(), most }
     }
 
-    /// The client answered the response with this nonce at this time. Gives its type where it is the first answer.
-    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) -> Option<ResourceType> {
+    /// A response was sent.
+    pub(crate) fn sent(&mut self, sent: Sent) {
+        if self.most == 0 {
+            return;
+        }
+        if self.sent.len() >= self.most {
+            self.sent.pop_front();
+        }
+        self.sent.reserve_exact(1);
+        self.sent.push_back(sent);
+    }
+
+    /// The client answered the response with this nonce at this time; only the first answer counts.
+    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) {
         let number = nonce.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
-        let found = self.0.iter_mut().rev().find(|sent| Some(sent.number) == number && sent.answer.is_none());
-        found.map(|sent| {
+        let found = self.sent.iter_mut().rev().find(|sent| Some(sent.number) == number && sent.answer.is_none());
+        if let Some(sent) = found {
             sent.answer = Some((now.saturating_sub(sent.at), is_taken));
-            sent.kind
-        })
+        }
     }
 
     /// All that are remembered, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Sent> {
-        self.0.iter()
+        self.sent.iter()
+    }
+
+    /// Bytes that it takes, itself included.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.sent.capacity() * size_of::<Sent>()
     }
 }
 
@@ -88,14 +105,17 @@ mod tests {
 
     #[test]
     fn the_last_responses_are_kept_in_less_than_two_kilobytes() {
-        let mut ring = PushRing::default();
+        let mut ring = PushRing::new(REMEMBERED);
         (1..100).for_each(|number| ring.sent(sent(number)));
         assert_eq!(ring.iter().map(|sent| sent.number).collect::<Vec<_>>(), (80..100).collect::<Vec<_>>());
-        assert!(ring.0.capacity() * size_of::<Sent>() <= 2000, "{}", ring.0.capacity() * size_of::<Sent>());
+        assert!(ring.bytes() <= 2000, "{}", ring.bytes());
         ring.answered("x/9-4.98", false, Duration::from_secs(100));
         ring.answered("x/9-4.5", true, Duration::from_secs(100));
         let answers: Vec<_> = ring.iter().filter_map(|sent| Some((sent.number, sent.answer?))).collect();
         assert_eq!(answers, [(98, (Duration::from_secs(2), false))]);
+        let mut none = PushRing::new(0);
+        none.sent(sent(1));
+        assert_eq!((none.iter().count(), none.bytes()), (0, size_of::<PushRing>()));
     }
 
     #[test]

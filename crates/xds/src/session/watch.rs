@@ -184,6 +184,11 @@ impl Watch {
         }
     }
 
+    /// Whether the response with this nonce is not answered yet.
+    pub(crate) fn awaits(&self, nonce: &str) -> bool {
+        self.in_flight.iter().any(|sent| &*sent.response.nonce == nonce)
+    }
+
     /// The nonce of the last response.
     pub(crate) fn last_nonce(&self) -> Option<&str> {
         self.history.sent.as_ref().map(|response| &*response.nonce)

@@ -104,6 +104,27 @@ fn a_client_without_an_identity_may_watch_so_many_names() {
 }
 
 #[test]
+fn the_history_of_streams_is_as_long_as_it_may_be_and_counted() {
+    run(async {
+        let bytes = |mesh: &Mesh| {
+            let [line] = mesh.metric("navarch_push_history_bytes ").try_into().unwrap();
+            line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+        };
+        let mut taken = Vec::new();
+        for push_history in [0, 20] {
+            let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], Limits { push_history, ..Limits::default() }).await;
+            assert_eq!(bytes(&mesh), 0);
+            let mut client = mesh.delta().await;
+            client.subscribe(LDS, &["a"]).await;
+            client.take().await.is(LDS, &["a=1"], &[]);
+            taken.push(bytes(&mesh));
+        }
+        let [without, with] = taken.try_into().unwrap();
+        assert!(without > 0 && with > without && with < 2000, "{without}, {with}");
+    });
+}
+
+#[test]
 fn what_clients_hold_is_bounded_and_given_back() {
     run(async {
         let memory = 256 << 10;

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::super::*;
 use crate::session::discovery_request::Wire;
+use crate::session::push_ring::REMEMBERED;
 use navarch_push::resource::Resource;
 
 pub(crate) use ResourceType::{
@@ -116,9 +117,14 @@ fn detail(message: &str) -> ErrorDetail {
 
 impl Rig {
     pub(crate) fn new(protocol: Protocol) -> Self {
+        Self::remembering(protocol, REMEMBERED)
+    }
+
+    /// With a history of so many responses.
+    pub(crate) fn remembering(protocol: Protocol, history: usize) -> Self {
         let marks = Marks { started: Arc::from("start"), stream: 1, count: 0 };
         Self {
-            session: Session::new(protocol, marks, MAX_WATCHED),
+            session: Session::new(protocol, marks, Bounds { names: MAX_WATCHED, history }),
             frames: EncodingCache::default(),
             now: Duration::ZERO,
             revision: 1,

@@ -132,6 +132,21 @@ fn what_a_nonce_makes_of_a_request() {
 }
 
 #[test]
+fn an_answer_counts_once_whether_or_not_responses_are_remembered() {
+    for history in [0, 20] {
+        let mut rig = Rig::remembering(Protocol::Delta, history);
+        rig.request(delta(RDS, &["r"], "", None));
+        rig.answer(RDS, &[("r", "1")]);
+        let nonce = rig.sends(RDS, &["r=1"], &[]);
+        assert_eq!(rig.session.answered("nonsense", true, rig.now), None);
+        assert_eq!(rig.session.answered(&nonce, true, rig.now), Some(RDS));
+        rig.request(delta(RDS, &[], &nonce, None));
+        assert_eq!(rig.session.answered(&nonce, true, rig.now), None);
+        assert_eq!(rig.session.pushes.iter().count(), history.min(1));
+    }
+}
+
+#[test]
 fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(RDS, &["r"], "", None));

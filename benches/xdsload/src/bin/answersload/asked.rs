@@ -1,0 +1,88 @@
+//! What two questions take: what would a change do, and has everybody taken an object.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use navarch_testkit::client;
+use navarch_testkit::usage::usage;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::Sizes;
+use crate::figure::{Figure, median, millis};
+use crate::plane::{Plane, Programs};
+
+/// What `navarch plan` may take, in seconds.
+const PLAN: f64 = 1.0;
+/// What `navarch applied` may take, in milliseconds.
+const APPLIED: f64 = 50.0;
+
+/// Plans one edit of a VirtualService that all proxies see.
+pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
+    let plane = Plane::start(programs, sizes.plan_services, &[], &[]).await?;
+    let proxies = plane.proxies(sizes.plan_proxies, &[], |_| Ok(())).await?;
+    let (_, _, file) = plane.rule();
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let changed = text.replace("10s", "5s");
+    ensure!(changed != text, "the VirtualService has no timeout: {text}");
+    let change = plane.path().join("change.yaml");
+    std::fs::write(&change, changed)?;
+    let change = change.display().to_string();
+    let before = usage(plane.navarch.pid())?;
+    let (mut times, mut reached) = (Vec::new(), Value::Null);
+    for _ in 0..sizes.plans {
+        let (took, plan) = plane.ask(&["plan", "-f", &change])?;
+        ensure!(plan["reached"] == json!(sizes.plan_proxies), "of all proxies the change reaches {}", plan["reached"]);
+        times.push(took.as_secs_f64());
+        reached = json!({ "reached": plan["reached"], "types": plan["types"], "bytes": plan["bytes"] });
+    }
+    let after = usage(plane.navarch.pid())?;
+    proxies.end().await?;
+    let what = format!(
+        "`navarch plan` of a VirtualService, {} services, {} proxies, median of {}",
+        sizes.plan_services, sizes.plan_proxies, sizes.plans
+    );
+    let detail = json!({ "seconds": times, "plan": reached, "before": before, "after": after });
+    Ok((vec![Figure::with_goal(what, median(times), "s", PLAN)], detail))
+}
+
+/// Asks of a VirtualService that all proxies see how far it has come.
+pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
+    let plane = Plane::start(programs, sizes.services, &[], &[]).await?;
+    let count = sizes.applied_proxies;
+    let proxies = plane.proxies(count, &[], |_| Ok(())).await?;
+    let (namespace, name, _) = plane.rule();
+    let path = format!("/debug/applied?object=virtualservice/{namespace}/{name}");
+    let (mut commands, mut requests) = (Vec::new(), Vec::new());
+    for _ in 0..sizes.asks {
+        let (took, answer) = plane.ask(&["applied", "virtualservice", name, "-n", &namespace])?;
+        is_taken(&answer["replicas"][0]["applied"], count)?;
+        commands.push(millis(took));
+        let (took, answer) = get(&plane, &path).await?;
+        is_taken(&answer, count)?;
+        requests.push(millis(took));
+    }
+    proxies.end().await?;
+    let detail = json!({ "command_ms": commands, "request_ms": requests });
+    let what = |what: &str| format!("{what}, {count} proxies, median of {}", sizes.asks);
+    let figures = vec![
+        Figure::with_goal(what("`navarch applied`"), median(commands), "ms", APPLIED),
+        Figure::with_goal(what("its request of `/debug/applied`"), median(requests), "ms", APPLIED),
+    ];
+    Ok((figures, detail))
+}
+
+/// A debug page, and how long it took.
+async fn get(plane: &Plane<'_>, path: &str) -> Result<(Duration, Value)> {
+    let begun = Instant::now();
+    let reply = client::get(plane.navarch.monitoring, "localhost", path, &[]).await?;
+    let took = begun.elapsed();
+    ensure!(reply.status == 200, "{path}: {} {}", reply.status, reply.body);
+    Ok((took, serde_json::from_str(&reply.body)?))
+}
+
+/// Whether an object is taken by so many proxies, and reaches no others.
+fn is_taken(applied: &Value, proxies: usize) -> Result<()> {
+    ensure!([&applied["reached"], &applied["taken"]] == [&json!(proxies); 2], "{proxies} proxies, and {applied}");
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! What is paid all the time for answers afterwards: the history of pushes, and the record, while objects change.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::Sizes;
+use crate::figure::{Figure, median};
+use crate::plane::{Plane, Programs};
+
+/// What the history of a proxy's pushes may take, in bytes.
+const HISTORY: f64 = 2_000.0;
+/// What the record may take, in hundredths of a core.
+const RECORD: f64 = 2.0;
+/// What cannot be told from nothing between two runs, in hundredths of a core.
+const UNSEEN: f64 = 1.0;
+/// Kernel ticks a second in `/proc`, as Linux's ABI has it.
+const TICKS: f64 = 100.0;
+
+/// What a control plane does beside its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// As it is by default: with a history.
+    Usual,
+    /// Without a history.
+    Forgets,
+    /// With a record, too.
+    Records,
+}
+
+/// What one run took.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// Hundredths of a core.
+    cpu: f64,
+    /// Those of the thread that writes the record.
+    record_thread: f64,
+    rss_kb: f64,
+    /// Bytes of history.
+    history: f64,
+}
+
+/// Runs churn in each manner, in turn.
+pub(crate) async fn measure(
+    programs: &Programs,
+    sizes: &Sizes,
+    [history, record]: [bool; 2],
+) -> Result<(Vec<Figure>, Value)> {
+    let manners = [(Manner::Usual, true), (Manner::Forgets, history), (Manner::Records, record)];
+    let mut all: Vec<(Manner, Taken)> = Vec::new();
+    for round in 1..=sizes.rounds {
+        for (manner, _) in manners.iter().filter(|(_, is_run)| *is_run) {
+            let taken = run(programs, sizes, *manner).await?;
+            eprintln!("round {round} of {}: {manner:?} {taken:?}", sizes.rounds);
+            all.push((*manner, taken));
+        }
+    }
+    let of = |manner: Manner, get: fn(&Taken) -> f64| {
+        median(all.iter().filter(|(other, _)| *other == manner).map(|(_, taken)| get(taken)).collect())
+    };
+    let cpu = |manner| of(manner, |taken| taken.cpu);
+    let proxies = sizes.churn_proxies as f64;
+    let mut figures = Vec::new();
+    let usual = cpu(Manner::Usual);
+    let churn =
+        format!("{} changes a second, {} proxies, {} s", sizes.churn_rate, sizes.churn_proxies, sizes.churn_seconds);
+    figures.push(Figure::beside(
+        format!("CPU as it is by default ({churn}, medians of {})", sizes.rounds),
+        usual,
+        "% of a core",
+    ));
+    if history {
+        let (bytes, without) = (of(Manner::Usual, |taken| taken.history) / proxies, cpu(Manner::Forgets));
+        let rss = of(Manner::Usual, |taken| taken.rss_kb) - of(Manner::Forgets, |taken| taken.rss_kb);
+        figures.push(Figure::with_goal(
+            "history of pushes, memory a proxy (counted: `navarch_push_history_bytes`)",
+            bytes,
+            "bytes",
+            HISTORY,
+        ));
+        figures.push(Figure::with_goal(
+            "… CPU more than with `NAVARCH_PUSH_HISTORY=0`",
+            usual - without,
+            "% of a core",
+            UNSEEN,
+        ));
+        figures.push(Figure::beside("… resident memory more, of the process", rss, "kB"));
+    }
+    if record {
+        let more = cpu(Manner::Records) - usual;
+        figures.push(Figure::with_goal("`--record`, CPU more", more, "% of a core", RECORD));
+        figures.push(Figure::beside("… in relation to what is used without", 100.0 * more / usual, "%"));
+        let thread = of(Manner::Records, |taken| taken.record_thread);
+        figures.push(Figure::beside("… of it the thread that writes", thread, "% of a core"));
+    }
+    let detail = |(manner, taken): &(Manner, Taken)| {
+        let Taken { cpu, record_thread, rss_kb, history } = taken;
+        json!({
+            "manner": format!("{manner:?}"), "cpu_percent": cpu, "record_thread_percent": record_thread, "rss_kb": rss_kb,
+            "history_bytes": history,
+        })
+    };
+    Ok((figures, Value::Array(all.iter().map(detail).collect())))
+}
+
+/// One run on a control plane of its own.
+async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken> {
+    let folder = tempfile::tempdir()?;
+    let record = format!("--record={}", folder.path().join("record").display());
+    let (environment, args): (&[(&str, &str)], Vec<String>) = match manner {
+        Manner::Usual => (&[], Vec::new()),
+        Manner::Forgets => (&[("NAVARCH_PUSH_HISTORY", "0")], Vec::new()),
+        Manner::Records => (&[], vec![record]),
+    };
+    let plane = Plane::start(programs, sizes.services, environment, &args).await?;
+    let pid = plane.navarch.pid();
+    let [seconds, rate] = [sizes.churn_seconds, sizes.churn_rate].map(|number| number.to_string());
+    let mut begun: Option<(Instant, f64)> = None;
+    let meanwhile = |said: &str| {
+        // Its first moment is told when it begins.
+        if begun.is_none() && said.contains("churn: ") {
+            begun = Some((Instant::now(), thread_seconds(pid, "record")?));
+        }
+        Ok(())
+    };
+    let churn = ["--churn", &seconds, "--churn-rate", &rate];
+    let proxies = plane.proxies(sizes.churn_proxies, &churn, meanwhile).await?;
+    let (begun, before) = begun.context("the proxies did not tell of the churn")?;
+    let written = thread_seconds(pid, "record")? - before;
+    let record_thread = 100.0 * written / begun.elapsed().max(Duration::from_millis(1)).as_secs_f64();
+    let history = plane.metric("navarch_push_history_bytes").await?;
+    let report = proxies.end().await?;
+    let moments = report["churn"]["moments"].as_array().context("the churn has no moments")?;
+    let (first, last) = moments.first().zip(moments.last()).context("the churn has no moments")?;
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let between = |get: fn(&Value) -> &Value| number(get(last)) - number(get(first));
+    let cpu = 100.0 * between(|moment| &moment["usage"]["cpu_seconds"]) / between(|moment| &moment["at"]);
+    Ok(Taken { cpu, record_thread, rss_kb: number(&last["usage"]["rss_kb"]), history })
+}
+
+/// Seconds of CPU that the threads of a name have used; 0 where there are none.
+fn thread_seconds(pid: u32, name: &str) -> Result<f64> {
+    let mut seconds = 0.0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end meanwhile.
+        let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else { continue };
+        if !stat.contains(&format!("({name})")) {
+            continue;
+        }
+        // The name in parentheses may hold anything; what follows it is fixed.
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+        seconds += (ticks(11) + ticks(12)) / TICKS;
+    }
+    Ok(seconds)
+}

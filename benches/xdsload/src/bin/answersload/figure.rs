@@ -1,0 +1,70 @@
+//! One figure with its goal, and the table of all.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    /// What was measured.
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    /// What it may be at the most; `None` where it is told beside another.
+    pub(crate) goal: Option<f64>,
+}
+
+impl Figure {
+    /// A figure that may be so large.
+    pub(crate) fn with_goal(what: impl Into<String>, value: f64, unit: &'static str, goal: f64) -> Self {
+        Self { what: what.into(), value, unit, goal: Some(goal) }
+    }
+
+    /// A figure without a goal.
+    pub(crate) fn beside(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Self { what: what.into(), value, unit, goal: None }
+    }
+}
+
+/// The middle one of some values; of an even number, the upper of the two.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A time in milliseconds.
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// All figures for people, in Markdown.
+pub(crate) fn table(figures: &[Figure]) -> String {
+    let mut text = "| what | figure | goal | |\n| --- | --- | --- | --- |\n".to_owned();
+    for Figure { what, value, unit, goal } in figures {
+        let (goal, met) = match goal {
+            Some(goal) => (format!("{goal} {unit}"), if value <= goal { "met" } else { "missed" }),
+            None => (String::new(), ""),
+        };
+        writeln!(text, "| {what} | {value:.2} {unit} | {goal} | {met} |").expect("writing to a string cannot fail");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_or_missed_and_what_has_none_is_told() {
+        let figures = [
+            Figure::with_goal("a", 1.0, "ms", 1.0),
+            Figure::with_goal("b", 1.5, "ms", 1.0),
+            Figure::beside("c", median(vec![3.0, 1.0, 2.0]), "kB"),
+        ];
+        let rows: Vec<_> = table(&figures).lines().skip(2).map(str::to_owned).collect();
+        assert_eq!(rows, ["| a | 1.00 ms | 1 ms | met |", "| b | 1.50 ms | 1 ms | missed |", "| c | 2.00 kB |  |  |"]);
+        assert!(median(Vec::new()).is_nan());
+    }
+}

@@ -1,0 +1,134 @@
+//! What answers about changes cost: `navarch plan`, `navarch applied`, the history of pushes, the record, and quarantine.
+//!
+//! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each part starts a control plane of its own
+//! on a directory with a mesh made to measure, and `xdsload`, which lies beside this program, as its proxies. Prints a table with
+//! the goals, and writes it and all figures to `RESULTS/answers.md` and `RESULTS/answers.json`. Fails when something cannot be
+//! measured; a goal that is missed is told.
+
+#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the output, progress goes to stderr")]
+
+mod asked;
+mod churned;
+mod figure;
+mod plane;
+mod refused;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use serde_json::{Value, json};
+
+use figure::{Figure, table};
+use plane::Programs;
+
+/// Measures what answers about changes cost.
+#[derive(Debug, Parser)]
+#[command(name = "answersload", version)]
+struct Args {
+    /// The program navarch
+    navarch: PathBuf,
+    /// The checkout
+    root: PathBuf,
+    /// The folder of the result
+    results: PathBuf,
+    /// What is measured
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    only: Vec<Part>,
+    #[command(flatten)]
+    sizes: Sizes,
+}
+
+/// How much of everything there is.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Sizes {
+    /// Services of the mesh in which a change is planned
+    #[arg(long, default_value_t = 5_000)]
+    plan_services: usize,
+    /// Proxies that are connected then
+    #[arg(long, default_value_t = 300)]
+    plan_proxies: usize,
+    /// How often it is planned; the median counts
+    #[arg(long, default_value_t = 5)]
+    plans: usize,
+    /// Proxies that an object reaches of which it is asked whether it is applied
+    #[arg(long, default_value_t = 5_000)]
+    applied_proxies: usize,
+    /// How often it is asked; the median counts
+    #[arg(long, default_value_t = 11)]
+    asks: usize,
+    /// Services of the meshes of all parts but that of plans
+    #[arg(long, default_value_t = 200)]
+    services: usize,
+    /// Proxies while objects change all the time
+    #[arg(long, default_value_t = 200)]
+    churn_proxies: usize,
+    /// Changes a second
+    #[arg(long, default_value_t = 20)]
+    churn_rate: usize,
+    /// For how many seconds objects change
+    #[arg(long, default_value_t = 30)]
+    churn_seconds: usize,
+    /// How often that is done with and without; the medians count
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Proxies that refuse an edit
+    #[arg(long, default_value_t = 500)]
+    refusing_proxies: usize,
+    /// How often they do
+    #[arg(long, default_value_t = 5)]
+    refusals: usize,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// `navarch plan`
+    Plan,
+    /// `navarch applied`
+    Applied,
+    /// The history of pushes
+    History,
+    /// `--record`
+    Record,
+    /// Quarantine
+    Quarantine,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [Self::Plan, Self::Applied, Self::History, Self::Record, Self::Quarantine];
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Args { navarch, root, results, only, sizes } = Args::parse();
+    let xdsload = std::env::current_exe()?.with_file_name("xdsload");
+    let programs = Programs { navarch, xdsload, root };
+    let (mut figures, mut details) = (Vec::new(), json!({}));
+    let mut found = |part: &str, (mut of_part, detail): (Vec<Figure>, Value)| {
+        eprintln!("{part}: {detail}");
+        figures.append(&mut of_part);
+        details[part] = detail;
+    };
+    if only.contains(&Part::Plan) {
+        found("plan", asked::plan(&programs, &sizes).await.context("navarch plan")?);
+    }
+    if only.contains(&Part::Applied) {
+        found("applied", asked::applied(&programs, &sizes).await.context("navarch applied")?);
+    }
+    if only.contains(&Part::History) || only.contains(&Part::Record) {
+        let compared = [only.contains(&Part::History), only.contains(&Part::Record)];
+        found("churn", churned::measure(&programs, &sizes, compared).await.context("under changes all the time")?);
+    }
+    if only.contains(&Part::Quarantine) {
+        found("quarantine", refused::measure(&programs, &sizes).await.context("quarantine")?);
+    }
+    let table = table(&figures);
+    let report = json!({ "figures": figures, "details": details });
+    std::fs::create_dir_all(&results)?;
+    std::fs::write(results.join("answers.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+    std::fs::write(results.join("answers.md"), &table)?;
+    print!("{table}");
+    Ok(())
+}
