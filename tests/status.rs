@@ -38,6 +38,8 @@ mod registration;
 mod rollouts;
 #[path = "status/roots.rs"]
 mod roots;
+#[path = "status/routes.rs"]
+mod routes;
 #[path = "status/untaint.rs"]
 mod untaint;
 #[path = "status/whole.rs"]

@@ -76,6 +76,8 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
+    // The end of a small request must not wait until its beginning is acknowledged.
+    tcp.set_nodelay(true);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);

@@ -113,6 +113,5 @@ async fn follow(
 /// An object and what it should be told.
 fn read(family: Family, resource: &Resource) -> Option<(ObjectRef, WantedStatus)> {
     let object = family.object(resource.name.as_str())?;
-    let status: Map<String, Value> = serde_json::from_slice(&resource.body).ok()?;
-    Some((object, Arc::new(status)))
+    Some((object, resource.body.clone()))
 }

@@ -1,9 +1,7 @@
 //! Conditions about ambient mode: of built-in objects and of Istio's.
 
-use std::sync::Arc;
-
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, Share, WantedStatuses};
+use navarch::status::{ObjectStatuses, Share, WantedStatus, WantedStatuses};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +28,7 @@ fn wanted(status: Option<&str>) -> WantedStatuses {
             None => json!({ "conditions": [], "withoutConditions": ["istio.io/WaypointBound"] }),
         };
         let object = ObjectRef { kind, name: NamespacedName::new("default", "behind") };
-        (object, Arc::new(status.as_object().unwrap().clone()))
+        (object, WantedStatus::from(status.to_string()))
     };
     PATHS.into_iter().map(|(kind, _)| one(kind)).collect()
 }

@@ -1,9 +1,7 @@
 //! Status of the Gateway API's objects.
 
-use std::sync::Arc;
-
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, Share, WantedStatuses};
+use navarch::status::{ObjectStatuses, Share, WantedStatus, WantedStatuses};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +40,7 @@ fn wanted(accepted: &str) -> WantedStatuses {
         "conditions": [{ "type": "Accepted", "status": accepted, "reason": "R", "message": "m", "observedGeneration": 1 }],
     }] });
     let object = ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("default", "r") };
-    WantedStatuses::unit(object, Arc::new(status.as_object().unwrap().clone()))
+    WantedStatuses::unit(object, WantedStatus::from(status.to_string()))
 }
 
 /// The entries of the route's status, as `controller=accepted`.

@@ -16,7 +16,7 @@ use crate::{Deployed, until};
 const SHOP: &str = "gateways";
 
 /// The definition of a kind of the Gateway API, as far as it is asked for here.
-fn definition(kind: &str, plural: &str, scope: &str) -> Value {
+pub(crate) fn definition(kind: &str, plural: &str, scope: &str) -> Value {
     let version = json!({
         "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
         "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },

@@ -39,6 +39,7 @@ use navarch_proto::istio::workload::address::Type;
 use prost::Message;
 
 use navarch_api::names::ResourceName;
+use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
 use navarch_registry::address_name::AddressName;
@@ -67,6 +68,10 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::Object(_) => self.0.names(kind, view),
             ResourceType::ObjectStatus => [self.0.names(kind, view), status::names(view)].concat(),
         }
+    }
+
+    fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
+        self.0.kept_names(kind, view)
     }
 
     fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {

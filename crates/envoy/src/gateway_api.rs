@@ -42,6 +42,7 @@ mod route_kinds;
 mod routes;
 mod settings;
 mod status;
+mod tally;
 mod tls;
 mod tls_policies;
 mod traffic_policies;

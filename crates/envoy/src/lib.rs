@@ -53,6 +53,7 @@ pub use endpoints::ClusterLocalHosts;
 use bytes::Bytes;
 
 use navarch_api::names::ResourceName;
+use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
 
@@ -70,9 +71,10 @@ impl Translator for EnvoyTranslator {
             ResourceType::Listener => listeners::names(view),
             ResourceType::NameTable => name_table::names(view),
             ResourceType::ProxyConfig => trust_bundle::names(view),
-            ResourceType::ObjectStatus => gateway_api::status_names(view),
             ResourceType::Object(kind) => objects::names(kind, view),
-            ResourceType::Endpoint
+            // Those are kept.
+            ResourceType::ObjectStatus
+            | ResourceType::Endpoint
             | ResourceType::Route
             | ResourceType::VirtualHost
             | ResourceType::Secret
@@ -81,6 +83,10 @@ impl Translator for EnvoyTranslator {
             | ResourceType::Workload
             | ResourceType::Authorization => Vec::new(),
         }
+    }
+
+    fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
+        (kind == ResourceType::ObjectStatus).then(|| gateway_api::status_names(view))
     }
 
     fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {

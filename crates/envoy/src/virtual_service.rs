@@ -9,13 +9,16 @@ mod destinations;
 mod index;
 mod names;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub use destinations::Destinations;
 pub use index::{IndexedVirtualService, VirtualServiceIndex, VirtualServices, VirtualServicesOfGateway};
 
 use navarch_api::istio::VirtualService;
-use navarch_api::object::NamespacedName;
+use navarch_api::names::Hostname;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// The name that stands for all sidecars in a VirtualService's `gateways`.
@@ -23,8 +26,69 @@ pub const MESH_GATEWAY: &str = "mesh";
 
 /// A VirtualService with full names, its delegates' routes in place; `None` for one that is missing or itself a delegate.
 #[must_use]
-pub fn merged(view: &View<'_>, name: &NamespacedName) -> Option<Arc<VirtualService>> {
+pub fn merged(view: &View<'_>, name: &NamespacedName) -> Option<MergedSpec> {
     (*view.get(&delegate::Merged { name: name.clone() })).clone()
+}
+
+/// Whether a VirtualService has routes of TCP or TLS. Lists of all VirtualServices ask it of each: a change of one that leaves it as
+/// it was must not have them look at the others.
+#[must_use]
+pub fn has_l4_routes(view: &View<'_>, name: &NamespacedName) -> bool {
+    *view.get(&HasL4Routes(name.clone()))
+}
+
+/// The hosts of a VirtualService, for lists of all as [`has_l4_routes`].
+#[must_use]
+pub fn hosts(view: &View<'_>, name: &NamespacedName) -> Arc<[Hostname]> {
+    (*view.get(&HostsOf(name.clone()))).clone()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HasL4Routes(NamespacedName);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HostsOf(NamespacedName);
+
+impl Query for HasL4Routes {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        merged(view, &self.0).is_some_and(|spec| !(spec.tcp.is_empty() && spec.tls.is_empty()))
+    }
+}
+
+impl Query for HostsOf {
+    type Value = Arc<[Hostname]>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        merged(view, &self.0).iter().flat_map(|spec| &spec.hosts).map(Hostname::new).collect()
+    }
+}
+
+/// What a VirtualService says.
+#[derive(Clone, Debug)]
+pub enum MergedSpec {
+    /// What stands in its object: those that are made of routes of the Gateway API are whole, and many.
+    Own(Arc<Object<VirtualService>>),
+    /// With full names, and with its delegates' routes.
+    Completed(Arc<VirtualService>),
+}
+
+impl Deref for MergedSpec {
+    type Target = VirtualService;
+
+    fn deref(&self) -> &VirtualService {
+        match self {
+            Self::Own(object) => &object.spec,
+            Self::Completed(spec) => spec,
+        }
+    }
+}
+
+impl PartialEq for MergedSpec {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
 }
 
 /// The rules by which a VirtualService is read.

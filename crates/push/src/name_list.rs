@@ -8,12 +8,12 @@ use super::engine::runs::{Runs, update};
 use navarch_api::names::ResourceName;
 
 /// Names in order, cut as collections are. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct NameList(Arc<Runs>);
 
 impl NameList {
     /// Takes names in and out. Costs those, and the number of pieces in which the list is kept.
-    pub(super) fn update(&mut self, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) {
+    pub fn update(&mut self, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) {
         if !(added.is_empty() && removed.is_empty()) {
             self.0 = Arc::new(update(&self.0, added, removed));
         }

@@ -15,6 +15,7 @@ use super::context::PushContext;
 use super::core::{Core, Derived, Found};
 use super::fact::FactKey;
 use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
+use super::name_list::NameList;
 use super::notice::Notice;
 use super::query::{DerivedValue, ProxyQuery, Query};
 use super::resource::ResourceType;
@@ -25,6 +26,13 @@ use navarch_api::names::ResourceName;
 pub trait Translator: Send + Sync {
     /// The names of all resources of a type that the view's proxy gets unasked.
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
+
+    /// The names of the resources of a type that the view's proxy gets unasked beside [`names`](Self::names): those that are so many
+    /// that they are kept as a list while they come and go.
+    fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
+        let _ = (kind, view);
+        None
+    }
 
     /// The names of the resources that a client means by the names `asked`, where they are others; `None` where names mean
     /// what they say.

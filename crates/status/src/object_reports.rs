@@ -18,10 +18,12 @@ use super::conditions::Conditions;
 use navarch_api::crds;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, ObjectRef};
-use navarch_kubernetes::{InWords, status_patch};
+use navarch_kubernetes::{InWords, is_stale, status_patch};
 
 /// How long it is waited before what could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
+/// How often a write that comes too late is tried at once.
+const ATTEMPTS: usize = 5;
 /// The longest note of an Event.
 const NOTE: usize = 1024;
 
@@ -159,24 +161,55 @@ impl ObjectReports {
                 };
                 recorder.publish(&event, &object.object_ref(&resource)).await?;
             }
-            let status = object.data.get("status");
-            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let corrections = if is_route(name.kind) {
-                parents_corrections(status, (self.condition, report), &now, &self.controller)
-            } else {
-                let of_all = correction(status, (self.condition, report), &now);
-                of_all.map(|conditions| ("conditions".to_owned(), conditions)).into_iter().collect()
-            };
-            if corrections.is_empty() {
-                return Ok(());
-            }
-            let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), corrections)?;
-            objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(drop)
+            self.write(&objects, object, name, report).await
         };
         let outcome: Result<(), kube::Error> = outcome.await;
         outcome
             .inspect_err(|error| tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object how it is in force"))
             .is_ok()
+    }
+
+    /// Writes the condition into the status of an object. Others write there as well, those first that say the rest of it: who
+    /// comes too late looks again at once.
+    async fn write(
+        &self,
+        objects: &Api<DynamicObject>,
+        mut object: DynamicObject,
+        name: &ObjectRef,
+        report: Option<&ObjectReport>,
+    ) -> Result<(), kube::Error> {
+        for _ in 1..ATTEMPTS {
+            match self.patch(objects, &object, name, report).await {
+                Err(error) if is_stale(&error) => {}
+                outcome => return outcome,
+            }
+            let Some(now) = objects.get_opt(&name.name.name).await? else { return Ok(()) };
+            object = now;
+        }
+        self.patch(objects, &object, name, report).await
+    }
+
+    /// Writes the condition, if the object is still as it was read.
+    async fn patch(
+        &self,
+        objects: &Api<DynamicObject>,
+        object: &DynamicObject,
+        name: &ObjectRef,
+        report: Option<&ObjectReport>,
+    ) -> Result<(), kube::Error> {
+        let status = object.data.get("status");
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let corrections = if is_route(name.kind) {
+            parents_corrections(status, (self.condition, report), &now, &self.controller)
+        } else {
+            let of_all = correction(status, (self.condition, report), &now);
+            of_all.map(|conditions| ("conditions".to_owned(), conditions)).into_iter().collect()
+        };
+        if corrections.is_empty() {
+            return Ok(());
+        }
+        let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), corrections)?;
+        objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(drop)
     }
 }
 

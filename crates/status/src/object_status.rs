@@ -7,6 +7,7 @@ mod pace;
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, SelectAll};
 use futures_util::{FutureExt, StreamExt};
 use imbl::OrdMap;
@@ -23,7 +24,8 @@ use live::{Live, Seen};
 pub(crate) use merge::ISTIO_GROUP;
 pub use merge::{Share, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
-use pace::Pace;
+use navarch_kubernetes::InWords;
+use pace::{Outcome, Pace};
 
 /// How many objects are written at once.
 const AT_ONCE: usize = 8;
@@ -33,8 +35,8 @@ const EVENTS_AT_ONCE: usize = 256;
 /// What each object's status should say, without the times at which conditions changed.
 pub type WantedStatuses = OrdMap<ObjectRef, WantedStatus>;
 
-/// What the status of an object should say.
-pub type WantedStatus = std::sync::Arc<Map<String, Value>>;
+/// What the status of an object should say: a JSON object. It is kept as it is told, and read when it is written.
+pub type WantedStatus = Bytes;
 
 /// Writes statuses.
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ impl ObjectStatuses {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(object) = under_way.next() => pace.is_written(object),
+                Some((object, outcome)) = under_way.next() => pace.is_written(object, outcome, Instant::now()),
                 // While all turns are taken, what is due waits for one of them.
                 () = pace.sleep(), if under_way.len() < AT_ONCE => {}
                 Some((kind, event)) = events.next() => {
@@ -108,17 +110,32 @@ impl ObjectStatuses {
     /// What must be written of an object.
     fn write_of(&self, object: ObjectRef, wanted: &WantedStatuses, live: &Live) -> Option<Write> {
         let seen = live.get(&object)?.clone();
+        let wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
+        // What the API server would refuse, since the object has changed, waits for the watch to tell how.
+        if seen.generation.is_some_and(|generation| wanted.values().any(|member| observes_later(member, generation))) {
+            return None;
+        }
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let controllers: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
-        let wanted = wanted.get(&object)?;
-        let members = status_correction(seen.status.as_ref(), wanted, self.share, &controllers, &now)?;
+        let members = status_correction(seen.status().as_ref(), &wanted, self.share, &controllers, &now)?;
         Some(Write { object, seen, members })
     }
 }
 
-/// Writes a status, if the object is still as it was seen; gives the object. Else its watch will tell of it, and it is looked at
-/// again.
-async fn write_status(cluster: Cluster, write: Write) -> ObjectRef {
+/// Whether a condition in what a status should say is of a later generation than this.
+fn observes_later(said: &Value, generation: i64) -> bool {
+    match said {
+        Value::Object(members) => members.iter().any(|(name, value)| match (name.as_str(), value.as_i64()) {
+            ("observedGeneration", Some(observed)) => observed > generation,
+            _ => observes_later(value, generation),
+        }),
+        Value::Array(items) => items.iter().any(|item| observes_later(item, generation)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Writes a status, if the object is still as it was seen; gives the object, and what became of it.
+async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
     let Write { object, seen, members } = write;
     let patch = json!({ "metadata": { "resourceVersion": seen.version }, "status": members });
     let name = &object.name;
@@ -126,14 +143,18 @@ async fn write_status(cluster: Cluster, write: Write) -> ObjectRef {
         true => Api::<DynamicObject>::all_with(cluster.0, &seen.resource),
         false => Api::<DynamicObject>::namespaced_with(cluster.0, name.namespace.as_str(), &seen.resource),
     };
-    match objects.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => {}
+    let outcome = match objects.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(_) => Outcome::Taken,
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
             tracing::debug!(%object, "the object has changed");
+            Outcome::Overtaken
         }
-        Err(error) => tracing::warn!(%object, %error, "cannot write the status"),
-    }
-    object
+        Err(error) => {
+            tracing::warn!(%object, error = %InWords(&error), "cannot write the status, and tries again");
+            Outcome::Failed
+        }
+    };
+    (object, outcome)
 }
 
 /// The objects of which two maps say something else. Costs what differs.

@@ -30,9 +30,7 @@ impl Query for L4VirtualServices {
     type Value = Vec<NamedHosts>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let has_routes = |(name, _): &&NamedHosts| {
-            virtual_service::merged(view, name).is_some_and(|spec| !(spec.tcp.is_empty() && spec.tls.is_empty()))
-        };
+        let has_routes = |(name, _): &&NamedHosts| virtual_service::has_l4_routes(view, name);
         hosts_of(view, &self.gateway).iter().filter(has_routes).cloned().collect()
     }
 }

@@ -1,11 +1,14 @@
 //! Which Gateways lead to which backends: policies tell their status to each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::policies::PolicyTargetObject;
 use super::route_kinds::{RouteKind, RouteName};
+use super::tally::{Part, Sums, Tally};
 use navarch_api::gateway_api;
 use navarch_api::object::NamespacedName;
+use navarch_push::name_parts::part_of;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -13,9 +16,17 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EndsOf(RouteName);
 
-/// The Gateways of all backends.
+/// How many of the routes of one part lead from which Gateway to which backend.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EndsIn(u8);
+
+/// How many routes lead from which Gateway to which backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllAncestors;
+
+/// The same of one part of all backends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AncestorsIn(u8);
 
 /// The Gateways of one backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,20 +55,42 @@ impl Query for EndsOf {
     }
 }
 
-impl Query for AllAncestors {
-    type Value = BTreeMap<PolicyTargetObject, BTreeSet<NamespacedName>>;
+impl Query for EndsIn {
+    type Value = Arc<Sums<PolicyTargetObject, NamespacedName>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut ancestors = Self::Value::new();
-        for kind in RouteKind::ALL {
-            for name in kind.names(view) {
-                let ends = view.get(&EndsOf(RouteName { kind, name }));
-                for backend in &ends.1 {
-                    ancestors.entry(backend.clone()).or_default().extend(ends.0.iter().cloned());
+        let mut sums = Sums::new();
+        for route in RouteKind::ALL.into_iter().flat_map(|kind| kind.names_in(view, self.0)) {
+            let ends = view.get(&EndsOf(route));
+            let (gateways, backends) = &*ends;
+            for backend in backends {
+                for gateway in gateways {
+                    *sums.entry((backend.clone(), gateway.clone())).or_default() += 1;
                 }
             }
         }
-        ancestors
+        Arc::new(sums)
+    }
+}
+
+impl Query for AllAncestors {
+    type Value = Tally<PolicyTargetObject, NamespacedName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        self.renew(&Tally::empty(), view)
+    }
+
+    fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
+        previous.updated(|part| (*view.get(&EndsIn(part))).clone())
+    }
+}
+
+impl Query for AncestorsIn {
+    type Value = Part<PolicyTargetObject, NamespacedName>;
+    const IS_GATE: bool = true;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&AllAncestors).part(self.0)
     }
 }
 
@@ -65,6 +98,7 @@ impl Query for GatewaysOfBackend {
     type Value = BTreeSet<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&AllAncestors).get(&self.0).cloned().unwrap_or_default()
+        let part = view.get(&AncestorsIn(part_of(&self.0)));
+        part.get(&self.0).map(|gateways| gateways.keys().cloned().collect()).unwrap_or_default()
     }
 }

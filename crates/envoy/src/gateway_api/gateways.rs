@@ -1,6 +1,6 @@
 //! Gateways of the Gateway API, as one of Istio's for each listener (istiod's `gateway_collection.go`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::classes::{self, Controller, ControllerOfClass};
@@ -51,6 +51,14 @@ pub(super) enum ParentObject {
 /// The listeners of a Gateway or ListenerSet that routes can attach to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ParentListeners(pub(super) ParentObject);
+
+/// A listener that routes can attach to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OpenListener {
+    pub(super) listener: Arc<ParentListener>,
+    /// The hosts of all listeners of the object with its port and protocol, which these share.
+    pub(super) beside: Arc<BTreeSet<String>>,
+}
 
 /// All Gateways that are made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -147,12 +155,12 @@ fn parameters_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Opt
 }
 
 impl Query for ParentListeners {
-    type Value = Vec<Arc<ParentListener>>;
+    type Value = Vec<OpenListener>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let of = |listeners: &[BuiltListener], invalid_too: bool| -> Self::Value {
             let listeners = listeners.iter().filter(|listener| invalid_too || listener.is_valid);
-            listeners.filter_map(|listener| listener.served.as_ref()).map(|served| served.parent.clone()).collect()
+            OpenListener::all(listeners.filter_map(|listener| Some(&listener.served.as_ref()?.parent)))
         };
         match &self.0 {
             ParentObject::Gateway(name) => {
@@ -164,6 +172,22 @@ impl Query for ParentListeners {
                 (*built).as_ref().map(|built| of(&built.listeners, false)).unwrap_or_default()
             }
         }
+    }
+}
+
+impl OpenListener {
+    /// The listeners of one object.
+    fn all<'a>(listeners: impl Iterator<Item = &'a Arc<ParentListener>> + Clone) -> Vec<Self> {
+        let mut hosts: BTreeMap<(i32, &str), BTreeSet<String>> = BTreeMap::new();
+        for listener in listeners.clone() {
+            hosts.entry((listener.port, listener.protocol.as_str())).or_default().insert(listener.hostname.clone());
+        }
+        let hosts: BTreeMap<_, _> = hosts.into_iter().map(|(key, hosts)| (key, Arc::new(hosts))).collect();
+        let open = listeners.map(|listener| Self {
+            listener: listener.clone(),
+            beside: hosts.get(&(listener.port, listener.protocol.as_str())).cloned().unwrap_or_default(),
+        });
+        open.collect()
     }
 }
 

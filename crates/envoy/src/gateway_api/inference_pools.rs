@@ -1,14 +1,16 @@
 //! InferencePools: the Services that stand for them, and who picks an endpoint (istiod's `inferencepool_collection.go`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::merged;
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
+use super::tally::{Part, Sums, Tally};
 use crate::gateway;
 use navarch_api::gateway_api::{self, BackendRef, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL};
 use navarch_api::object::NamespacedName;
+use navarch_push::name_parts::part_of;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
@@ -36,9 +38,21 @@ pub(super) struct ServiceOfPool {
     pub(super) picker: Option<EndpointPicker>,
 }
 
-/// Whether some route of a Gateway leads to a pool.
+/// The pools that a route leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LeadsToPool(RouteName);
+struct PoolsOf(RouteName);
+
+/// Which HTTPRoutes of one part of all lead to which pools.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PoolRoutesIn(u8);
+
+/// Which HTTPRoutes lead to which pools.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllPoolRoutes;
+
+/// Which HTTPRoutes lead to the pools of one part of all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PoolRoutesNear(u8);
 
 /// Whether some route of a Gateway that is made leads to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,11 +81,48 @@ pub(super) fn is_pool(reference: &BackendRef) -> bool {
     reference.group == gateway_api::INFERENCE_GROUP && reference.kind == "InferencePool"
 }
 
-impl Query for LeadsToPool {
-    type Value = bool;
+impl Query for PoolsOf {
+    type Value = BTreeSet<NamespacedName>;
 
-    fn compute(&self, view: &View<'_>) -> bool {
-        self.0.backends(view).into_iter().any(is_pool)
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let own = self.0.name.namespace.as_str();
+        let pools = self.0.backends(view).into_iter().filter(|backend| is_pool(backend));
+        pools.map(|pool| NamespacedName::new(pool.namespace.as_deref().unwrap_or(own), &pool.name)).collect()
+    }
+}
+
+impl Query for PoolRoutesIn {
+    type Value = Arc<Sums<NamespacedName, RouteName>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut sums = Sums::new();
+        for route in RouteKind::Http.names_in(view, self.0) {
+            for pool in view.get(&PoolsOf(route.clone())).iter() {
+                sums.insert((pool.clone(), route.clone()), 1);
+            }
+        }
+        Arc::new(sums)
+    }
+}
+
+impl Query for AllPoolRoutes {
+    type Value = Tally<NamespacedName, RouteName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        self.renew(&Tally::empty(), view)
+    }
+
+    fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
+        previous.updated(|part| (*view.get(&PoolRoutesIn(part))).clone())
+    }
+}
+
+impl Query for PoolRoutesNear {
+    type Value = Part<NamespacedName, RouteName>;
+    const IS_GATE: bool = true;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&AllPoolRoutes).part(self.0)
     }
 }
 
@@ -79,7 +130,7 @@ impl Query for GatewayHasPools {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        merged::routes_of_gateway(view, &self.0).iter().any(|route| *view.get(&LeadsToPool(route.clone())))
+        merged::routes_of_gateway(view, &self.0).iter().any(|route| !view.get(&PoolsOf(route.clone())).is_empty())
     }
 }
 
@@ -99,13 +150,6 @@ pub(crate) fn endpoint_pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BT
 
 /// The routes that lead to a pool.
 pub(super) fn routes_to(view: &View<'_>, pool: &NamespacedName) -> Vec<RouteName> {
-    let routes = RouteKind::Http.names(view).into_iter().map(|name| RouteName { kind: RouteKind::Http, name });
-    let leads = |route: &RouteName| {
-        *view.get(&LeadsToPool(route.clone()))
-            && route.backends(view).into_iter().filter(|backend| is_pool(backend)).any(|backend| {
-                let namespace = backend.namespace.as_deref().unwrap_or(route.name.namespace.as_str());
-                *backend.name == *pool.name && namespace == pool.namespace.as_str()
-            })
-    };
-    routes.filter(leads).collect()
+    let part = view.get(&PoolRoutesNear(part_of(pool)));
+    part.get(pool).map(|routes| routes.keys().cloned().collect()).unwrap_or_default()
 }

@@ -51,7 +51,7 @@ pub(super) struct ServedListener {
 }
 
 /// A listener as routes see it (istiod's `parentInfo`).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ParentListener {
     /// The Gateway that it becomes, as `namespace/name`.
     pub(super) gateway: Arc<str>,

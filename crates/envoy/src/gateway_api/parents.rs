@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::classes::{Controller, ControllerOfClass};
-use super::gateways::{ParentListeners, ParentObject};
+use super::gateways::{OpenListener, ParentListeners, ParentObject};
 use super::listeners::ParentListener;
 use super::route_kinds::{CommonRoute, RouteName};
 use crate::virtual_service::MESH_GATEWAY;
@@ -23,7 +23,7 @@ const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 /// The label that names the waypoint's namespace.
 const USE_WAYPOINT_NAMESPACE: &str = "istio.io/use-waypoint-namespace";
 
-/// All that a route tries to attach to, by reference.
+/// All that a route attaches to, by reference; of a reference by which it attaches to nothing, what it tried.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ParentsOf(pub(super) RouteName);
 
@@ -41,22 +41,22 @@ pub(super) enum MeshParent {
 }
 
 /// What one reference means.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A listener.
     Listener {
         /// Who has it.
         of: ParentObject,
         listener: Arc<ParentListener>,
-        /// Hosts of other listeners of the port and protocol, which have what is theirs; empty where it cannot matter.
-        others: Arc<BTreeSet<String>>,
+        /// The hosts of all listeners of the port and protocol, which have what is theirs; `None` where it cannot matter.
+        beside: Option<Arc<BTreeSet<String>>>,
     },
     /// All clients in the mesh.
     Mesh(MeshParent),
 }
 
 /// One attempt to attach.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
     /// Which of the route's references it is.
     pub(super) reference: usize,
@@ -110,7 +110,7 @@ impl Target {
 
     /// Whether a host of a route is the listener's, and not that of one that is more exact.
     pub(super) fn takes_host(&self, host: &str) -> bool {
-        let Self::Listener { listener, others, .. } = self else { return true };
+        let Self::Listener { listener, beside, .. } = self else { return true };
         let own = listener.hostname.as_str();
         if !own.is_empty() {
             if !hostname::is_wildcard(own) {
@@ -120,7 +120,8 @@ impl Target {
                 return false;
             }
         }
-        !others.iter().any(|other| own.len() <= other.len() && hostname::is_subset_of(host, other))
+        let mut others = beside.iter().flat_map(|hosts| hosts.iter()).filter(|other| *other != own);
+        !others.any(|other| own.len() <= other.len() && hostname::is_subset_of(host, other))
     }
 }
 
@@ -185,41 +186,46 @@ fn attachments(
     }
     let Some(of) = of else { return Vec::new() };
     let listeners = view.get(&ParentListeners(of.clone()));
-    let attach = |listener: &Arc<ParentListener>| {
-        let denied = denial(name, route, parent, listener);
+    let attach = |OpenListener { listener, beside }: &OpenListener, denied: Option<Denial>| {
         let is_open = denied.is_none() && (listener.hostname.is_empty() || hostname::is_wildcard(&listener.hostname));
-        let others = if is_open { others(listener, &listeners) } else { BTreeSet::new() };
-        let target = Target::Listener { of: of.clone(), listener: listener.clone(), others: Arc::new(others) };
+        let beside = is_open.then(|| beside.clone());
+        let target = Target::Listener { of: of.clone(), listener: listener.clone(), beside };
         Attachment { reference: index, port: parent.port, target, denied, waypoint_fault: None }
     };
-    listeners.iter().map(attach).collect()
+    let meant = listeners.iter().filter(|open| is_meant(parent, &open.listener));
+    let tried: Vec<_> = meant.map(|open| (open, denial(name, route, &open.listener))).collect();
+    if tried.is_empty() {
+        return listeners.iter().take(1).map(|first| attach(first, Some(not_meant(parent, &listeners)))).collect();
+    }
+    // There may be many listeners and many routes: why a listener does not take a route counts only where none does, and then the
+    // most telling reason does. None is less than any.
+    let best = tried.iter().map(|(_, denied)| denied.as_ref().map(|denied| denied.reason)).min().flatten();
+    let tried = tried.into_iter().filter(|(_, denied)| denied.as_ref().map(|denied| denied.reason) == best);
+    tried.map(|(open, denied)| attach(open, denied)).collect()
 }
 
-/// The hosts of other listeners of the same port and protocol.
-fn others(own: &Arc<ParentListener>, all: &[Arc<ParentListener>]) -> BTreeSet<String> {
-    let beside = |other: &&Arc<ParentListener>| {
-        !Arc::ptr_eq(other, own) && other.port == own.port && other.protocol == own.protocol
+/// Whether a reference means a listener.
+fn is_meant(parent: &ParentReference, listener: &ParentListener) -> bool {
+    let section = parent.section_name.as_deref().filter(|section| !section.is_empty());
+    has_port(parent, listener) && section.is_none_or(|section| section == listener.section)
+}
+
+/// Whether a listener has the port that a reference names, if it names one.
+fn has_port(parent: &ParentReference, listener: &ParentListener) -> bool {
+    parent.port.is_none_or(|port| port == 0 || port == listener.port)
+}
+
+/// Why a reference means none of these listeners.
+fn not_meant(parent: &ParentReference, listeners: &[OpenListener]) -> Denial {
+    let message = match listeners.iter().any(|open| has_port(parent, &open.listener)) {
+        true => format!("sectionName {:?} not found", parent.section_name.as_deref().unwrap_or_default()),
+        false => format!("port {} not found", parent.port.unwrap_or_default()),
     };
-    let hosts = all.iter().filter(beside).map(|other| other.hostname.clone());
-    hosts.filter(|host| *host != own.hostname).collect()
+    Denial { reason: DenialReason::NoMatchingParent, message }
 }
 
-/// Why a route does not attach to a listener.
-fn denial(
-    name: &RouteName,
-    route: CommonRoute<'_>,
-    parent: &ParentReference,
-    listener: &ParentListener,
-) -> Option<Denial> {
-    let no_parent = |message: String| Some(Denial { reason: DenialReason::NoMatchingParent, message });
-    if let Some(port) = parent.port.filter(|port| *port != 0 && *port != listener.port) {
-        return no_parent(format!("port {port} not found"));
-    }
-    if let Some(section) =
-        parent.section_name.as_deref().filter(|section| !section.is_empty() && *section != listener.section)
-    {
-        return no_parent(format!("sectionName {section:?} not found"));
-    }
+/// Why a route does not attach to a listener that it means.
+fn denial(name: &RouteName, route: CommonRoute<'_>, listener: &ParentListener) -> Option<Denial> {
     let own = route.meta.key.namespace.as_str();
     let every = ["*".to_owned()];
     let hostnames = if route.hostnames.is_empty() { &every[..] } else { route.hostnames };

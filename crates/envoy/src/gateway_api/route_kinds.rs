@@ -2,7 +2,7 @@
 
 use super::grants::Referrer;
 use navarch_api::gateway_api::{BackendRef, GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute};
-use navarch_api::object::{NamespacedName, ObjectMeta};
+use navarch_api::object::{Kind, NamespacedName, ObjectMeta};
 use navarch_push::view::View;
 
 /// A kind of routes.
@@ -38,14 +38,19 @@ pub(super) struct CommonRoute<'a> {
 impl RouteKind {
     pub(super) const ALL: [Self; 4] = [Self::Http, Self::Grpc, Self::Tls, Self::Tcp];
 
+    /// As all kinds are known.
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Http => Kind::HttpRoute,
+            Self::Grpc => Kind::GrpcRoute,
+            Self::Tls => Kind::TlsRoute,
+            Self::Tcp => Kind::TcpRoute,
+        }
+    }
+
     /// As it stands in `kind:`.
     pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "HTTPRoute",
-            Self::Grpc => "GRPCRoute",
-            Self::Tls => "TLSRoute",
-            Self::Tcp => "TCPRoute",
-        }
+        self.kind().as_str()
     }
 
     /// As grants know it.
@@ -58,18 +63,6 @@ impl RouteKind {
         }
     }
 
-    /// The names of all routes of the kind.
-    pub(super) fn names(self, view: &View<'_>) -> Vec<NamespacedName> {
-        match self {
-            Self::Http => view.names::<HttpRoute>().cloned().collect(),
-            Self::Grpc => view.names::<GrpcRoute>().cloned().collect(),
-            Self::Tls => view.names::<TlsRoute>().cloned().collect(),
-            Self::Tcp => view.names::<TcpRoute>().cloned().collect(),
-        }
-    }
-}
-
-impl RouteKind {
     /// The routes of the kind in one part of all.
     pub(super) fn names_in(self, view: &View<'_>, part: u8) -> Vec<RouteName> {
         let names: Vec<NamespacedName> = match self {

@@ -6,6 +6,7 @@ mod gateway;
 mod policy;
 mod pool;
 mod route;
+mod subjects;
 
 use std::fmt;
 
@@ -16,24 +17,16 @@ use super::classes::controller_of;
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
 use condition::Conditions;
-use navarch_api::gateway_api::{
-    BackendTlsPolicy, GatewayClass, GrpcRoute, HttpRoute, InferencePool, KubernetesGateway, ListenerSet, TcpRoute,
-    TlsRoute, XBackend, XBackendTrafficPolicy,
-};
+use navarch_api::gateway_api::GatewayClass;
 use navarch_api::names::ResourceName;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
-use navarch_push::Stored;
-use navarch_push::query::Query;
+use navarch_push::name_list::NameList;
 use navarch_push::view::View;
+use subjects::Subjects;
 
 /// An object that has a status.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatusSubject(ObjectRef);
-
-/// What the status of an object should say: its members as they are written, without the times of conditions, which the writer
-/// keeps. `null` where nothing here has a say in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct StatusOf(pub(super) StatusSubject);
 
 impl StatusSubject {
     /// The kinds that have a status.
@@ -79,64 +72,36 @@ fn variant(kind: Kind) -> &'static str {
     kind.as_str()
 }
 
-/// All objects that have a status.
-fn subjects(view: &View<'_>) -> Vec<StatusSubject> {
-    fn of<T: Stored>(view: &View<'_>, all: &mut Vec<StatusSubject>) {
-        all.extend(view.names::<T>().map(|name| StatusSubject(ObjectRef { kind: T::KIND, name: name.clone() })));
-    }
-    let mut all = Vec::new();
-    if !view.get(&ApiSettings).api.enabled {
-        return all;
-    }
-    of::<GatewayClass>(view, &mut all);
-    of::<KubernetesGateway>(view, &mut all);
-    of::<HttpRoute>(view, &mut all);
-    of::<GrpcRoute>(view, &mut all);
-    of::<TlsRoute>(view, &mut all);
-    of::<TcpRoute>(view, &mut all);
-    of::<ListenerSet>(view, &mut all);
-    of::<BackendTlsPolicy>(view, &mut all);
-    of::<XBackendTrafficPolicy>(view, &mut all);
-    of::<XBackend>(view, &mut all);
-    of::<InferencePool>(view, &mut all);
-    all
-}
-
-impl Query for StatusOf {
-    type Value = Value;
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are no subjects")]
-    fn compute(&self, view: &View<'_>) -> Value {
-        let ObjectRef { kind, name } = &self.0.0;
-        let route = |kind| route::status(view, &RouteName { kind, name: name.clone() });
-        let status = match kind {
-            Kind::GatewayClass => class(view, name),
-            Kind::KubernetesGateway => gateway::gateway(view, name),
-            Kind::ListenerSet => gateway::listener_set(view, name),
-            Kind::HttpRoute => route(RouteKind::Http),
-            Kind::GrpcRoute => route(RouteKind::Grpc),
-            Kind::TlsRoute => route(RouteKind::Tls),
-            Kind::TcpRoute => route(RouteKind::Tcp),
-            Kind::BackendTlsPolicy => policy::tls(view, name),
-            Kind::XBackendTrafficPolicy => policy::traffic(view, name),
-            Kind::XBackend => policy::backend(view, name),
-            Kind::InferencePool => pool::status(view, name),
-            _ => None,
-        };
-        status.unwrap_or_default()
+/// What the status of an object should say: its members as they are written, without the times of conditions, which the writer
+/// keeps. `None` where nothing here has a say in it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are no subjects")]
+pub(super) fn status_of(view: &View<'_>, StatusSubject(ObjectRef { kind, name }): &StatusSubject) -> Option<Value> {
+    let route = |kind| route::status(view, &RouteName { kind, name: name.clone() });
+    match kind {
+        Kind::GatewayClass => class(view, name),
+        Kind::KubernetesGateway => gateway::gateway(view, name),
+        Kind::ListenerSet => gateway::listener_set(view, name),
+        Kind::HttpRoute => route(RouteKind::Http),
+        Kind::GrpcRoute => route(RouteKind::Grpc),
+        Kind::TlsRoute => route(RouteKind::Tls),
+        Kind::TcpRoute => route(RouteKind::Tcp),
+        Kind::BackendTlsPolicy => policy::tls(view, name),
+        Kind::XBackendTrafficPolicy => policy::traffic(view, name),
+        Kind::XBackend => policy::backend(view, name),
+        Kind::InferencePool => pool::status(view, name),
+        _ => None,
     }
 }
 
 /// The names of the statuses of all objects that have one.
-pub(crate) fn status_names(view: &View<'_>) -> Vec<ResourceName> {
-    subjects(view).iter().map(|subject| ResourceName::new(subject.to_string())).collect()
+pub(crate) fn status_names(view: &View<'_>) -> NameList {
+    view.get(&Subjects).names.clone()
 }
 
 /// The status of this name, as JSON.
 pub(crate) fn status_resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let subject = StatusSubject::parse(name.as_str())?;
-    let status = view.get(&StatusOf(subject));
-    (!status.is_null()).then(|| Bytes::from(status.to_string()))
+    status_of(view, &subject).map(|status| Bytes::from(status.to_string()))
 }
 
 /// What a GatewayClass of ours is told.

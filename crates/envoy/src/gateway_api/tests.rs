@@ -6,6 +6,8 @@ use super::*;
 use crate::test_mesh::{TestMesh, service};
 use navarch_api::object::NamespacedName;
 use navarch_push::engine::ProxyId;
+use navarch_push::query::Query;
+use navarch_push::view::View;
 
 /// An object of the Gateway API in flow style.
 fn object(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
@@ -32,10 +34,22 @@ fn route(name: &str, host: &str, backend: &str) -> String {
     object("HTTPRoute", "shop", name, &spec)
 }
 
+/// What an object is told; null where that is nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct StatusOf(StatusSubject);
+
+impl Query for StatusOf {
+    type Value = Value;
+
+    fn compute(&self, view: &View<'_>) -> Value {
+        status::status_of(view, &self.0).unwrap_or_default()
+    }
+}
+
 /// What an object is told.
 fn told(mesh: &TestMesh, proxy: ProxyId, subject: &str) -> Value {
     let subject = StatusSubject::parse(subject).unwrap();
-    (*mesh.ask(proxy, &status::StatusOf(subject))).clone()
+    (*mesh.ask(proxy, &StatusOf(subject))).clone()
 }
 
 /// Status and reason of a condition.

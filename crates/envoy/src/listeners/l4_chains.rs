@@ -12,8 +12,8 @@ use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::routes;
 use crate::scope;
 use crate::service_address::{self, UNSPECIFIED};
-use crate::virtual_service::{self, MESH_GATEWAY};
-use navarch_api::istio::{L4MatchAttributes, TlsMatchAttributes, VirtualService};
+use crate::virtual_service::{self, MESH_GATEWAY, MergedSpec};
+use navarch_api::istio::{L4MatchAttributes, TlsMatchAttributes};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{Kind, NamespacedName};
 use navarch_push::proxy::IpFamilies;
@@ -49,10 +49,10 @@ struct ByHost {
 
 impl ByHost {
     /// Adds a VirtualService.
-    fn add(&mut self, name: &NamespacedName, hosts: &[String]) {
+    fn add(&mut self, name: &NamespacedName, hosts: &[Hostname]) {
         let place = self.names.len();
         self.names.push(name.clone());
-        for host in hosts.iter().map(Hostname::new) {
+        for host in hosts.iter().cloned() {
             if host.is_wildcard() {
                 self.wildcards.push((host, place));
             } else {
@@ -81,9 +81,8 @@ impl Query for L4VirtualServices {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut found = ByHost::default();
         for name in scope::listener_virtual_services(view, self.egress).iter() {
-            let Some(spec) = virtual_service::merged(view, name) else { continue };
-            if !(spec.tcp.is_empty() && spec.tls.is_empty()) {
-                found.add(name, &spec.hosts);
+            if virtual_service::has_l4_routes(view, name) {
+                found.add(name, &virtual_service::hosts(view, name));
             }
         }
         found
@@ -102,7 +101,7 @@ impl Query for L4VirtualServicesOf {
 pub(super) fn of_service(view: &View<'_>, part: &TcpPart) -> Vec<Chain> {
     let Some(service) = scope::listener_service(view, part.egress, &part.service) else { return Vec::new() };
     let names = view.get(&L4VirtualServicesOf { egress: part.egress, host: service.key.hostname.clone() });
-    let routes: Vec<(&NamespacedName, Arc<VirtualService>)> =
+    let routes: Vec<(&NamespacedName, MergedSpec)> =
         names.iter().filter_map(|name| Some((name, virtual_service::merged(view, name)?))).collect();
     if part.port.protocol.is_tls() {
         tls_chains(view, part, &service, &routes)
@@ -116,7 +115,7 @@ fn tls_chains(
     view: &View<'_>,
     part: &TcpPart,
     service: &Arc<Service>,
-    routes: &[(&NamespacedName, Arc<VirtualService>)],
+    routes: &[(&NamespacedName, MergedSpec)],
 ) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut cidrs = part.cidrs.clone();
@@ -173,7 +172,7 @@ fn tcp_chains(
     view: &View<'_>,
     part: &TcpPart,
     service: &Arc<Service>,
-    routes: &[(&NamespacedName, Arc<VirtualService>)],
+    routes: &[(&NamespacedName, MergedSpec)],
 ) -> Vec<Chain> {
     let mut chains: Vec<Chain> = Vec::new();
     let mut has_default = false;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::RouteSemantics;
 use super::index::DefaultExport;
 use super::names::NameContext;
+use super::{MergedSpec, RouteSemantics};
 use crate::config_objects;
 use crate::scope::{parse_export_to, resolve_export_to};
 use navarch_api::istio::{HttpMatchRequest, HttpRoute, StringMatch, VirtualService};
@@ -60,20 +60,20 @@ impl Query for Domain {
 }
 
 impl Query for Merged {
-    type Value = Option<Arc<VirtualService>>;
+    type Value = Option<MergedSpec>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let object =
             config_objects::virtual_service(view, &self.name).filter(|object| !object.spec.hosts.is_empty())?;
         let semantics = semantics_of(&object);
         if semantics == RouteSemantics::Gateway {
-            return Some(Arc::new(object.spec.clone()));
+            return Some(MergedSpec::Own(object));
         }
         let mut spec = completed(view, &object);
         if semantics == RouteSemantics::Istio && spec.http.iter().any(|route| route.delegate.is_some()) {
             spec.http = spec.http.iter().flat_map(|route| expanded(view, route, &self.name.namespace)).collect();
         }
-        Some(Arc::new(spec))
+        Some(MergedSpec::Completed(Arc::new(spec)))
     }
 }
 

@@ -6,9 +6,9 @@ use navarch_proto::envoy::config::route::v3::{Route, RouteConfiguration, Virtual
 
 use super::chains::Subject;
 use crate::routes::{InboundRoute, RouteClient, RouteContext, http_routes, inbound};
-use crate::virtual_service::{self, MESH_GATEWAY};
+use crate::virtual_service::{self, MESH_GATEWAY, MergedSpec};
 use crate::{destination_rule, scope};
-use navarch_api::istio::{ConsistentHashLb, VirtualService};
+use navarch_api::istio::ConsistentHashLb;
 use navarch_api::names::Hostname;
 use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
@@ -26,10 +26,8 @@ impl Query for VirtualServicesOf {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let ServiceKey { namespace, hostname } = &self.0;
         let all = scope::gateway_virtual_services(view, MESH_GATEWAY);
-        let is_for = |name: &&NamespacedName| {
-            let spec = virtual_service::merged(view, name);
-            spec.is_some_and(|spec| spec.hosts.iter().any(|host| Hostname::new(host).matches(hostname)))
-        };
+        let is_for =
+            |name: &&NamespacedName| virtual_service::hosts(view, name).iter().any(|host| host.matches(hostname));
         let is_near = |name: &&NamespacedName| {
             name.namespace == *namespace || view.proxy().namespace_among([name.namespace.clone()]).is_some()
         };
@@ -38,7 +36,7 @@ impl Query for VirtualServicesOf {
 }
 
 /// The VirtualServices that a waypoint heeds for a service.
-pub(super) fn virtual_services(view: &View<'_>, service: &Service) -> Vec<(NamespacedName, Arc<VirtualService>)> {
+pub(super) fn virtual_services(view: &View<'_>, service: &Service) -> Vec<(NamespacedName, MergedSpec)> {
     let names = view.get(&VirtualServicesOf(service.key.clone()));
     names.iter().filter_map(|name| Some((name.clone(), virtual_service::merged(view, name)?))).collect()
 }

@@ -110,7 +110,12 @@ impl Query for NamesOf {
             // Too many to be listed anew for every one that comes or goes.
             return (**view.address_names().runs()).clone();
         }
-        sort_and_cut(&view.translator().names(self.kind, view))
+        let names = view.translator().names(self.kind, view);
+        match view.translator().kept_names(self.kind, view) {
+            None => sort_and_cut(&names),
+            Some(kept) if names.is_empty() => (**kept.runs()).clone(),
+            Some(kept) => sort_and_cut(kept.runs().iter().flat_map(Run::names).chain(&names)),
+        }
     }
 
     fn rescue(&self, previous: Option<&Runs>) -> Option<Runs> {

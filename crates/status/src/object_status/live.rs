@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, stream};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
@@ -16,13 +19,28 @@ use crate::cluster::Cluster;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
+/// The first pause after a watch has failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest: while a watch is not there, statuses are not written.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A watch that went well for so long counts as one that never failed.
+const GOOD: Duration = Duration::from_secs(60);
+
 /// An object as it was last seen.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// How its kind is reached.
     pub(super) resource: Arc<ApiResource>,
     pub(super) version: String,
-    pub(super) status: Option<Value>,
+    pub(super) generation: Option<i64>,
+    /// As JSON: there is one for each object, and a tree of it takes six times as much.
+    status: Option<Bytes>,
+}
+
+impl Seen {
+    pub(super) fn status(&self) -> Option<Value> {
+        self.status.as_deref().and_then(|status| serde_json::from_slice(status).ok())
+    }
 }
 
 /// All objects of the kinds that are watched.
@@ -66,11 +84,15 @@ impl Live {
     }
 
     /// An object is there.
-    fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, mut object: DynamicObject) -> ObjectRef {
+    fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, object: DynamicObject) -> ObjectRef {
         let name = ObjectRef { kind, name: name_of(&object) };
-        let version = object.resource_version().unwrap_or_default();
-        let status = object.data.get_mut("status").map(Value::take);
-        self.objects.insert(name.clone(), Seen { resource, version, status });
+        let seen = Seen {
+            resource,
+            version: object.resource_version().unwrap_or_default(),
+            generation: object.metadata.generation,
+            status: object.data.get("status").map(|status| Bytes::from(status.to_string())),
+        };
+        self.objects.insert(name.clone(), seen);
         name
     }
 }
@@ -80,6 +102,25 @@ fn name_of(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
+/// Pauses that double.
+struct Pauses(Duration);
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let next = self.0;
+        self.0 = (next * 2).min(LONGEST_PAUSE);
+        Some(next)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0 = FIRST_PAUSE;
+    }
+}
+
 /// Follows the objects of a kind, in the best version that the server has of those that are understood.
 pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, Told> {
     let client = cluster.0.clone();
@@ -87,7 +128,8 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, Told> {
     let events = found.flat_map(move |resource| {
         let resource = Arc::new(resource);
         let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        let events = watcher(objects, watcher::Config::default()).default_backoff();
+        let pauses = ResetTimerBackoff::new(Pauses(FIRST_PAUSE), GOOD);
+        let events = watcher(objects, watcher::Config::default()).backoff(pauses);
         events.filter_map(move |event| {
             let event = event.inspect_err(|error| tracing::debug!(%kind, %error, "cannot watch for status")).ok();
             std::future::ready(event.map(|event| (kind, (resource.clone(), event))))

@@ -13,6 +13,10 @@ use navarch_api::object::ObjectRef;
 const LEAST: Duration = Duration::from_millis(25);
 /// The longest pause.
 const MOST: Duration = Duration::from_secs(1);
+/// The pause after a write that failed, which doubles with each further one.
+const FAILED_LEAST: Duration = Duration::from_millis(500);
+/// The longest of these.
+const FAILED_MOST: Duration = Duration::from_secs(60);
 
 /// The objects to look at, and those to be looked at later.
 #[derive(Debug, Default)]
@@ -27,6 +31,17 @@ pub(super) struct Pace {
     swept: Option<Instant>,
 }
 
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The API server has taken it.
+    Taken,
+    /// The object was not as it was seen any more. Its watch tells how it is now.
+    Overtaken,
+    /// Nothing will tell of it: it is to be tried again.
+    Failed,
+}
+
 /// When an object was written.
 #[derive(Clone, Copy, Debug)]
 struct Written {
@@ -37,17 +52,31 @@ struct Written {
     is_under_way: bool,
     /// Whether it is to be looked at when the one under way ends.
     is_due: bool,
+    /// Whether the next write need not wait.
+    may_at_once: bool,
+    /// How many writes one after the other were overtaken.
+    overtaken: u32,
+    /// How many writes one after the other have failed.
+    failed: u32,
 }
 
 impl Written {
     /// When the object may be written again.
     fn free(&self) -> Instant {
-        self.at + self.pause
+        if self.may_at_once { self.at } else { self.at + self.pause }
     }
 
     /// When it counts as one that was not written for long.
     fn forgotten(&self) -> Instant {
-        self.at + self.pause * 3
+        self.at + self.pause.max(self.again()) * 3
+    }
+
+    /// How long after a failure it is tried again.
+    fn again(&self) -> Duration {
+        match self.failed {
+            0 => Duration::ZERO,
+            some => FAILED_LEAST.saturating_mul(1 << (some - 1).min(16)).min(FAILED_MOST),
+        }
     }
 }
 
@@ -77,14 +106,30 @@ impl Pace {
             self.swept = Some(now);
         }
         let before = self.written.get(&object).filter(|written| written.forgotten() > now);
-        let pause = before.map_or(LEAST, |written| (written.pause * 2).min(MOST));
-        self.written.insert(object, Written { at: now, pause, is_under_way: true, is_due: false });
+        let pause = before
+            .map_or(LEAST, |written| if written.may_at_once { written.pause } else { (written.pause * 2).min(MOST) });
+        let (overtaken, failed) = before.map_or((0, 0), |written| (written.overtaken, written.failed));
+        let begun =
+            Written { at: now, pause, is_under_way: true, is_due: false, may_at_once: false, overtaken, failed };
+        self.written.insert(object, begun);
     }
 
     /// A write has ended.
-    pub(super) fn is_written(&mut self, object: ObjectRef) {
+    pub(super) fn is_written(&mut self, object: ObjectRef, outcome: Outcome, now: Instant) {
         let Some(written) = self.written.get_mut(&object) else { return };
         written.is_under_way = false;
+        match outcome {
+            Outcome::Taken => (written.overtaken, written.failed) = (0, 0),
+            Outcome::Overtaken => {
+                // Nothing was written. But whoever overtakes each write must not make one of each of theirs.
+                written.may_at_once = written.overtaken == 0;
+                written.overtaken = written.overtaken.saturating_add(1);
+            }
+            Outcome::Failed => {
+                written.failed = written.failed.saturating_add(1);
+                self.later.insert((now + written.again(), object.clone()));
+            }
+        }
         if std::mem::take(&mut written.is_due) {
             self.due.insert(object);
         }
@@ -108,8 +153,8 @@ mod tests {
         ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("edge", name) }
     }
 
-    /// How often an object that is due every millisecond is written in so many milliseconds.
-    fn writes(milliseconds: u64) -> usize {
+    /// How often an object that is due every millisecond is written in so many milliseconds, if that comes out so.
+    fn writes(milliseconds: u64, outcome: Outcome) -> usize {
         let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
         let mut count = 0;
         for passed in 0..milliseconds {
@@ -117,7 +162,7 @@ mod tests {
             pace.due.insert(one.clone());
             if pace.next(now).is_some() {
                 pace.is_begun(one.clone(), now);
-                pace.is_written(one.clone());
+                pace.is_written(one.clone(), outcome, now);
                 count += 1;
             }
         }
@@ -126,9 +171,42 @@ mod tests {
 
     #[test]
     fn an_object_that_goes_on_changing_is_written_ever_more_rarely() {
-        assert_eq!(writes(1), 1, "the first at once");
-        assert_eq!(writes(30), 2, "the second soon");
-        assert_eq!(writes(10_000), 15, "at 0, 25, 75, 175, 375, 775 and 1,575 ms, and then each second");
+        assert_eq!(writes(1, Outcome::Taken), 1, "the first at once");
+        assert_eq!(writes(30, Outcome::Taken), 2, "the second soon");
+        assert_eq!(
+            writes(10_000, Outcome::Taken),
+            15,
+            "at 0, 25, 75, 175, 375, 775 and 1,575 ms, and then each second"
+        );
+    }
+
+    #[test]
+    fn a_write_that_is_overtaken_is_made_again_at_once_but_not_for_ever() {
+        assert_eq!(writes(2, Outcome::Overtaken), 2);
+        assert_eq!(writes(20, Outcome::Overtaken), 2);
+        assert_eq!(writes(10_000, Outcome::Overtaken), 16);
+    }
+
+    #[test]
+    fn a_write_that_failed_is_made_again_though_nothing_tells_of_the_object_ever_more_rarely() {
+        let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
+        pace.due.insert(one.clone());
+        let mut tried = Vec::new();
+        for second in 0..300_u64 {
+            let now = begun + Duration::from_secs(second);
+            if pace.next(now).is_some() {
+                pace.is_begun(one.clone(), now);
+                pace.is_written(one.clone(), Outcome::Failed, now);
+                tried.push(second);
+            }
+        }
+        assert_eq!(tried, [0, 1, 2, 4, 8, 16, 32, 64, 124, 184, 244]);
+        // Once it is taken nothing is left to do.
+        let now = begun + Duration::from_secs(400);
+        assert_eq!(pace.next(now), Some(one.clone()));
+        pace.is_begun(one.clone(), now);
+        pace.is_written(one, Outcome::Taken, now);
+        assert_eq!(pace.next(now + FAILED_MOST), None);
     }
 
     #[test]
@@ -140,13 +218,13 @@ mod tests {
         assert_eq!(pace.next(begun), Some(object("two")));
         pace.due.insert(object("one"));
         assert_eq!(pace.next(begun), None, "it is under way");
-        pace.is_written(object("one"));
+        pace.is_written(object("one"), Outcome::Taken, begun);
         assert_eq!(pace.next(begun), None, "it was written only now");
         assert_eq!(pace.next(begun + LEAST), Some(object("one")));
         assert_eq!(pace.next(begun + LEAST), None);
         // After a rest it counts as new.
         pace.is_begun(object("one"), begun + LEAST);
-        pace.is_written(object("one"));
+        pace.is_written(object("one"), Outcome::Taken, begun + LEAST);
         let later = begun + MOST * 4;
         pace.is_begun(object("one"), later);
         assert_eq!(pace.written.get(&object("one")).map(|written| written.pause), Some(LEAST));

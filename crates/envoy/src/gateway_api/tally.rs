@@ -1,0 +1,100 @@
+//! Counts by two keys, such as how many routes each listener has: a table that is changed, not made anew, when some of what is
+//! counted comes or goes, and read in parts.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use navarch_push::name_parts::{PARTS, part_of};
+
+/// How often each pair was counted.
+pub(super) type Sums<K, V> = BTreeMap<(K, V), i32>;
+
+/// The counts of one key, by the other; none is zero.
+pub(super) type Counts<V> = BTreeMap<V, i32>;
+
+/// A part of a table.
+pub(super) type Part<K, V> = Arc<OrdMap<K, Arc<Counts<V>>>>;
+
+/// All counts.
+#[derive(Clone, Debug)]
+pub(super) struct Tally<K: Clone + Ord, V: Clone + Ord> {
+    /// What they were made of.
+    sums: Vec<Arc<Sums<K, V>>>,
+    /// By the first key, in parts of all of these.
+    parts: Vec<Part<K, V>>,
+}
+
+impl<K: Clone + Ord + Hash, V: Clone + Ord> Tally<K, V> {
+    /// Of nothing.
+    pub(super) fn empty() -> Self {
+        let parts = usize::from(PARTS);
+        Self { sums: vec![Arc::default(); parts], parts: vec![Arc::default(); parts] }
+    }
+
+    /// What it is once `sum` gives what was counted in each part of all that is counted. Costs what differs.
+    pub(super) fn updated(&self, sum: impl FnMut(u8) -> Arc<Sums<K, V>>) -> Self {
+        let mut new = Self { sums: (0..PARTS).map(sum).collect(), parts: self.parts.clone() };
+        let mut changes: BTreeMap<&(K, V), i32> = BTreeMap::new();
+        for (before, now) in self.sums.iter().zip(&new.sums).filter(|(before, now)| !Arc::ptr_eq(before, now)) {
+            before.iter().for_each(|(pair, count)| *changes.entry(pair).or_default() -= count);
+            now.iter().for_each(|(pair, count)| *changes.entry(pair).or_default() += count);
+        }
+        for ((key, other), change) in changes.into_iter().filter(|(_, change)| *change != 0) {
+            let Some(part) = new.parts.get_mut(usize::from(part_of(key))) else { continue };
+            let part = Arc::make_mut(part);
+            let mut counts = part.get(key).map(|counts| Counts::clone(counts)).unwrap_or_default();
+            match counts.get(other).copied().unwrap_or_default() + change {
+                0 => _ = counts.remove(other),
+                count => _ = counts.insert(other.clone(), count),
+            }
+            match counts.is_empty() {
+                true => _ = part.remove(key),
+                false => _ = part.insert(key.clone(), Arc::new(counts)),
+            }
+        }
+        new
+    }
+
+    /// One part of all first keys.
+    pub(super) fn part(&self, part: u8) -> Part<K, V> {
+        self.parts.get(usize::from(part)).cloned().unwrap_or_default()
+    }
+}
+
+impl<K: Clone + Ord, V: Clone + Ord> PartialEq for Tally<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        // What they were made of says nothing more.
+        self.parts == other.parts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The counts of a key.
+    fn counts(tally: &Tally<&'static str, u8>, key: &'static str) -> Vec<(u8, i32)> {
+        let part = tally.part(part_of(&key));
+        part.get(key).map(|counts| counts.iter().map(|(other, count)| (*other, *count)).collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_counted_up_and_down() {
+        let sums = |part: u8, some: &[(&'static str, u8, i32)]| {
+            let some: Arc<Sums<&'static str, u8>> =
+                Arc::new(some.iter().map(|(key, other, count)| ((*key, *other), *count)).collect());
+            move |asked: u8| if asked == part { some.clone() } else { Arc::default() }
+        };
+        let first = Tally::empty().updated(sums(3, &[("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]));
+        assert_eq!((counts(&first, "a"), counts(&first, "b")), (vec![(1, 2), (2, 1)], vec![(1, 1)]));
+        // Elsewhere they count as well.
+        let moved = first.updated(sums(4, &[("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]));
+        assert!(moved == first);
+        let second = first.updated(sums(3, &[("a", 1, 1), ("c", 1, 1)]));
+        assert_eq!((counts(&second, "a"), counts(&second, "b")), (vec![(1, 1)], vec![]));
+        assert!(second == Tally::empty().updated(sums(0, &[("a", 1, 1), ("c", 1, 1)])));
+    }
+}
