@@ -327,7 +327,7 @@ fn xds(
         workloads: Some(desk(client, config, push, metrics, stop, tasks)),
         refusals: config.quarantines.then_some(refusals),
         witness: recording.witness(),
-        served: if config.settings.ambient { Served::Ambient } else { Served::Envoys },
+        served: Served::under(&config.settings),
         objects_for_all: config.objects_for_all,
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
     });

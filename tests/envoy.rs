@@ -24,6 +24,8 @@ mod case;
 mod hostile;
 #[path = "parity/input.rs"]
 mod input;
+#[path = "envoy/networks.rs"]
+mod networks;
 #[path = "envoy/policy.rs"]
 mod policy;
 #[path = "envoy/quarantine.rs"]

@@ -224,6 +224,7 @@ fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Variab
     read.flag("ENABLE_INGRESS_WAYPOINT_ROUTING", &mut hbone.ingress_waypoints)?;
     read.flag("AMBIENT_ENABLE_BAGGAGE", &mut hbone.baggage)?;
     read.flag("AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT", &mut hbone.waypoints_leave_network)?;
+    read.flag("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", &mut hbone.gateways_leave_network)?;
     read.number("PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE", &mut hbone.stream_window)?;
     read.number("PILOT_HBONE_INITIAL_CONNECTION_WINDOW_SIZE", &mut hbone.connection_window)?;
     if settings.ambient {

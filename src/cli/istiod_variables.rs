@@ -9,7 +9,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("AMBIENT_ENABLE_BAGGAGE", None),
     ("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", None),
     ("AMBIENT_ENABLE_MULTI_NETWORK", None),
-    ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", Some("false")),
+    ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", None),
     ("AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT", None),
     ("AMBIENT_ENABLE_STATUS", None),
     ("AMBIENT_SCOPED_ADDRESS_PUSHES", None),
@@ -253,7 +253,6 @@ mod tests {
     #[test]
     fn what_is_set_and_not_read_is_named() {
         let variables = read(&[
-            ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", "true"),
             ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true"),
             ("PILOT_HTTP10", "true"),
             ("EXTERNAL_ISTIOD", "false"),
@@ -268,7 +267,6 @@ mod tests {
         assert_eq!(
             variables.ignored(),
             [
-                "AMBIENT_ENABLE_MULTI_NETWORK_INGRESS",
                 "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS",
                 "METRICS_LOCALHOST_ACCESS_ONLY",
                 "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND"

@@ -45,7 +45,7 @@ pub(crate) async fn answers(
     let drain = CancellationToken::new();
     let metrics = Metrics::register(&mut Registry::default());
     let parts = AdsParts::new(push.clone(), metrics, jiff::Timestamp::now(), drain.clone());
-    let served = if input::settings(case)?.ambient { Served::Ambient } else { Served::Envoys };
+    let served = Served::under(&input::settings(case)?);
     let ads = Ads::new(AdsParts { served, ..parts });
     let mut answers = BTreeMap::new();
     let mut servers = Vec::new();

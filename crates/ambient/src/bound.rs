@@ -13,15 +13,16 @@ use std::sync::Arc;
 use navarch_api::names::{Hostname, Namespace, NetworkId};
 use navarch_proto::istio::workload::GatewayAddress;
 use navarch_proto::istio::workload::gateway_address::Destination;
-use navarch_push::query::Query;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
 pub use workloads::{BoundWorkload, workloads_of_proxy};
 
-use crate::services;
 use crate::waypoint::{MANAGED_LABEL, MANAGED_MESH};
 use crate::wire::ip_of;
+use crate::{networks, services};
 use own::OwnAddresses;
 
 /// How services and workloads refer to a waypoint.
@@ -77,6 +78,10 @@ struct ServicesByWaypoint;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServicesOf(WaypointAddress);
 
+/// Whether the view's proxy is deployed for a Gateway between networks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct IsBetweenNetworks;
+
 /// Services by the waypoint before them.
 type ByWaypoint = BTreeMap<WaypointAddress, Vec<ServiceKey>>;
 
@@ -101,7 +106,7 @@ impl WaypointAddress {
 
 impl Binding {
     /// All waypoints that the service may be reached through: a second one serves it, too.
-    fn hops(&self) -> impl Iterator<Item = &Hop> {
+    pub(crate) fn hops(&self) -> impl Iterator<Item = &Hop> {
         let only = self.weighted.is_empty().then_some(&self.waypoint);
         only.into_iter().chain(self.weighted.iter().map(|(hop, _)| hop))
     }
@@ -123,11 +128,23 @@ pub fn binding(view: &View<'_>, service: &ServiceKey) -> Option<Arc<Binding>> {
     (*view.get(&BindingOf(service.clone()))).clone()
 }
 
-/// The services behind the waypoint that the view's proxy is, each once.
+/// Whether the view's proxy, which is deployed as waypoints are, joins the networks of an ambient mesh.
+#[must_use]
+pub fn joins_networks(view: &View<'_>) -> bool {
+    view.mesh().settings.gateway_api.east_west
+        && view.proxy().kind() == ProxyKind::Waypoint
+        && *view.derived(&IsBetweenNetworks)
+}
+
+/// The services behind the waypoint that the view's proxy is, each once. Behind a gateway between networks are all that reach
+/// beyond theirs.
 #[must_use]
 pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
     if !view.mesh().settings.ambient {
         return Vec::new();
+    }
+    if joins_networks(view) {
+        return networks::far_services(view).into_iter().collect();
     }
     let own = view.derived(&OwnAddresses);
     let mut services: Vec<ServiceKey> =
@@ -136,6 +153,27 @@ pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
     services.dedup();
     services
 }
+
+/// The hosts of all services, by namespace.
+pub(crate) fn keys_by_namespace(view: &View<'_>) -> Arc<BTreeMap<Namespace, Vec<Hostname>>> {
+    view.get(&ServiceKeys)
+}
+
+/// The hosts of the services of a namespace.
+pub(crate) fn hosts_in(view: &View<'_>, namespace: &Namespace) -> Arc<Vec<Hostname>> {
+    view.get(&HostsIn(namespace.clone()))
+}
+
+impl Query for IsBetweenNetworks {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let [_, between] = MANAGED_MESH;
+        view.proxy().labels().get(MANAGED_LABEL).is_some_and(|managed| **managed == *between)
+    }
+}
+
+impl ProxyQuery for IsBetweenNetworks {}
 
 impl Query for BindingOf {
     type Value = Option<Arc<Binding>>;
@@ -195,7 +233,7 @@ impl Query for BoundIn {
 }
 
 /// Whether a service selects waypoints, or gateways between networks: nothing is before those.
-fn leads_to_waypoints(view: &View<'_>, key: &ServiceKey) -> bool {
+pub(crate) fn leads_to_waypoints(view: &View<'_>, key: &ServiceKey) -> bool {
     let managed = view.service(key).and_then(|service| service.selector.get(MANAGED_LABEL));
     managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed))
 }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A resource is made of the object that its name leads to; what many of them need is a query of its own, so that a change costs
-//! those that it reaches. Translation for Envoy asks here who is behind which waypoint ([`bound`]) and who takes HBONE ([`tunnel`]);
+//! those that it reaches. Translation for Envoy asks here who is behind which waypoint ([`bound`]) and who takes HBONE ([`tunnel`]), and
+//! which services reach beyond their cluster ([`networks`]);
 //! objects are told of it in their conditions ([`status`]).
 //! Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions:
 //! knows no tasks, sockets or clocks.
@@ -16,12 +17,15 @@
 pub mod bound;
 mod members;
 mod mesh;
+mod network_gateways;
+pub mod networks;
 mod node;
 mod policies;
 mod ports;
 mod selected;
 mod service_facts;
 mod services;
+mod split_horizon;
 pub mod status;
 pub mod tunnel;
 mod waypoint;
@@ -54,8 +58,8 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         match kind {
             ResourceType::Authorization => policies::names(view),
-            // The names of those are kept while objects come and go.
-            ResourceType::Address | ResourceType::Workload => Vec::new(),
+            // The others of those are kept while objects come and go.
+            ResourceType::Address | ResourceType::Workload => split_horizon::names(view),
             ResourceType::Cluster
             | ResourceType::Endpoint
             | ResourceType::Listener
@@ -122,7 +126,8 @@ fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
         | AddressName::WorkloadEntry(_)
         | AddressName::Endpoint { .. }
         | AddressName::SliceEndpoint { .. }
-        | AddressName::NetworkGateway { .. } => Type::Workload(workloads::workload(&name, view)?),
+        | AddressName::NetworkGateway { .. }
+        | AddressName::SplitHorizon { .. } => Type::Workload(workloads::workload(&name, view)?),
     };
     Some(Address { r#type: Some(found) })
 }

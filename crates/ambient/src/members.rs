@@ -15,9 +15,9 @@ use navarch_registry::model::ServiceKey;
 use crate::mesh::MeshFacts;
 use crate::selected::host_of;
 use crate::service_facts::{FactsOf, Origin, ServiceFacts};
-use crate::services;
 use crate::wire::network_address;
 use crate::workloads::SummaryOf;
+use crate::{network_gateways, services, split_horizon};
 
 /// The names of the resources that are meant by a name: the workload of that name; else the workloads at that address; else the
 /// service of that name or at that address, and its workloads.
@@ -64,6 +64,10 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     for object in view.objects_at(address.address) {
         names.extend(workloads_in(object, view).into_iter().filter(|name| has_address(name, address, view)));
     }
+    for known in network_gateways::of_remotes(view) {
+        let is_there = known.gateway.network == address.network && known.gateway.address.parse() == Ok(address.address);
+        names.extend(is_there.then(|| split_horizon::gateway_name(&known)));
+    }
     names
 }
 
@@ -81,7 +85,7 @@ pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &V
         }
         AddressName::NetworkGateway { address: own, .. } => own.parse() == Ok(address.address),
         AddressName::Pod(_) | AddressName::WorkloadEntry(_) => true,
-        AddressName::Service(_) => false,
+        AddressName::SplitHorizon { .. } | AddressName::Service(_) => false,
     };
     has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
 }
@@ -153,7 +157,8 @@ fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFa
             }
         }
     }
-    None
+    let remote = split_horizon::service_at(address, view)?;
+    (*view.get(&FactsOf(remote))).clone()
 }
 
 /// The key of the service at an address of a network.
@@ -190,6 +195,7 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
         let summary = view.get(&SummaryOf(name.clone()));
         summary.as_ref().as_ref().is_some_and(|summary| summary.services.binary_search(&own).is_ok())
     });
+    candidates.extend(split_horizon::workloads_of(view, &service.key));
     candidates
 }
 

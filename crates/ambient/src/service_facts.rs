@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::waypoint;
+use super::{networks, waypoint};
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::{Protocol, Service, TargetPort};
 use navarch_api::mesh::Visibility;
@@ -98,7 +98,13 @@ impl Query for FactsOf {
         };
         let facts = match &origin {
             Origin::Service(name) => {
-                let service = view.object::<Service>(name)?;
+                let Some(service) = view.object::<Service>(name) else {
+                    // Only remote clusters declare it; what is there is not selected here.
+                    let parts = networks::remote_parts(view, &key);
+                    let ports = ports_of_service(&parts.first()?.object);
+                    let (selector, waypoint) = (Labels::default(), None);
+                    return Some(Arc::new(ServiceFacts { selector, ports, waypoint, key, origin: origin.clone() }));
+                };
                 let waypoint = waypoint(&service.meta, None);
                 ServiceFacts {
                     selector: service.spec.selector.clone(),

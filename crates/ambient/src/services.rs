@@ -7,7 +7,9 @@ use navarch_proto::istio::workload::load_balancing::{HealthPolicy, Mode, Scope};
 use navarch_proto::istio::workload::{AppProtocol, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service};
 
 use super::mesh::{Mesh, MeshFacts};
+use super::networks::{self, Reach};
 use super::service_facts::{Origin, origin, visibility};
+use super::split_horizon;
 use super::waypoint::{self, Waypoint};
 use super::wire::{network_address, network_range};
 use navarch_api::cidr::Cidr;
@@ -30,17 +32,40 @@ const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
 /// The service of this namespace and host, if there is one.
 pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
-    match origin(key, view)? {
-        Origin::Service(name) => Some(of_kubernetes(key, view.object::<Declared>(&name)?, view)),
-        Origin::ServiceEntry(name) => of_entry(key, view.object::<ServiceEntry>(&name)?, view),
+    let name = match origin(key, view)? {
+        Origin::Service(name) => name,
+        Origin::ServiceEntry(name) => return of_entry(key, view.object::<ServiceEntry>(&name)?, view),
+    };
+    let is_far = networks::reach(view, key) == Some(Reach::Mesh);
+    let mut service = match view.object::<Declared>(&name) {
+        Some(object) => {
+            let waypoint = waypoint::of_service(&object.meta, None, view);
+            of_kubernetes(key, object, waypoint.as_ref(), view)
+        }
+        // Waypoints of other clusters are entered by the gateways of their networks.
+        None if is_far => {
+            let parts = networks::remote_parts(view, key);
+            let mut service = of_kubernetes(key, &parts.first()?.object, None, view);
+            service.addresses.clear();
+            service
+        }
+        None => return None,
+    };
+    if is_far {
+        split_horizon::merge(view, key, &mut service);
     }
+    Some(service)
 }
 
-fn of_kubernetes(key: &ServiceKey, object: &Object<Declared>, view: &View<'_>) -> Service {
+fn of_kubernetes(
+    key: &ServiceKey,
+    object: &Object<Declared>,
+    waypoint: Option<&Arc<Waypoint>>,
+    view: &View<'_>,
+) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let mesh = view.get(&MeshFacts);
     let namespace = namespace(&meta.key.namespace, view);
-    let waypoint = waypoint::of_service(meta, None, view);
     let port = |port: &navarch_api::kubernetes::ServicePort| Port {
         service_port: u32::from(port.port),
         target_port: match port.target {
@@ -75,7 +100,7 @@ fn of_kubernetes(key: &ServiceKey, object: &Object<Declared>, view: &View<'_>) -
         ip_families: families.into(),
         // Nobody else can own the host.
         canonical: true,
-        ..bound(key, waypoint.as_ref(), meta, namespace, view)
+        ..bound(key, waypoint, meta, namespace, view)
     }
 }
 

@@ -1,3 +1,4 @@
+mod networks;
 mod status;
 
 use std::collections::BTreeMap;

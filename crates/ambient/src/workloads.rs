@@ -17,6 +17,7 @@ use navarch_registry::canonical_service::{canonical_name, canonical_revision};
 use navarch_registry::model::Labels;
 
 use crate::mesh::{Mesh, MeshFacts};
+use crate::split_horizon;
 pub(crate) use entry::labels_of_entry;
 
 /// The annotation of pods whose connections are redirected to ztunnel.
@@ -54,10 +55,22 @@ pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> 
         AddressName::Endpoint { entry, address } => entry::of_service_entry(entry, address, &mesh, view)?,
         AddressName::SliceEndpoint { slice, address } => slice::workload(slice, *address, &mesh, view)?,
         AddressName::NetworkGateway { network, address, port } => gateway::workload(network, address, *port, view)?,
+        AddressName::SplitHorizon { network, gateway, service } => {
+            split_horizon::workload(network, gateway, service, view)?
+        }
         AddressName::Service(_) => return None,
     };
+    if is_elsewhere(name, &workload, &mesh, view) {
+        return None;
+    }
     let uid: ResourceName = name.to_resource_name(&mesh.cluster);
     Some(Workload { uid: uid.to_string(), trust_domain: mesh.told_trust_domain(), ..workload })
+}
+
+/// Whether a workload is in another network, where ztunnel knows no single one of several that are joined.
+fn is_elsewhere(name: &AddressName, workload: &Workload, mesh: &Mesh, view: &View<'_>) -> bool {
+    let stands_alone = !matches!(name, AddressName::NetworkGateway { .. } | AddressName::SplitHorizon { .. });
+    view.mesh().settings.gateway_api.east_west && stands_alone && workload.network != mesh.network.as_str()
 }
 
 /// Whether a workload takes HBONE.

@@ -21,6 +21,8 @@ pub struct HboneSettings {
     pub baggage: bool,
     /// `AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT`: waypoints have what it takes to reach other networks. Default that of ambient mode.
     pub waypoints_leave_network: bool,
+    /// `AMBIENT_ENABLE_MULTI_NETWORK_INGRESS`: ingress gateways have that, too, where networks are joined. Default false.
+    pub gateways_leave_network: bool,
     /// `ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES`: policies that select a waypoint's pods guard its tunnels. Default false.
     pub layered_authorization: bool,
     /// `PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE` in bytes; 0 is Envoy's own. Default 0.

@@ -90,6 +90,9 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
             if gateway::routes_by_sni(view) {
                 names.extend(outbound_names(view, Purpose::SniRouted));
             }
+            if hbone::leaves_network(view) {
+                names.extend([hbone::INNER, hbone::OUTER].map(fixed));
+            }
         }
         ProxyKind::Waypoint => {
             for service in waypoint::outbound_services(view).iter() {
@@ -97,6 +100,8 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
             }
             names.extend(waypoint::tunnel_cluster_names(view));
             names.extend(inbound_vip::names(view));
+            // Where no service reaches other networks, there is nowhere to send to.
+            names.extend(hbone::joins_networks(view).then(|| fixed(BLACK_HOLE)));
         }
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
     }
@@ -132,6 +137,7 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
         ClusterName::Tunnel(TunnelCluster::Originate) => Some(hbone::clusters::originate(view)),
         ClusterName::Tunnel(TunnelCluster::Inner) => Some(hbone::clusters::inner(view)),
         ClusterName::Tunnel(TunnelCluster::Outer) => Some(hbone::clusters::outer(view)),
+        ClusterName::Tunnel(TunnelCluster::Forward) => Some(hbone::clusters::forward(view)),
     }
 }
 

@@ -4,7 +4,10 @@
 //! peer ─▶ connect_terminate ─▶ main_internal ─▶ application, or the clusters of a waypoint
 //! clusters ─▶ connect_originate ─▶ peer            (its address: metadata of the endpoint)
 //!          ─▶ inner_connect_originate ─▶ outer_connect_originate ─▶ gateway of another network
+//! gateway between networks: connect_terminate ─▶ main_internal ─▶ clusters ─▶ forward_inner_connect ─▶ peer
 //! ```
+//!
+//! A gateway between networks ends the outer of two tunnels, and hands the inner one on as bytes.
 //!
 //! The parts are listeners and clusters of one name each, joined inside of Envoy. Agrees with Istio's `listener_waypoint.go` and
 //! `cluster_waypoint.go` in `pilot/pkg/networking/core`, as far as those are not about what a waypoint serves.
@@ -17,6 +20,7 @@ mod terminate;
 
 use std::sync::Arc;
 
+pub(crate) use navarch_ambient::bound::joins_networks;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
@@ -35,6 +39,8 @@ pub(crate) const ENCAP: &str = "encap";
 pub(crate) const INNER: &str = "inner_connect_originate";
 /// Begins the outer of two tunnels.
 pub(crate) const OUTER: &str = "outer_connect_originate";
+/// Hands the inner of two tunnels on, whose outer one was ended.
+pub(crate) const FORWARD: &str = "forward_inner_connect";
 
 /// The key of the identity of a peer whose tunnel was ended.
 pub(crate) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
@@ -45,6 +51,10 @@ pub(crate) const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 const MANAGED_LABEL: &str = "gateway.istio.io/managed";
 /// What it says of waypoints.
 const MANAGED_WAYPOINT: &str = "istio.io-mesh-controller";
+/// What it says of gateways from outside of the mesh.
+const MANAGED_GATEWAY: &str = "istio.io-gateway-controller";
+/// The label and value by which such gateways were known before.
+const INGRESS_LABEL: (&str, &str) = ("istio", "ingressgateway");
 
 /// Who manages the proxy, by its label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,10 +90,39 @@ fn knows_peers(view: &View<'_>) -> bool {
     view.proxy().supports("envoy.filters.http.peer_metadata")
 }
 
-/// Whether the view's proxy, a waypoint, has what it takes to reach other networks. Stock Envoys were not tried with it, and go
-/// without.
+/// Whether the view's proxy, a waypoint or an ingress gateway, has what it takes to reach other networks. Where networks are not
+/// joined, stock Envoys go without it.
 pub(crate) fn leaves_network(view: &View<'_>) -> bool {
-    view.mesh().settings.hbone.waypoints_leave_network
-        && view.derived(&ManagedBy).as_deref() == Some(MANAGED_WAYPOINT)
-        && knows_peers(view)
+    let settings = &view.mesh().settings;
+    match view.proxy().kind() {
+        ProxyKind::Waypoint => {
+            settings.hbone.waypoints_leave_network
+                && view.derived(&ManagedBy).as_deref() == Some(MANAGED_WAYPOINT)
+                && (settings.gateway_api.east_west || knows_peers(view))
+        }
+        ProxyKind::Router => {
+            settings.gateway_api.east_west
+                && settings.hbone.gateways_leave_network
+                && sends(view)
+                && !is_declined(view)
+                && *view.derived(&IsIngress)
+        }
+        ProxyKind::Sidecar | ProxyKind::Ztunnel | ProxyKind::AgentGateway => false,
+    }
 }
+
+/// Whether the proxy, a gateway, serves clients from outside of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct IsIngress;
+
+impl Query for IsIngress {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let labels = view.proxy().labels();
+        let has = |(label, value): (&str, &str)| labels.get(label).is_some_and(|own| **own == *value);
+        has((MANAGED_LABEL, MANAGED_GATEWAY)) || has(INGRESS_LABEL)
+    }
+}
+
+impl ProxyQuery for IsIngress {}

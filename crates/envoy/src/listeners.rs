@@ -24,6 +24,7 @@ mod virtual_inbound;
 mod virtual_outbound;
 
 use bytes::Bytes;
+use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::core::v3::address::Address;
 use navarch_proto::envoy::config::listener::v3::Listener;
 
@@ -46,8 +47,15 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 fn generated_names(view: &View<'_>) -> Vec<String> {
     match view.proxy().kind() {
         ProxyKind::Sidecar => sidecar_names(view).into_iter().chain(tunnel_name(view)).collect(),
-        ProxyKind::Router => gateway::names(view).into_iter().chain(tunnel_name(view)).collect(),
-        ProxyKind::Waypoint => waypoint::listener_names(view),
+        ProxyKind::Router => {
+            let mut names = gateway::names(view);
+            if !names.is_empty() && hbone::leaves_network(view) {
+                names.extend([hbone::INNER, hbone::OUTER].map(str::to_owned));
+            }
+            names.extend(tunnel_name(view));
+            names
+        }
+        ProxyKind::Waypoint => waypoint::listener_names(view).into_iter().chain(passthrough_names(view)).collect(),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
     }
 }
@@ -72,6 +80,8 @@ fn build(name: &str, view: &View<'_>) -> Option<Listener> {
             tunnel_name(view).map(|_| hbone::listeners::originate(view))
         }
         ProxyKind::Sidecar => sidecar_listener(name, view),
+        ProxyKind::Router if name == hbone::INNER => hbone::leaves_network(view).then(|| hbone::listeners::inner(view)),
+        ProxyKind::Router if name == hbone::OUTER => hbone::leaves_network(view).then(|| hbone::listeners::outer(view)),
         ProxyKind::Router => gateway::build(view, name),
         ProxyKind::Waypoint => waypoint_listener(name, view),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
@@ -83,6 +93,11 @@ fn build(name: &str, view: &View<'_>) -> Option<Listener> {
         return None;
     }
     Some(listener)
+}
+
+/// The names of the listeners by which a gateway between networks passes TLS on.
+fn passthrough_names(view: &View<'_>) -> Vec<String> {
+    if hbone::joins_networks(view) { gateway::names(view) } else { Vec::new() }
 }
 
 /// The names of a sidecar's listeners, each once.
@@ -129,12 +144,18 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
 
 /// A waypoint's listener of this name.
 fn waypoint_listener(name: &str, view: &View<'_>) -> Option<Listener> {
+    let joins = hbone::joins_networks(view);
     Some(match name {
         hbone::TERMINATE => hbone::listeners::terminate(view),
         hbone::MAIN => waypoint::main_internal(view),
-        hbone::ORIGINATE => hbone::listeners::originate(view),
+        hbone::ORIGINATE if !joins => hbone::listeners::originate(view),
+        hbone::FORWARD if joins => hbone::listeners::forward(view),
         hbone::INNER if hbone::leaves_network(view) => hbone::listeners::inner(view),
         hbone::OUTER if hbone::leaves_network(view) => hbone::listeners::outer(view),
+        _ if joins => {
+            let direction = TrafficDirection::Inbound.into();
+            return gateway::build(view, name).map(|built| Listener { traffic_direction: direction, ..built });
+        }
         _ => return None,
     })
 }

@@ -91,11 +91,13 @@ pub enum TunnelCluster {
     Inner,
     /// Leads into the outer of two tunnels.
     Outer,
+    /// Hands the inner of two tunnels on.
+    Forward,
 }
 
 impl TunnelCluster {
     /// All of them.
-    const ALL: [Self; 5] = [Self::Main, Self::Encap, Self::Originate, Self::Inner, Self::Outer];
+    const ALL: [Self; 6] = [Self::Main, Self::Encap, Self::Originate, Self::Inner, Self::Outer, Self::Forward];
 
     /// Its name.
     #[must_use]
@@ -106,6 +108,7 @@ impl TunnelCluster {
             Self::Originate => hbone::ORIGINATE,
             Self::Inner => hbone::INNER,
             Self::Outer => hbone::OUTER,
+            Self::Forward => hbone::FORWARD,
         }
     }
 }

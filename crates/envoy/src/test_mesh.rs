@@ -81,13 +81,35 @@ impl TestMesh {
 
     /// Connects a waypoint whose pod has the label `app`, as made for a Gateway.
     pub(crate) fn waypoint(&mut self, namespace: &str, app: &str) -> ProxyId {
-        let mut proxy = self.proxy("waypoint", namespace, app);
+        self.deployed(namespace, app, "istio.io-mesh-controller", "")
+    }
+
+    /// Connects a waypoint of a network whose pod has the label `app`, deployed by a controller.
+    pub(crate) fn deployed(&mut self, namespace: &str, app: &str, controller: &str, network: &str) -> ProxyId {
+        let proxy = self.proxy("waypoint", namespace, app);
+        self.connect_managed(proxy, controller, network)
+    }
+
+    /// Connects a gateway of a network, deployed for a Gateway of the Gateway API.
+    pub(crate) fn gateway_in(&mut self, namespace: &str, network: &str) -> ProxyId {
+        let proxy = self.proxy("router", namespace, "gateway");
+        self.connect_managed(proxy, "istio.io-gateway-controller", network)
+    }
+
+    fn connect_managed(&mut self, mut proxy: Proxy, controller: &str, network: &str) -> ProxyId {
         let mut metadata = (*proxy.metadata).clone();
-        metadata["LABELS"]["gateway.istio.io/managed"] = "istio.io-mesh-controller".into();
+        metadata["LABELS"]["gateway.istio.io/managed"] = controller.into();
+        metadata["NETWORK"] = network.into();
         proxy.metadata = Arc::new(metadata);
-        let managed = (Arc::from("gateway.istio.io/managed"), Arc::from("istio.io-mesh-controller"));
-        Arc::make_mut(&mut proxy.labels).extend([managed]);
+        Arc::make_mut(&mut proxy.labels).extend([(Arc::from("gateway.istio.io/managed"), Arc::from(controller))]);
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    /// The names of all that a proxy gets of a type.
+    pub(crate) fn all_names(&mut self, proxy: ProxyId, kind: ResourceType) -> Vec<String> {
+        self.engine.subscribe(proxy, kind, Interest { wildcard: true, ..Interest::default() });
+        let shown = self.engine.shown(proxy, kind).unwrap();
+        shown.resources.iter().map(|resource| resource.name.to_string()).collect()
     }
 
     /// Connects a gateway of a namespace.

@@ -7,7 +7,10 @@
 //!
 //! A chain holds the routes and policies of its service: a waypoint is on the side of the server, but sends by DestinationRules
 //! as a client does. Agrees with Istio's `listener_waypoint.go`, `cluster_waypoint.go` and `waypoint.go` in
-//! `pilot/pkg/networking/core`. Gateways between networks (`istio.io/eastwest-controller`) are not served.
+//! `pilot/pkg/networking/core`.
+//!
+//! Gateways between networks (`istio.io/eastwest-controller`) are waypoints, too: of all services that reach beyond their network.
+//! What comes to them is a tunnel within one, of which they see no more than where it is bound for.
 
 mod chains;
 mod http;
@@ -71,7 +74,8 @@ pub(crate) fn policy_services(view: &View<'_>) -> Vec<PolicyService> {
 
 /// The names of a waypoint's listeners.
 pub(crate) fn listener_names(view: &View<'_>) -> Vec<String> {
-    let mut names = vec![hbone::TERMINATE, hbone::MAIN, hbone::ORIGINATE];
+    let onward = if hbone::joins_networks(view) { hbone::FORWARD } else { hbone::ORIGINATE };
+    let mut names = vec![hbone::TERMINATE, hbone::MAIN, onward];
     if hbone::leaves_network(view) {
         names.extend([hbone::INNER, hbone::OUTER]);
     }
@@ -81,14 +85,18 @@ pub(crate) fn listener_names(view: &View<'_>) -> Vec<String> {
 /// The names of the clusters that a waypoint has for tunnels.
 pub(crate) fn tunnel_cluster_names(view: &View<'_>) -> impl Iterator<Item = ResourceName> {
     let far = hbone::leaves_network(view).then_some([TunnelCluster::Inner, TunnelCluster::Outer]);
-    let near = [TunnelCluster::Main, TunnelCluster::Encap, TunnelCluster::Originate];
+    let onward = if hbone::joins_networks(view) { TunnelCluster::Forward } else { TunnelCluster::Originate };
+    let near = [TunnelCluster::Main, TunnelCluster::Encap, onward];
     near.into_iter().chain(far.into_iter().flatten()).map(|cluster| ResourceName::new(cluster.name()))
 }
 
-/// How a waypoint takes a port of a service, in the order of its clusters; not at all where that is empty.
-pub(crate) fn transports(port: &ServicePort) -> &'static [VipTransport] {
+/// How a waypoint takes a port of a service, in the order of its clusters; not at all where that is empty. Between networks all is
+/// within tunnels.
+pub(crate) fn transports(view: &View<'_>, port: &ServicePort) -> &'static [VipTransport] {
     if port.protocol == Protocol::Udp {
         &[]
+    } else if hbone::joins_networks(view) {
+        &[VipTransport::Tcp]
     } else if port.protocol.is_unsupported() {
         &[VipTransport::Tcp, VipTransport::Http]
     } else if port.protocol.is_http() {
@@ -125,7 +133,8 @@ pub(crate) fn destination_cluster(
         return OutboundCluster::new(port, subset, &host).to_string();
     }
     let known = service.and_then(|service| service.port(port));
-    let is_tcp = known.is_some_and(|port| !(port.protocol.is_http() || port.protocol.is_unsupported()));
+    let is_tcp = known.is_some_and(|port| !(port.protocol.is_http() || port.protocol.is_unsupported()))
+        || hbone::joins_networks(view);
     let transport = if is_tcp { VipTransport::Tcp } else { VipTransport::Http };
     VipCluster::new(port, transport, &host).with_subset(subset).to_string()
 }

@@ -111,9 +111,10 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
 
 /// The facts that a changed object of a remote cluster stands for.
 #[must_use]
-pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey; 2] {
+pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey; 3] {
     let list = RemoteFact::List(object.kind, object.name.namespace.clone());
-    [RemoteFact::Object(object.clone()), list].map(|fact| FactKey::Remote(cluster.clone(), fact))
+    let all = RemoteFact::All(object.kind);
+    [RemoteFact::Object(object.clone()), list, all].map(|fact| FactKey::Remote(cluster.clone(), fact))
 }
 
 /// The facts by which a configuration object comes into what proxies are shown, as finely as translators read them: policies

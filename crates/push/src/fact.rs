@@ -76,4 +76,6 @@ pub enum RemoteFact {
     Object(ObjectRef),
     /// The objects of a kind in one namespace, values included.
     List(Kind, Namespace),
+    /// All objects of a kind, values included.
+    All(Kind),
 }

@@ -38,6 +38,11 @@ impl ProxyView<'_> {
 }
 
 impl View<'_> {
+    /// The clusters beside the one that configures the mesh.
+    pub fn remote_clusters(&self) -> impl Iterator<Item = &ClusterId> {
+        self.read(FactKey::Clusters).remotes.keys()
+    }
+
     /// What a pod of a cluster serves by Kubernetes Services.
     #[must_use]
     pub fn targets_of_pod_in(&self, home: &Home, pod: &NamespacedName) -> &[ServiceTarget] {
@@ -90,6 +95,13 @@ impl View<'_> {
             }
             Home::Unknown => false,
         }
+    }
+
+    /// All objects of a kind in a remote cluster, by namespace and name.
+    #[must_use]
+    pub fn list_all_in<T: Stored>(&self, cluster: &ClusterId) -> Vec<&Arc<Object<T>>> {
+        let context = self.read(FactKey::Remote(cluster.clone(), RemoteFact::All(T::KIND)));
+        objects(context, cluster).into_iter().flat_map(|objects| T::table(objects).iter()).collect()
     }
 
     /// One object of a cluster.

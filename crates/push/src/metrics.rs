@@ -232,7 +232,7 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Remote(_, RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_)) => "proxy",
         FactKey::Remote(_, RemoteFact::SecretReader(_)) => "secret",
         FactKey::Remote(_, RemoteFact::Object(name)) => of_object(name.kind),
-        FactKey::Remote(_, RemoteFact::List(kind, _)) => of_object(*kind),
+        FactKey::Remote(_, RemoteFact::List(kind, _) | RemoteFact::All(kind)) => of_object(*kind),
         FactKey::List(kind, _) | FactKey::ListAll(kind) | FactKey::Names(kind) | FactKey::NamesIn(kind, _) => {
             of_object(*kind)
         }

@@ -67,7 +67,7 @@ pub fn counts_in_remotes(kind: Kind) -> bool {
 
 /// Whether translators read objects of a kind in remote clusters as they are.
 fn is_read_by_translators(kind: Kind) -> bool {
-    matches!(kind, Kind::Secret | Kind::Service)
+    matches!(kind, Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway)
 }
 
 impl Remotes {

@@ -11,6 +11,8 @@ use navarch_api::object::NamespacedName;
 
 /// What the names of gateways between networks start with.
 const NETWORK_GATEWAY: &str = "NetworkGateway/";
+/// What stands between a network and what stands for its workloads.
+const SPLIT_HORIZON: &str = "/SplitHorizonWorkload/";
 /// What stands between the cluster and the name of a pod.
 const POD: &str = "/Pod/";
 /// What stands between the cluster and the name of a WorkloadEntry.
@@ -50,6 +52,15 @@ pub enum AddressName {
         /// Its HBONE port.
         port: u16,
     },
+    /// All workloads of a service in another network.
+    SplitHorizon {
+        /// The network that they are in.
+        network: NetworkId,
+        /// The gateway by which it is entered: the namespace and name of its object, and its address.
+        gateway: Arc<str>,
+        /// The service.
+        service: ServiceKey,
+    },
     /// A service.
     Service(ServiceKey),
 }
@@ -73,6 +84,12 @@ impl AddressName {
             let (network, address) = rest.split_once('/')?;
             let (network, address, port) = (NetworkId::new(network), Arc::from(address), port.parse().ok()?);
             return Some(Self::NetworkGateway { network, address, port });
+        }
+        if let Some((network, rest)) = text.split_once(SPLIT_HORIZON) {
+            let mut parts = rest.rsplitn(3, '/');
+            let (host, namespace, gateway) = (parts.next()?, parts.next()?, parts.next()?);
+            let (network, gateway) = (NetworkId::new(network), Arc::from(gateway));
+            return Some(Self::SplitHorizon { network, gateway, service: ServiceKey::new(namespace, host) });
         }
         let of_cluster = text.strip_prefix(cluster.as_str()).and_then(|rest| rest.strip_prefix('/'));
         if let Some(workload) = of_cluster.and_then(Self::parse_workload) {
@@ -117,6 +134,9 @@ impl AddressName {
                 format!("{cluster}/{ENDPOINT_SLICE}{}/{}/{address}", slice.namespace, slice.name)
             }
             Self::NetworkGateway { network, address, port } => format!("{NETWORK_GATEWAY}{network}/{address}/{port}"),
+            Self::SplitHorizon { network, gateway, service } => {
+                format!("{network}{SPLIT_HORIZON}{gateway}/{}/{}", service.namespace, service.hostname)
+            }
             Self::Service(key) => format!("{}/{}", key.namespace, key.hostname),
         }))
     }
@@ -160,6 +180,14 @@ mod tests {
             (
                 AddressName::NetworkGateway { network: NetworkId::new("n"), address: address(), port: 15008 },
                 "NetworkGateway/n/10.0.0.1/15008",
+            ),
+            (
+                AddressName::SplitHorizon {
+                    network: NetworkId::new("n2"),
+                    gateway: Arc::from("istio-system/east-west/10.0.0.1"),
+                    service: ServiceKey::new("shop", "web.example.com"),
+                },
+                "n2/SplitHorizonWorkload/istio-system/east-west/10.0.0.1/shop/web.example.com",
             ),
             (AddressName::Service(ServiceKey::new("shop", "web.example.com")), "shop/web.example.com"),
         ] {

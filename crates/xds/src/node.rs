@@ -9,16 +9,31 @@ use serde_json::{Map, Number, Value};
 use tonic::Status;
 
 use navarch_api::identity::{Caller, Identity};
+use navarch_api::settings::Settings;
 use navarch_push::proxy::{Locality, Proxy, ProxyKind};
 
 /// Which proxies are served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Served {
     /// Sidecars and gateways.
     #[default]
     Envoys,
     /// Those of ambient mode, too: `PILOT_ENABLE_AMBIENT`.
     Ambient,
+    /// Gateways between the networks of an ambient mesh, too: `AMBIENT_ENABLE_MULTI_NETWORK`.
+    Networks,
+}
+
+impl Served {
+    /// Those that are served under these settings.
+    #[must_use]
+    pub fn under(settings: &Settings) -> Self {
+        match (settings.ambient, settings.gateway_api.east_west) {
+            (true, true) => Self::Networks,
+            (true, false) => Self::Ambient,
+            (false, _) => Self::Envoys,
+        }
+    }
 }
 
 /// Whole numbers are exact in a double up to here.
@@ -49,7 +64,7 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Resu
     Ok(proxy)
 }
 
-/// Whether a waypoint is a gateway between the networks of an ambient mesh, which gets something else.
+/// Whether a waypoint is a gateway between the networks of an ambient mesh.
 fn joins_networks(proxy: &Proxy) -> bool {
     proxy.labels.get("gateway.istio.io/managed").is_some_and(|managed| **managed == *"istio.io-eastwest-controller")
 }
@@ -58,8 +73,15 @@ fn joins_networks(proxy: &Proxy) -> bool {
 fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     let kind = match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Router => None,
-        ProxyKind::Ztunnel if served == Served::Ambient => None,
-        ProxyKind::Waypoint if served == Served::Ambient && !joins_networks(proxy) => None,
+        ProxyKind::Ztunnel if served >= Served::Ambient => None,
+        ProxyKind::Waypoint if served >= Served::Networks => None,
+        ProxyKind::Waypoint if served >= Served::Ambient && joins_networks(proxy) => {
+            return Err(Status::unimplemented(
+                "gateways between networks (class istio-east-west) are served with AMBIENT_ENABLE_MULTI_NETWORK=true alone; \
+                 set it on the control plane, or delete the Gateway",
+            ));
+        }
+        ProxyKind::Waypoint if served >= Served::Ambient => None,
         ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Some(kind_name(proxy.kind)),
     };
     if let Some(kind) = kind {
@@ -223,7 +245,8 @@ mod tests {
         ] {
             let mut node = node(metadata);
             node.id = node.id.replace("sidecar", kind);
-            assert_eq!(proxy(node, None, Served::Ambient).is_ok(), served, "{kind}");
+            assert_eq!(proxy(node.clone(), None, Served::Ambient).is_ok(), served, "{kind}");
+            assert_eq!(proxy(node, None, Served::Networks).is_ok(), kind != "agentgateway", "{kind}");
         }
     }
 

@@ -219,9 +219,9 @@ PILOT_SCOPE_GATEWAY_TO_NAMESPACE | `false` | Gateways serve the Gateways of thei
 const AMBIENT: &str = "
 AMBIENT_ENABLE_BAGGAGE | `false` | Waypoints tell who a peer is by the header `baggage`
 AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY | `false` | In ambient mode: policies that are only to be logged go to ztunnel, too
-AMBIENT_ENABLE_MULTI_NETWORK | `false` | Gateways may join the networks of an ambient mesh
-AMBIENT_ENABLE_MULTI_NETWORK_INGRESS | `false` | Gateways send to workloads of other networks
-AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT | `true` | Waypoints send to workloads of other networks
+AMBIENT_ENABLE_MULTI_NETWORK | `false` | Gateways of the class `istio-east-west` join the networks of an ambient mesh, for services that `serviceScopeConfigs` of mesh config selects
+AMBIENT_ENABLE_MULTI_NETWORK_INGRESS | `false` | With `AMBIENT_ENABLE_MULTI_NETWORK`: ingress gateways send to workloads of other networks
+AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT | `true` | With `AMBIENT_ENABLE_MULTI_NETWORK`: waypoints send to workloads of other networks
 AMBIENT_ENABLE_STATUS | `true` | Objects are told of their waypoints, and policies of who enforces them, by conditions in their status
 AMBIENT_SCOPED_ADDRESS_PUSHES | `true` | A changed workload is pushed only to the waypoints that serve it | a change goes to those proxies whose resources read it
 ENABLE_INGRESS_WAYPOINT_ROUTING | `true` | Gateways send through the waypoints of services that say so by a label

@@ -43,10 +43,10 @@ struct BoundIn(Namespace);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bound(AddressName, Option<Timestamp>);
 
-/// The workloads behind the waypoint that the view's proxy is, in Istio's order.
+/// The workloads behind the waypoint that the view's proxy is, in Istio's order. None are behind a gateway between networks.
 #[must_use]
 pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
-    if !view.mesh().settings.ambient {
+    if !view.mesh().settings.ambient || super::joins_networks(view) {
         return Vec::new();
     }
     let own = view.derived(&OwnAddresses);

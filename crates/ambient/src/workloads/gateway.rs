@@ -8,15 +8,20 @@ use navarch_registry::address_name::AddressName;
 use navarch_registry::remote_gateway::remote_gateways;
 
 use crate::mesh::MeshFacts;
+use crate::network_gateways;
 use crate::wire::ip_bytes;
 
 /// The workload of a gateway; of several Gateways that stand for it the first counts.
 pub(super) fn workload(network: &NetworkId, address: &str, port: u16, view: &View<'_>) -> Option<Workload> {
-    let (key, gateway) = view.list_all::<KubernetesGateway>().find_map(|object| {
+    let own = view.list_all::<KubernetesGateway>().find_map(|object| {
         let is_it = |one: &navarch_registry::remote_gateway::RemoteGateway| {
             one.network == *network && *one.address == *address && one.port == port
         };
         remote_gateways(object).into_iter().find(is_it).map(|gateway| (object.meta.key(), gateway))
+    });
+    let (key, gateway) = own.or_else(|| {
+        let mut known = network_gateways::of_remotes(view).into_iter().map(|known| (known.source, known.gateway));
+        known.find(|(_, one)| one.network == *network && *one.address == *address && one.port == port)
     })?;
     let mesh = view.get(&MeshFacts);
     let name = AddressName::NetworkGateway { network: network.clone(), address: address.into(), port };

@@ -92,7 +92,7 @@ pub struct MeshConfig {
     pub certificates: Vec<Certificate>,
     /// Settings of services by host.
     pub service_settings: Vec<ServiceSettings>,
-    /// Which services of ambient mode reach beyond their cluster; the first match holds.
+    /// Which services of ambient mode reach beyond their cluster: those that any of these with `GLOBAL` selects.
     pub service_scope_configs: Vec<ServiceScopeConfigs>,
     /// Whether agents serve the application's metrics together with the proxy's.
     pub enable_prometheus_merge: Option<bool>,

@@ -48,14 +48,10 @@ pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
     verdict
 }
 
-/// Warns of what is set and not obeyed. istiod 1.32 obeys the first alone, for ambient.
+/// Warns of what is set and not obeyed.
 fn without_effect(verdict: &mut Verdict, config: &MeshConfig) {
-    let set = [
-        ("serviceScopeConfigs", !config.service_scope_configs.is_empty()),
-        ("verifyCertificateAtClient", config.verify_certificate_at_client.is_some()),
-    ];
-    for (field, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
-        verdict.warn(&Path::root(field), NO_EFFECT);
+    if config.verify_certificate_at_client.is_some() {
+        verdict.warn(&Path::root("verifyCertificateAtClient"), NO_EFFECT);
     }
 }
 

@@ -12,11 +12,12 @@ use super::{connection_pool, dns, dynamic_dns, load_balancer, original_dst_port,
 use crate::destination_rule::{self, MergedRule};
 use crate::endpoints::locality_setting::LocalitySetting;
 use crate::endpoints::{self, Group, Target, Way};
+use crate::hbone;
 use crate::hbone::filters::cluster_baggage;
 use crate::hbone::sockets::{self, Told};
 use crate::names::VipCluster;
 use crate::{scope, waypoint};
-use navarch_api::istio::{ClientTlsMode, TrafficPolicy};
+use navarch_api::istio::{ClientTlsMode, ConnectionPoolSettings, TrafficPolicy};
 use navarch_api::names::ResourceName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -43,12 +44,12 @@ impl Query for VipClustersOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let Some(service) = view.service(&self.0) else { return Vec::new() };
-        let rule = rule(view, service);
+        let rule = rule(view, service).filter(|_| !hbone::joins_networks(view));
         let subsets = rule.iter().flat_map(|rule| rule.subsets.iter()).map(|subset| subset.name.as_str());
         let subsets: Vec<&str> = std::iter::once("").chain(subsets).collect();
         let mut clusters = Vec::new();
         for port in service.ports.iter().filter(|port| waypoint::has_clusters(service, port)) {
-            for transport in waypoint::transports(port) {
+            for transport in waypoint::transports(view, port) {
                 let whole = VipCluster::new(port.port, *transport, &service.key.hostname);
                 clusters.extend(subsets.iter().map(|subset| whole.clone().with_subset(subset)));
             }
@@ -61,8 +62,11 @@ impl Query for VipClustersOf {
 pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     let service = waypoint::service(view, &name.host)?;
     let port = service.port(name.port).filter(|port| waypoint::has_clusters(&service, port))?;
-    if !waypoint::transports(port).contains(&name.transport) {
+    if !waypoint::transports(view, port).contains(&name.transport) {
         return None;
+    }
+    if hbone::joins_networks(view) {
+        return between_networks(view, name, &service, port);
     }
     let rule = rule(view, &service);
     let subset = match name.subset.as_str() {
@@ -86,6 +90,26 @@ pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     if service.races_connections {
         draft.cluster.dns_lookup_family = DnsLookupFamily::All.into();
     }
+    Some(draft.finish())
+}
+
+/// The cluster of a gateway between networks: no rule holds for tunnels that it sees as bytes.
+fn between_networks(view: &View<'_>, name: &VipCluster, service: &Service, port: &ServicePort) -> Option<Cluster> {
+    if !name.subset.is_empty() {
+        return None;
+    }
+    let mut draft = draft(view, name, service, port, None)?;
+    draft.metadata.services = Some(vec![NamedService::new(service)]);
+    draft.metadata.subset = Some(name.subset_key());
+    let mesh = view.mesh();
+    connection_pool::apply(&mut draft, mesh, Some(&ConnectionPoolSettings::default()), None);
+    outlier::apply(&mut draft, None, false);
+    let setting = locality(view, service, None);
+    load_balancer::apply(&mut draft, mesh, service, port.protocol, None, setting.as_ref());
+    if draft.discovery == Discovery::OriginalDst {
+        draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    }
+    draft.cluster.transport_socket = Some(sockets::telling(view, Told::EndpointAndCluster, sockets::raw()));
     Some(draft.finish())
 }
 

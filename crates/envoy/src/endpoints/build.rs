@@ -15,6 +15,7 @@ use super::wire::{self, Names};
 use crate::build::MAX_UNIX_PATH;
 use crate::destination_rule::MergedRule;
 use crate::mtls::{self, MtlsMode, NamespaceMtls};
+use navarch_ambient::networks::{self, Reach};
 use navarch_api::istio::{ClientTlsMode, Subset, TrafficPolicy};
 use navarch_api::names::Namespace;
 use navarch_push::proxy::Locality;
@@ -66,6 +67,8 @@ struct Builder<'a, 'v> {
     unhealthy: bool,
     /// Whether only endpoints of the proxy's cluster are sent.
     cluster_local: bool,
+    /// Whether the service reaches no other cluster of an ambient mesh.
+    stays: bool,
     /// The policies of the namespaces met so far.
     policies: BTreeMap<Namespace, NamespaceMtls>,
     /// The gateways between networks.
@@ -96,7 +99,7 @@ pub(crate) fn groups<'e>(
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
     groups.iter_mut().for_each(Group::weigh);
-    gateways::apply(view, &builder.gateways, &mut groups);
+    gateways::apply(view, &builder.gateways, target, &mut groups);
     if target.sni_routed {
         // The gateway cannot see whether what it passes on is mutual TLS, so it must know that the receiver takes it.
         for group in &mut groups {
@@ -124,6 +127,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             tls: tls_of_rule(target),
             unhealthy: health::sends_unhealthy_under(settings, target.service, outlier),
             cluster_local: super::cluster_local::is_cluster_local(view, &target.service.key.hostname),
+            stays: networks::reach(view, &target.service.key) == Some(Reach::Cluster),
             policies: BTreeMap::new(),
             gateways: view.get(&Gateways { with_names: target.by_dns }),
         }
@@ -153,7 +157,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         {
             return false;
         }
-        if self.cluster_local && proxy.cluster_id() != workload.cluster {
+        if (self.cluster_local || self.stays) && proxy.cluster_id() != workload.cluster {
             return false;
         }
         if endpoint.port == 0 && endpoint.addresses.first().is_some_and(|path| path.len() > MAX_UNIX_PATH + UNIX_PREFIX)
@@ -184,7 +188,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         let host_identifier = match self.tunnel(endpoint) {
             Some(tunnel) => {
                 tunnel.add_to(&mut metadata, self.target.way != Way::OfWaypoint);
-                tunnel.host()
+                tunnel.host(self.view)
             }
             None => wire::host(first, endpoint.port, if settings.dual_stack { further } else { &[] }),
         };

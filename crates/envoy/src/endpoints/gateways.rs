@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 
+use super::build::{Target, Way};
 use super::group::{Behind, Group, Member};
-use super::wire;
+use super::{tunnel, wire};
+use crate::hbone;
 use navarch_api::names::{ClusterId, NetworkId};
 use navarch_push::proxy::{IpFamilies, ProxyKind};
 use navarch_push::query::Query;
@@ -43,6 +45,19 @@ struct Client {
     families: IpFamilies,
     /// Sidecars cannot use gateways of the ambient mode.
     sidecar: bool,
+    /// How it passes gateways of an ambient mesh of several networks; `None` where there is no such mesh.
+    joined: Option<Passage>,
+}
+
+/// How a proxy passes the gateways of an ambient mesh of several networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    /// By mutual TLS, as without ambient mode: a sidecar.
+    Tls,
+    /// By a tunnel within a tunnel.
+    Tunnels,
+    /// Not at all: it stays in its network.
+    None,
 }
 
 impl Query for Gateways {
@@ -88,11 +103,30 @@ impl GatewayIndex {
         let Some(all) = self.by_network.get(network) else { return Vec::new() };
         let own: Vec<&NetworkGateway> = all.iter().filter(|gateway| gateway.cluster == *cluster).collect();
         let chosen = if own.is_empty() { all.iter().collect() } else { own };
-        chosen.into_iter().filter(|gateway| !client.sidecar || gateway.port != 0).collect()
+        let fits = |gateway: &&NetworkGateway| {
+            if client.tunnels() { gateway.hbone_port != 0 } else { !client.sidecar || gateway.port != 0 }
+        };
+        chosen.into_iter().filter(fits).collect()
     }
 }
 
 impl Client {
+    /// What of the view's proxy decides.
+    fn of(view: &View<'_>) -> Self {
+        let sidecar = view.proxy().kind() == ProxyKind::Sidecar;
+        let joined = view.mesh().settings.gateway_api.east_west.then(|| match sidecar {
+            true => Passage::Tls,
+            false if hbone::leaves_network(view) => Passage::Tunnels,
+            false => Passage::None,
+        });
+        Self { network: view.proxy().network(), families: view.proxy().families(), sidecar, joined }
+    }
+
+    /// Whether gateways are passed by tunnels, if at all.
+    fn tunnels(&self) -> bool {
+        matches!(self.joined, Some(Passage::Tunnels | Passage::None))
+    }
+
     /// Whether the proxy reaches a network without a gateway. Unknown networks are taken to be the own one.
     fn is_in(&self, network: &NetworkId) -> bool {
         self.network.is_empty() || network.is_empty() || self.network == *network
@@ -116,16 +150,15 @@ pub(super) fn is_in_network(view: &View<'_>, network: &NetworkId) -> bool {
 }
 
 /// Replaces endpoints that the proxy cannot reach directly by the gateways of their networks, which take over their weights.
-/// Without gateways anywhere, everything is taken to be reachable.
-pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, groups: &mut [Group]) {
-    if index.is_empty() {
+/// Without gateways anywhere, everything is taken to be reachable, but by tunnels.
+pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, target: &Target<'_>, groups: &mut [Group]) {
+    if index.is_empty() && !view.mesh().settings.gateway_api.east_west {
         return;
     }
-    let client = Client {
-        network: view.proxy().network(),
-        families: view.proxy().families(),
-        sidecar: view.proxy().kind() == ProxyKind::Sidecar,
-    };
+    let client = Client::of(view);
+    if index.is_empty() && !client.tunnels() {
+        return;
+    }
     for group in groups {
         let mut shares: BTreeMap<GatewayKey, (NetworkGateway, u32)> = BTreeMap::new();
         let members = std::mem::take(&mut group.members);
@@ -134,7 +167,8 @@ pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, groups: &mut [Group])
                 group.members.push(member);
             }
         }
-        group.members.extend(shares.into_values().map(|(gateway, weight)| through(gateway, weight)));
+        let tunnelled = client.tunnels().then_some(target);
+        group.members.extend(shares.into_values().map(|(gateway, weight)| through(gateway, weight, tunnelled)));
         group.weigh();
     }
 }
@@ -149,16 +183,23 @@ fn keep_or_replace(
     let Behind::Workload(workload) = &member.behind else { return Some(member) };
     let Workload { network, cluster, .. } = &**workload;
     let gateways = index.towards(network, cluster, client);
-    let weight = member.weight().max(1).saturating_mul(index.scale);
+    let is_cut_off = || client.joined == Some(Passage::None) || !gateways.iter().any(|gateway| client.reaches(gateway));
+    if client.joined.is_some() && !client.is_in(network) && is_cut_off() {
+        return None;
+    }
+    let weight = member.weight().max(1).saturating_mul(index.scale.max(1));
     member.wire.load_balancing_weight = Some(weight);
     // A proxy that does not know its network still goes through the gateway of one that is known to have one.
-    let through_gateway = client.network.is_empty() && !network.is_empty() && !gateways.is_empty();
+    let through_gateway = client.joined != Some(Passage::None)
+        && client.network.is_empty()
+        && !network.is_empty()
+        && !gateways.is_empty();
     if !through_gateway && (client.is_in(network) || gateways.is_empty()) {
         return (!wire::is_without_address(&member.wire)).then_some(member);
     }
     let reachable: Vec<&NetworkGateway> = gateways.into_iter().filter(|gateway| client.reaches(gateway)).collect();
-    // Gateways route by the SNI of mutual TLS, so what does not speak it cannot be reached.
-    if wire::speaks_mtls(&member.wire) {
+    // Gateways route by the SNI of mutual TLS, so what does not speak it cannot be reached but by tunnels.
+    if client.joined == Some(Passage::Tunnels) || !client.tunnels() && wire::speaks_mtls(&member.wire) {
         let part = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX).max(1);
         for gateway in reachable {
             let key = (gateway.address.clone(), gateway.port, gateway.clone());
@@ -169,13 +210,22 @@ fn keep_or_replace(
     None
 }
 
-/// A gateway as an endpoint.
-fn through(gateway: NetworkGateway, weight: u32) -> Member {
+/// A gateway as an endpoint; by tunnels to a target behind it, if there is one.
+fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>) -> Member {
     let names = wire::Names { cluster: gateway.cluster.as_str(), ..wire::Names::default() };
+    let mut metadata = wire::metadata(tunnelled.is_none(), Some(&names));
+    let host = match tunnelled {
+        Some(target) => {
+            let is_chosen = target.way != Way::OfWaypoint;
+            let host = target.service.key.hostname.as_str();
+            tunnel::to_gateway(host, target.port, &gateway, &mut metadata, is_chosen)
+        }
+        None => wire::host(&gateway.address, gateway.port, &[]),
+    };
     let wire = LbEndpoint {
         load_balancing_weight: Some(weight.max(1)),
-        metadata: Some(wire::metadata(true, Some(&names))),
-        host_identifier: Some(wire::host(&gateway.address, gateway.port, &[])),
+        metadata: Some(metadata),
+        host_identifier: Some(host),
         ..LbEndpoint::default()
     };
     Member { wire, behind: Behind::Gateway(gateway) }

@@ -11,10 +11,11 @@ use prost_types::{Struct, Value};
 
 use super::service_port::of_port;
 use super::wire;
-use crate::hbone::{self, ORIGINAL_DST, ORIGINATE};
+use crate::hbone::{self, FORWARD, INNER, ORIGINAL_DST, ORIGINATE};
 use navarch_ambient::tunnel::takes_hbone;
 use navarch_push::query::Query;
 use navarch_push::view::View;
+use navarch_registry::directory::NetworkGateway;
 use navarch_registry::model::{Endpoint, Labels, Service, ServiceKey};
 
 /// The label of workloads that say what tunnels they take.
@@ -49,9 +50,10 @@ impl Tunnel {
     }
 
     /// Where Envoy connects to.
-    pub(super) fn host(&self) -> HostIdentifier {
+    pub(super) fn host(&self, view: &View<'_>) -> HostIdentifier {
         let entry = self.waypoint.as_ref().unwrap_or(&self.local);
-        let address = hbone::clusters::internal_address(ORIGINATE, entry);
+        let listener = if hbone::joins_networks(view) { FORWARD } else { ORIGINATE };
+        let address = hbone::clusters::internal_address(listener, entry);
         HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
     }
 
@@ -67,6 +69,28 @@ impl Tunnel {
             metadata.filter_metadata.insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
         }
     }
+}
+
+/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel leads to the host, the outer one to
+/// the gateway. With `is_chosen` the cluster is told that tunnels are the way.
+pub(super) fn to_gateway(
+    host: &str,
+    port: u16,
+    gateway: &NetworkGateway,
+    metadata: &mut Metadata,
+    is_chosen: bool,
+) -> HostIdentifier {
+    let entry = joined(&gateway.address, gateway.hbone_port);
+    metadata.filter_metadata.insert(ORIGINAL_DST.to_owned(), wire::field("local", &entry));
+    let target = wire::field("hbone_target_address", &joined(host, port));
+    let target = Value { kind: Some(Kind::StructValue(target)) };
+    let own = metadata.filter_metadata.entry(wire::ISTIO.to_owned()).or_default();
+    own.fields.insert("double_hbone".to_owned(), target);
+    if is_chosen {
+        metadata.filter_metadata.insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
+    }
+    let address = hbone::clusters::internal_address(INNER, &entry);
+    HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
 }
 
 /// Whether an endpoint is reached by HBONE by the view's proxy.

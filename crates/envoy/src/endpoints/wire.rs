@@ -20,7 +20,7 @@ const TLS_MODE: &str = "tlsMode";
 /// The value for Istio's mutual TLS.
 const MTLS: &str = "istio";
 /// The key of Istio's own metadata.
-const ISTIO: &str = "istio";
+pub(super) const ISTIO: &str = "istio";
 /// How a path of a Unix socket starts where addresses are written.
 const UNIX_PREFIX: &str = "unix://";
 /// The label of the name that metrics use for a workload's service.

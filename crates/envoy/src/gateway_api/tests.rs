@@ -156,3 +156,28 @@ fn istio_56300_gateways_whose_hosts_are_wildcards_share_their_pods() {
         assert_eq!(status["listeners"][0]["attachedRoutes"], attached, "{hostname}: {status}");
     }
 }
+
+#[test]
+fn gateways_between_networks_end_tunnels_and_pass_tls_on() {
+    let mut settings = navarch_api::settings::Settings { ambient: true, ..Default::default() };
+    settings.gateway_api.east_west = true;
+    let ways = |listeners: &str| {
+        object("Gateway", "edge", "ways", &format!("{{gatewayClassName: istio-east-west, listeners: [{listeners}]}}"))
+    };
+    let good = "{name: mesh, port: 15008, protocol: HBONE, \
+                tls: {mode: Terminate, options: {gateway.istio.io/tls-terminate-mode: ISTIO_MUTUAL}}}, \
+                {name: api, port: 6443, protocol: TLS, tls: {mode: Passthrough}}";
+    let mut mesh = TestMesh::with_settings(&ways(good), settings);
+    let proxy = mesh.gateway("edge");
+    let status = told(&mesh, proxy, "Gateway/edge/ways");
+    for listener in status["listeners"].as_array().unwrap() {
+        assert_eq!(condition(&listener["conditions"], "Accepted"), "True Accepted", "{listener}");
+    }
+    // Routes lead to what is passed on alone.
+    assert_eq!(mesh.ask(proxy, &ApiGateways).len(), 1);
+    mesh.apply(&ways("{name: mesh, port: 15008, protocol: HBONE}, {name: http, port: 80, protocol: HTTP}"));
+    let status = told(&mesh, proxy, "Gateway/edge/ways");
+    for listener in status["listeners"].as_array().unwrap() {
+        assert_eq!(condition(&listener["conditions"], "Accepted"), "False UnsupportedProtocol", "{listener}");
+    }
+}

@@ -19,7 +19,7 @@ use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options
 use navarch_proto::envoy::r#type::metadata::v3::MetadataKey;
 use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path_segment::Segment};
 
-use super::{ENCAP, INNER, MAIN, ORIGINAL_DST, ORIGINATE, OUTER, PORT, filters, sockets};
+use super::{ENCAP, FORWARD, INNER, MAIN, ORIGINAL_DST, ORIGINATE, OUTER, PORT, filters, sockets};
 use crate::clusters::{HttpOptions, OPTIONS_KEY, stat_name};
 use navarch_api::duration::Duration;
 use navarch_push::proxy::ProxyKind;
@@ -44,8 +44,11 @@ pub(crate) fn main(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// Into tunnels, for what goes to workloads.
+/// Into tunnels, for what goes to workloads. A gateway between networks has the inner tunnel already.
 pub(crate) fn encap(view: &View<'_>) -> Cluster {
+    if super::joins_networks(view) {
+        return internal(view, ENCAP, FORWARD, sockets::internal("internal_upstream", sockets::raw()));
+    }
     let mut cluster = internal(view, ENCAP, ORIGINATE, sockets::internal("internal_upstream", sockets::raw()));
     set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
     cluster.filters.extend(filters::cluster_baggage(view));
@@ -57,9 +60,20 @@ pub(crate) fn encap(view: &View<'_>) -> Cluster {
 pub(crate) fn originate(view: &View<'_>) -> Cluster {
     let own = view.proxy().kind() == ProxyKind::Waypoint && !view.mesh().settings.skip_validate_trust_domain;
     let tls = sockets::common_tls(view, own.then(|| sockets::own_namespace(view)));
+    let mut cluster = original(view, ORIGINATE, Some(waypoint_key()), sockets::client_tls(tls));
+    set_options(&mut cluster, Some(connect_options(view, Pooling::Shared)));
+    cluster
+}
+
+/// To the ends of inner tunnels, which pass as bytes: waypoints where the metadata of the endpoint says, else workloads.
+pub(crate) fn forward(view: &View<'_>) -> Cluster {
+    Cluster { transport_socket: None, ..original(view, FORWARD, Some(waypoint_key()), sockets::raw()) }
+}
+
+/// Where an endpoint's metadata says which waypoint it is.
+fn waypoint_key() -> MetadataKey {
     let segment = PathSegment { segment: Some(Segment::Key("waypoint".to_owned())) };
-    let key = MetadataKey { key: ORIGINAL_DST.to_owned(), path: vec![segment] };
-    original(view, ORIGINATE, Some(key), Pooling::Shared, sockets::client_tls(tls))
+    MetadataKey { key: ORIGINAL_DST.to_owned(), path: vec![segment] }
 }
 
 /// Into the inner of two tunnels.
@@ -73,7 +87,9 @@ pub(crate) fn inner(view: &View<'_>) -> Cluster {
 /// Into the outer of two tunnels.
 pub(crate) fn outer(view: &View<'_>) -> Cluster {
     let tls = sockets::client_tls(sockets::common_tls(view, None));
-    original(view, OUTER, None, Pooling::Single, tls)
+    let mut cluster = original(view, OUTER, None, tls);
+    set_options(&mut cluster, Some(connect_options(view, Pooling::Single)));
+    cluster
 }
 
 /// An address of one of Envoy's own listeners.
@@ -104,14 +120,8 @@ fn internal(view: &View<'_>, name: &str, listener: &str, socket: TransportSocket
 }
 
 /// A cluster that connects to port [`PORT`] of where its connections were bound for.
-fn original(
-    view: &View<'_>,
-    name: &str,
-    metadata_key: Option<MetadataKey>,
-    pooling: Pooling,
-    socket: TransportSocket,
-) -> Cluster {
-    let mut cluster = Cluster {
+fn original(view: &View<'_>, name: &str, metadata_key: Option<MetadataKey>, socket: TransportSocket) -> Cluster {
+    Cluster {
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
         lb_policy: LbPolicy::ClusterProvided.into(),
         connect_timeout: view.mesh().config.connect_timeout.map(Into::into),
@@ -123,9 +133,7 @@ fn original(
         })),
         transport_socket: Some(socket),
         ..base(view, name)
-    };
-    set_options(&mut cluster, Some(connect_options(view, pooling)));
-    cluster
+    }
 }
 
 /// What all have in common. Limits are for clusters of services: here all of these meet.

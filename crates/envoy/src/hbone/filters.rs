@@ -34,6 +34,8 @@ const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
 const REMOTE_ADDRESS: &str = "envoy.filters.listener.original_dst.remote_ip";
 /// The key of the address or host that the peer asked for.
 pub(crate) const AUTHORITY: &str = "io.istio.connect_authority";
+/// The key of what was done to a connection before.
+pub(crate) const SOURCE: &str = "io.istio.source";
 /// The key of the identity by which the peer was answered.
 const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
 /// The key of the host and port behind a gateway of another network.
@@ -90,6 +92,13 @@ pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
         typed(state(LOCAL_PRINCIPAL, "%DOWNSTREAM_LOCAL_URI_SAN%", once)),
     ];
     filter("connect_authority", &HttpState { on_request_headers: values, ..HttpState::default() })
+}
+
+/// Keeps what a CONNECT request says was done to it before: waypoints have applied their policies.
+pub(super) fn request_source(view: &View<'_>) -> HttpFilter {
+    let value = state(SOURCE, "%REQ(x-istio-source)%", SharedWithUpstream::Once);
+    let values = vec![FilterStateValue { factory_key: text_type(view), ..value }];
+    filter("request_source", &HttpState { on_request_headers: values, ..HttpState::default() })
 }
 
 /// Hands the address that the peer wants to reach on to the next tunnel.

@@ -5,7 +5,7 @@ use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfi
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, ListenerFilter};
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TunnelingConfig;
 
-use super::{INNER, ORIGINATE, OUTER, filters};
+use super::{FORWARD, INNER, ORIGINATE, OUTER, filters};
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
 use crate::filters::listener::original_destination;
@@ -37,7 +37,12 @@ pub(crate) fn originate(view: &View<'_>) -> Listener {
         ..TunnelingConfig::default()
     };
     let before = filters::listener_baggage(view).into_iter().collect();
-    listener(view, ORIGINATE, class, before, tunnel, vec![original_destination()])
+    listener(view, ORIGINATE, class, before, Some(tunnel), vec![original_destination()])
+}
+
+/// Hands the inner of two tunnels on to where it is bound for, as it is.
+pub(crate) fn forward(view: &View<'_>) -> Listener {
+    listener(view, FORWARD, ListenerClass::SidecarInbound, Vec::new(), None, vec![original_destination()])
 }
 
 /// Begins the inner tunnel to what is behind a gateway of another network.
@@ -53,7 +58,7 @@ pub(crate) fn inner(view: &View<'_>) -> Listener {
     };
     let mut before = vec![filters::endpoint_metadata(view)];
     before.extend(filters::listener_baggage(view));
-    listener(view, INNER, ListenerClass::SidecarInbound, before, tunnel, Vec::new())
+    listener(view, INNER, ListenerClass::SidecarInbound, before, Some(tunnel), Vec::new())
 }
 
 /// Begins the outer tunnel to a gateway of another network.
@@ -68,7 +73,7 @@ pub(crate) fn outer(view: &View<'_>) -> Listener {
         headers_to_add: vec![filters::overwriting(SOURCE_HEADER, source)],
         ..TunnelingConfig::default()
     };
-    listener(view, OUTER, ListenerClass::SidecarInbound, Vec::new(), tunnel, vec![original_destination()])
+    listener(view, OUTER, ListenerClass::SidecarInbound, Vec::new(), Some(tunnel), vec![original_destination()])
 }
 
 /// What the proxy tells of itself, if it does.
@@ -77,18 +82,18 @@ fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
     view.mesh().settings.hbone.baggage.then(|| filters::overwriting(key, value))
 }
 
-/// A listener of Envoy's own that sends everything through a tunnel, to the cluster of its name.
+/// A listener of Envoy's own that sends everything to the cluster of its name, through a tunnel if it begins one.
 fn listener(
     view: &View<'_>,
     name: &str,
     class: ListenerClass,
     mut before: Vec<Filter>,
-    tunnel: TunnelingConfig,
+    tunnel: Option<TunnelingConfig>,
     listener_filters: Vec<ListenerFilter>,
 ) -> Listener {
     let logs = view.get(&AccessLogsOf { class, service: None });
     let mut proxy = tcp_proxy(name, name);
-    proxy.tunneling_config = Some(tunnel);
+    proxy.tunneling_config = tunnel;
     // Only what fails is logged here: the rest is logged where it came from.
     proxy.access_log.clone_from(&logs.tunnel_begin);
     before.push(tcp_filter(&proxy));

@@ -73,6 +73,7 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
     };
     http_filters.extend(filters::downstream_metadata(view));
     http_filters.push(filters::connect_authority(view));
+    http_filters.extend(super::joins_networks(view).then(|| filters::request_source(view)));
     http_filters.push(http::router(headers.suppress_debug_headers));
     HttpConnectionManager {
         stat_prefix: TERMINATE.to_owned(),

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain};
 
-use super::main_internal::has_chains;
+use super::main_internal::{addresses, has_chains};
 use super::{http, tcp, transports};
+use crate::filters::network::{tcp_filter, tcp_proxy};
 use crate::hbone::{self, filters};
-use crate::names::{VipCluster, VipTransport};
+use crate::names::{BLACK_HOLE, VipCluster, VipTransport};
 use crate::service_address;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -17,6 +18,9 @@ use navarch_registry::model::{Service, ServiceKey, ServicePort};
 pub(super) const DIRECT_TCP: &str = "direct-tcp";
 /// The chain for HTTP that goes to workloads.
 pub(super) const DIRECT_HTTP: &str = "direct-http";
+
+/// The chain for connections that nobody serves.
+const NOWHERE: &str = "virtualInbound-blackhole";
 
 /// The filter chains of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,9 +43,9 @@ impl Query for ChainsOf {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let Some(service) = view.service(&self.service).map(Arc::clone) else { return Vec::new() };
         let mut chains = Vec::new();
-        for port in service.ports.iter().filter(|port| has_chains(&service, port)) {
+        for port in service.ports.iter().filter(|port| has_chains(view, &service, port)) {
             let subject = Subject::Port(&service, port);
-            for transport in transports(port) {
+            for transport in transports(view, port) {
                 let name = VipCluster::new(port.port, *transport, &service.key.hostname).to_string();
                 let mut filters: Vec<Filter> = destination(view, &service, port.port).into_iter().collect();
                 filters.extend(match transport {
@@ -53,6 +57,12 @@ impl Query for ChainsOf {
         }
         chains
     }
+}
+
+/// The chain of connections that nobody serves: Envoy refuses a listener without any.
+pub(super) fn nowhere() -> FilterChain {
+    let proxy = tcp_proxy(BLACK_HOLE, BLACK_HOLE);
+    FilterChain { name: NOWHERE.to_owned(), filters: vec![tcp_filter(&proxy)], ..FilterChain::default() }
 }
 
 /// The chains for workloads. What comes to them goes on where it was meant to.
@@ -70,6 +80,8 @@ pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
 
 /// Where networks are told apart, what goes to the original destination of a service may have come by its host.
 fn destination(view: &View<'_>, service: &Service, port: u16) -> Option<Filter> {
-    let is_wanted = view.mesh().settings.gateway_api.east_west && !service_address::all(view, service).is_empty();
+    let is_wanted = view.mesh().settings.gateway_api.east_west
+        && !hbone::joins_networks(view)
+        && !addresses(view, service).is_empty();
     is_wanted.then(|| filters::destination(&format!("{}:{port}", service_address::main(view, service))))
 }

@@ -1,11 +1,14 @@
 //! The listener behind the end of a waypoint's tunnels: a filter chain for each port of each service, and two for workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};
 use navarch_proto::envoy::config::listener::v3::{Listener, ListenerFilter};
 use navarch_proto::xds::r#type::matcher::v3::Matcher;
+use navarch_proto::xds::r#type::matcher::v3::matcher::OnMatch;
 
 use super::chains::{self, ChainsOf};
 use super::{CLASS, matcher, services, transports};
@@ -16,7 +19,7 @@ use crate::hbone;
 use crate::listeners::on_ports;
 use crate::names::{VipCluster, VipTransport};
 use crate::service_address;
-use navarch_ambient::bound;
+use navarch_ambient::{bound, networks};
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServicePort};
 use navarch_registry::protocol::Protocol;
@@ -29,8 +32,12 @@ pub(crate) fn build(view: &View<'_>) -> Listener {
     for service in services.iter() {
         filter_chains.extend((*view.get(&ChainsOf { service: service.key.clone() })).clone());
     }
-    filter_chains.extend(chains::of_workloads(view));
-    let mut listener_filters = vec![original_destination(), http_inspection(&services, !workloads.is_empty())];
+    if !hbone::joins_networks(view) {
+        filter_chains.extend(chains::of_workloads(view));
+    } else if filter_chains.is_empty() {
+        filter_chains.push(chains::nowhere());
+    }
+    let mut listener_filters = vec![original_destination(), http_inspection(view, &services, !workloads.is_empty())];
     listener_filters.extend(tls_inspection(&services));
     let addresses: Vec<String> =
         workloads.iter().flat_map(|workload| &workload.addresses).map(ToString::to_string).collect();
@@ -47,17 +54,21 @@ pub(crate) fn build(view: &View<'_>) -> Listener {
 }
 
 /// How the chain of a connection is found. Where networks are told apart, hosts come first: addresses may mean others elsewhere.
-fn choice(view: &View<'_>, services: &[std::sync::Arc<Service>], workloads: &[String]) -> Matcher {
+fn choice(view: &View<'_>, services: &[Arc<Service>], workloads: &[String]) -> Matcher {
     let mut ranges = Vec::new();
     let mut by_authority = BTreeMap::new();
     for service in services {
-        let addresses: BTreeSet<_> = service_address::all(view, service).into_iter().collect();
+        let addresses = addresses(view, service);
+        let via_waypoint = via_waypoint(view, service);
         let mut ports = BTreeMap::new();
-        for port in service.ports.iter().filter(|port| has_chains(service, port)) {
+        for port in service.ports.iter().filter(|port| has_chains(view, service, port)) {
             let host = &service.key.hostname;
             let cluster = |transport| VipCluster::new(port.port, transport, host).to_string();
-            let found = match *transports(port) {
-                [only] => matcher::chain(&cluster(only)),
+            let found = match *transports(view, port) {
+                [only] => match &via_waypoint {
+                    Some(waypoint) => waypoint.matcher(&cluster(only)),
+                    None => matcher::chain(&cluster(only)),
+                },
                 _ => {
                     let (http, tcp) = (cluster(VipTransport::Http), cluster(VipTransport::Tcp));
                     matcher::then(matcher::by_protocol(view, &http, &tcp))
@@ -84,20 +95,60 @@ fn choice(view: &View<'_>, services: &[std::sync::Arc<Service>], workloads: &[St
     matcher::by_authority(by_authority, by_address)
 }
 
+/// How a gateway between networks finds out whether a connection goes through the waypoint of its service.
+struct ViaWaypoint {
+    /// The filter chain of the waypoint.
+    chain: String,
+    /// Whether connections from ingress gateways go through it.
+    at_ingress: bool,
+}
+
+impl ViaWaypoint {
+    /// Connections of waypoints, which have applied policies already, take the service's own chain, and those of ingress gateways
+    /// where the service does not ask for its waypoint there. All others take the waypoint's.
+    fn matcher(&self, own: &str) -> OnMatch {
+        let of_gateways = if self.at_ingress { &self.chain } else { own };
+        let by = [("waypoint", own), ("gateway", of_gateways)];
+        let map = by.map(|(source, chain)| (source.to_owned(), matcher::chain(chain))).into();
+        matcher::then(matcher::by_source(map, matcher::chain(&self.chain)))
+    }
+}
+
+/// The waypoint of a service, as the view's proxy, a gateway between networks, reaches it; `None` where there is none.
+fn via_waypoint(view: &View<'_>, service: &Service) -> Option<ViaWaypoint> {
+    let binding = hbone::joins_networks(view).then(|| bound::binding(view, &service.key)).flatten()?;
+    let waypoint = binding.waypoint.address.service(view)?;
+    let chain = VipCluster::new(hbone::PORT, VipTransport::Tcp, &waypoint.hostname).to_string();
+    Some(ViaWaypoint { chain, at_ingress: binding.at_ingress })
+}
+
+/// The addresses by which the view's proxy is asked for a service: of one that reaches beyond its network, those that it has in
+/// the proxy's network.
+pub(super) fn addresses(view: &View<'_>, service: &Service) -> BTreeSet<Arc<str>> {
+    let mut addresses: BTreeSet<Arc<str>> = service_address::all(view, service).into_iter().collect();
+    if view.mesh().settings.gateway_api.east_west {
+        let families = view.proxy().families();
+        let ips = networks::addresses(view, &service.key, &view.proxy().network());
+        let fits = |ip: &IpAddr| if ip.is_ipv4() { families.has_v4() } else { families.has_v6() };
+        addresses.extend(ips.iter().filter(|ip| fits(ip)).map(|ip| Arc::from(ip.to_string())));
+    }
+    addresses
+}
+
 /// Whether a port of a service has filter chains.
-pub(super) fn has_chains(service: &Service, port: &ServicePort) -> bool {
+pub(super) fn has_chains(view: &View<'_>, service: &Service, port: &ServicePort) -> bool {
     // The host of a TLS connection is not resolved by its SNI here.
     let by_sni = port.protocol.is_tls() && resolves_by_name(service);
-    !transports(port).is_empty() && !by_sni
+    !transports(view, port).is_empty() && !by_sni
 }
 
 /// Tells HTTP from other bytes, but on ports where that is known. Workloads may be asked on any port.
-fn http_inspection(services: &[std::sync::Arc<Service>], has_workloads: bool) -> ListenerFilter {
+fn http_inspection(view: &View<'_>, services: &[Arc<Service>], has_workloads: bool) -> ListenerFilter {
     let mut protocols: BTreeMap<u16, Protocol> = BTreeMap::new();
     for service in services {
-        for port in service.ports.iter().filter(|port| has_chains(service, port)) {
+        for port in service.ports.iter().filter(|port| has_chains(view, service, port)) {
             let before = protocols.get(&port.port).copied();
-            let protocol = port.protocol;
+            let protocol = if hbone::joins_networks(view) { Protocol::Tcp } else { port.protocol };
             // One number may carry both, at different services.
             let now = match before {
                 _ if protocol.is_unsupported() => Protocol::Unsupported,
@@ -114,7 +165,7 @@ fn http_inspection(services: &[std::sync::Arc<Service>], has_workloads: bool) ->
 }
 
 /// Reads the SNI of TLS, on ports that carry it.
-fn tls_inspection(services: &[std::sync::Arc<Service>]) -> Option<ListenerFilter> {
+fn tls_inspection(services: &[Arc<Service>]) -> Option<ListenerFilter> {
     let ports = || services.iter().flat_map(|service| &service.ports);
     let with_tls: BTreeSet<u16> = ports().filter(|port| port.protocol.is_tls()).map(|port| port.port).collect();
     let others = ports().map(|port| port.port).filter(|port| !with_tls.contains(port));

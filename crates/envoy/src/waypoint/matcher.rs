@@ -13,7 +13,7 @@ use navarch_proto::xds::r#type::matcher::v3::matcher::{MatcherTree, MatcherType,
 use navarch_proto::xds::r#type::matcher::v3::{IpMatcher, Matcher};
 use prost::{Message, Name};
 
-use crate::hbone::filters::AUTHORITY;
+use crate::hbone::filters::{AUTHORITY, SOURCE};
 use navarch_api::cidr::Cidr;
 use navarch_push::view::View;
 
@@ -56,6 +56,13 @@ pub(super) fn by_authority(map: BTreeMap<String, OnMatch>, otherwise: Matcher) -
     let input =
         typed("authority-filter-state", &FilterStateInput { key: AUTHORITY.to_owned(), ..FilterStateInput::default() });
     Matcher { on_no_match: Some(Box::new(then(otherwise))), ..exact(input, map) }
+}
+
+/// Parts by what was done to a connection before.
+pub(super) fn by_source(map: BTreeMap<String, OnMatch>, otherwise: OnMatch) -> Matcher {
+    let state = FilterStateInput { key: SOURCE.to_owned(), ..FilterStateInput::default() };
+    let input = typed("request-source-filter-state", &state);
+    Matcher { on_no_match: Some(Box::new(otherwise)), ..exact(input, map) }
 }
 
 /// Parts by address.

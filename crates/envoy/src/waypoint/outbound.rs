@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ServedHosts;
 use crate::clusters::named_by_extensions;
-use crate::scope;
 use crate::virtual_service::{self, MESH_GATEWAY, VirtualServiceIndex};
+use crate::{gateway, hbone, scope};
 use navarch_api::names::Hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -54,6 +54,13 @@ impl Query for ReferencesOf {
     }
 }
 
+/// The hosts to which a gateway between networks passes TLS on.
+fn hosts_of_passthrough(view: &View<'_>) -> BTreeSet<Hostname> {
+    let gateways = gateway::serving_gateways(view);
+    let names = gateways.iter().flat_map(|gateway| scope::gateway_virtual_services(view, gateway).to_vec());
+    names.flat_map(|name| virtual_service::destinations(view, &name).all().into_keys()).collect()
+}
+
 impl Query for OutboundServices {
     type Value = Vec<ServiceKey>;
 
@@ -68,6 +75,9 @@ impl Query for OutboundServices {
         for host in served.keys() {
             let references = view.get(&ReferencesOf(host.clone()));
             hosts.extend(references.iter().filter(|host| is_outbound(host)).cloned());
+        }
+        if hbone::joins_networks(view) {
+            hosts.extend(hosts_of_passthrough(view));
         }
         let needed = named_by_extensions(view);
         let visible = scope::visible_services(view);

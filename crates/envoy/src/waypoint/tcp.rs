@@ -14,6 +14,7 @@ use crate::filters::dynamic_forward_proxy::{resolves_by_name, sni_filter};
 use crate::filters::metrics::MetricsFiltersOf;
 use crate::filters::network::{metadata_exchange, protocol_stack, tcp_proxy};
 use crate::filters::proxy_settings::idle_timeout;
+use crate::hbone;
 use crate::listeners::apply_rule;
 use crate::names::BLACK_HOLE;
 use crate::policy::PolicyService;
@@ -45,7 +46,8 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
             (proxy, prefix, 0, Protocol::Tcp, None)
         }
     };
-    let named = service.map(PolicyService::new);
+    // Policies of a service are those of the other end of the inner tunnel.
+    let named = service.filter(|_| !hbone::joins_networks(view)).map(PolicyService::new);
     let logs = view.get(&AccessLogsOf { class: CLASS, service: named.clone() });
     let proxy = TcpProxy { access_log: logs.tcp.clone(), ..proxy };
     let authorization = view.get(&AuthorizationOf { service: named.clone(), peers: Peers::Tunnel });

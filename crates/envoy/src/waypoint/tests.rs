@@ -6,6 +6,8 @@ use navarch_push::engine::ProxyId;
 
 use super::ServedServices;
 
+mod networks;
+
 /// A waypoint `wp` of the namespace `shop`, whose proxies have the label `app: wp`.
 fn waypoint(labels: &str, from: &str) -> String {
     gateway("wp", labels, from) + &own_service("wp")

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Interest;
-use super::runs::{Run, Runs, cut, sort_and_cut};
+use super::runs::{Run, Runs, cut, sort_and_cut, update};
 use crate::query::Query;
 use crate::resource::{Collection, Resource, ResourceType};
 use crate::resources::Resources;
@@ -107,8 +107,10 @@ impl Query for NamesOf {
 
     fn compute(&self, view: &View<'_>) -> Runs {
         if self.kind.is_by_address() {
-            // Too many to be listed anew for every one that comes or goes.
-            return (**view.address_names().runs()).clone();
+            // Too many to be listed anew for every one that comes or goes; few are known to the translator alone.
+            let known = view.address_names().runs();
+            let further: BTreeSet<ResourceName> = view.translator().names(self.kind, view).into_iter().collect();
+            return if further.is_empty() { (**known).clone() } else { update(known, &further, &BTreeSet::new()) };
         }
         let names = view.translator().names(self.kind, view);
         match view.translator().kept_names(self.kind, view) {

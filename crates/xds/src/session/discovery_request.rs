@@ -154,7 +154,7 @@ pub fn would_be_taken(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
 fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
     let mut request = M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let node = sender(&mut request)?;
-    crate::node::proxy(node, None, Served::Ambient)?;
+    crate::node::proxy(node, None, Served::Networks)?;
     request.parse().map(drop)
 }
 

@@ -32,7 +32,7 @@ impl Stream {
             request.kind()
         };
         match kind {
-            Some(kind) if kind.is_ambient() && self.core.served != Served::Ambient => Err(not_served(kind.type_url())),
+            Some(kind) if kind.is_ambient() && self.core.served < Served::Ambient => Err(not_served(kind.type_url())),
             Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => Err(self.objects_refused()),
             Some(_) | None => Ok(()),
         }

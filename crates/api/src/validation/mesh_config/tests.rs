@@ -31,7 +31,6 @@ fn the_defaults_are_valid() {
 #[test]
 fn fields_without_effect_are_named() {
     for (text, field) in [
-        ("serviceScopeConfigs: [{scope: GLOBAL}]", "serviceScopeConfigs"),
         ("verifyCertificateAtClient: true", "verifyCertificateAtClient"),
         ("defaultConfig: {discoveryRefreshDelay: 1s}", "defaultConfig.discoveryRefreshDelay"),
         ("defaultConfig: {zipkinAddress: 'zipkin:9411'}", "defaultConfig.zipkinAddress"),

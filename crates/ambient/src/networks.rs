@@ -1,0 +1,181 @@
+//! Services that reach beyond their cluster (`serviceScopeConfigs` of mesh config), and what other clusters and networks add to them.
+//!
+//! A Service reaches beyond its cluster where its labels and those of its namespace say so, in the cluster that declares it. Then it
+//! is one service with those of its name in other clusters. All of this is with `AMBIENT_ENABLE_MULTI_NETWORK` alone. Agrees with
+//! Istio's `matchServiceScope` and `multicluster.go` in `pilot/pkg/serviceregistry/ambient`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_api::kubernetes::{Namespace as NamespaceObject, Service};
+use navarch_api::mesh::{LabelSelector, ServiceScope};
+use navarch_api::names::{ClusterId, Namespace, NetworkId};
+use navarch_api::object::{Kind, NamespacedName, Object};
+use navarch_push::home::Home;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::NETWORK_LABEL;
+use navarch_registry::model::{Labels, ServiceKey};
+
+use crate::bound::{self, keys_by_namespace, leads_to_waypoints};
+use crate::selected::host_of;
+use crate::services;
+use crate::wire::ip_of;
+
+/// How far a service reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Within the cluster that configures the mesh.
+    Cluster,
+    /// All clusters of the mesh.
+    Mesh,
+}
+
+/// How far a service reaches; `None` where no Service declares it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ReachOf(ServiceKey);
+
+/// The Services of remote clusters that reach beyond them, of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RemotePartsOf(ServiceKey);
+
+/// The network of a remote cluster; empty if unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NetworkOf(ClusterId);
+
+/// The services of a namespace that reach beyond their cluster, and the waypoints before them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FarIn(Namespace);
+
+/// A Service of a remote cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RemotePart {
+    /// The network of the cluster.
+    pub(crate) network: NetworkId,
+    pub(crate) object: Arc<Object<Service>>,
+}
+
+/// How far a service reaches; `None` where that is not told apart, or no Service declares it.
+#[must_use]
+pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<Reach> {
+    if view.mesh().settings.gateway_api.east_west { *view.get(&ReachOf(key.clone())) } else { None }
+}
+
+/// The addresses in a network of a service that reaches beyond it; none of others. The empty network stands for all.
+#[must_use]
+pub fn addresses(view: &View<'_>, key: &ServiceKey, network: &NetworkId) -> Vec<IpAddr> {
+    if reach(view, key) != Some(Reach::Mesh) {
+        return Vec::new();
+    }
+    let service = services::service(key, view);
+    let all = service.iter().flat_map(|service| &service.addresses);
+    let own = all.filter(|address| network.as_str().is_empty() || address.network == network.as_str());
+    own.filter_map(|address| ip_of(&address.address)).collect()
+}
+
+/// The services that gateways between networks serve: those that reach beyond their cluster, and the waypoints before them.
+pub(crate) fn far_services(view: &View<'_>) -> BTreeSet<ServiceKey> {
+    let namespaces: Vec<Namespace> = keys_by_namespace(view).keys().cloned().collect();
+    let mut far = BTreeSet::new();
+    for namespace in namespaces {
+        far.extend(view.get(&FarIn(namespace)).iter().cloned());
+    }
+    far
+}
+
+/// The Services of remote clusters that reach beyond them, of one key, by cluster.
+pub(crate) fn remote_parts(view: &View<'_>, key: &ServiceKey) -> Arc<Vec<RemotePart>> {
+    view.get(&RemotePartsOf(key.clone()))
+}
+
+/// Whether the cluster that configures the mesh declares a service.
+pub(crate) fn is_declared_here(view: &View<'_>, key: &ServiceKey) -> bool {
+    service_name(view, key).is_some_and(|name| view.object::<Service>(&name).is_some())
+}
+
+/// The name of the Service that declares the service of this key, wherever; `None` where that is something else.
+fn service_name(view: &View<'_>, key: &ServiceKey) -> Option<NamespacedName> {
+    let declared = view.services_of(key).first().filter(|service| service.origin.kind == Kind::Service)?;
+    let name = declared.origin.name.clone();
+    let host = host_of(&name.name, &key.namespace, &view.mesh().settings.domain_suffix);
+    (host == key.hostname).then_some(name)
+}
+
+/// Whether mesh config has Services with these labels reach beyond their cluster; `namespace` has the labels of their namespace.
+fn is_far(view: &View<'_>, service: &Labels, namespace: Option<&Labels>) -> bool {
+    let selects = |selector: Option<&LabelSelector>, labels: &Labels| selector.is_none_or(|one| one.selects(labels));
+    let mut scopes = view.mesh().config.service_scope_configs.iter();
+    namespace.is_some_and(|namespace| {
+        scopes.any(|one| {
+            one.scope == ServiceScope::Global
+                && selects(one.namespace_selector.as_ref(), namespace)
+                && selects(one.services_selector.as_ref(), service)
+        })
+    })
+}
+
+impl Query for ReachOf {
+    type Value = Option<Reach>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let name = service_name(view, &self.0)?;
+        if let Some(own) = view.object::<Service>(&name) {
+            let is_far = is_far(view, &own.meta.labels, view.namespace_labels(&self.0.namespace));
+            return Some(if is_far { Reach::Mesh } else { Reach::Cluster });
+        }
+        (!remote_parts(view, &self.0).is_empty()).then_some(Reach::Mesh)
+    }
+}
+
+impl Query for RemotePartsOf {
+    type Value = Vec<RemotePart>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(name) = service_name(view, &self.0) else { return Vec::new() };
+        let clusters: Vec<ClusterId> = view.remote_clusters().cloned().collect();
+        let part = |cluster: ClusterId| {
+            let home = Home::Remote(cluster.clone());
+            let object = view.object_in::<Service>(&home, &name)?;
+            let namespace =
+                view.object_in::<NamespaceObject>(&home, &NamespacedName::new("", self.0.namespace.as_str()));
+            is_far(view, &object.meta.labels, namespace.map(|namespace| &namespace.meta.labels))
+                .then(|| RemotePart { network: network_of(view, &cluster), object: object.clone() })
+        };
+        clusters.into_iter().filter_map(part).collect()
+    }
+}
+
+/// The network of a remote cluster; empty if unknown.
+pub(crate) fn network_of(view: &View<'_>, cluster: &ClusterId) -> NetworkId {
+    (*view.get(&NetworkOf(cluster.clone()))).clone()
+}
+
+impl Query for NetworkOf {
+    type Value = NetworkId;
+
+    fn compute(&self, view: &View<'_>) -> NetworkId {
+        let system = NamespacedName::new("", view.mesh().settings.system_namespace.as_str());
+        let namespace = view.object_in::<NamespaceObject>(&Home::Remote(self.0.clone()), &system);
+        namespace.and_then(|namespace| namespace.meta.labels.get(NETWORK_LABEL)).map(NetworkId::new).unwrap_or_default()
+    }
+}
+
+impl Query for FarIn {
+    type Value = BTreeSet<ServiceKey>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut far = BTreeSet::new();
+        for hostname in bound::hosts_in(view, &self.0).iter() {
+            let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
+            if reach(view, &key) != Some(Reach::Mesh) {
+                continue;
+            }
+            let binding = (!leads_to_waypoints(view, &key)).then(|| bound::binding(view, &key)).flatten();
+            let hops = binding.iter().flat_map(|binding| binding.hops());
+            far.extend(hops.filter_map(|hop| hop.address.service(view)));
+            far.insert(key);
+        }
+        far
+    }
+}

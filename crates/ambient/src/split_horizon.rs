@@ -1,0 +1,213 @@
+//! Workloads of other networks: ztunnel knows of each service and network one workload, behind the gateway of that network (Istio's
+//! `createSplitHorizonWorkload`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_api::names::{ClusterId, Namespace, NetworkId, ResourceName};
+use navarch_proto::istio::workload::{GatewayAddress, PortList, TunnelProtocol, Workload, WorkloadType};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::address_name::{AddressName, NetworkAddress};
+use navarch_registry::model::ServiceKey;
+
+use crate::bound;
+use crate::mesh::MeshFacts;
+use crate::network_gateways::{self, GatewaysInto, KnownGateway};
+use crate::networks::{Reach, is_declared_here, reach, remote_parts};
+use crate::services;
+use crate::wire::{gateway_by_host, gateway_by_ip, ip_of};
+
+/// The port of HBONE at gateways of which no other is known.
+const HBONE_PORT: u16 = 15008;
+
+/// What there is of a service in one other network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The sum of its workloads' weights.
+    capacity: u32,
+    /// The identities of its workloads.
+    identities: BTreeSet<Arc<str>>,
+}
+
+/// What there is of a service in other networks, by network; nothing where it does not reach beyond its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SharesOf(pub(crate) ServiceKey);
+
+/// The names that the services of a namespace bring beside those that objects of the own cluster do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NamesIn(Namespace);
+
+/// Services by the addresses that they have in remote clusters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RemoteAddresses;
+
+impl Query for SharesOf {
+    type Value = BTreeMap<NetworkId, Share>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut shares: Self::Value = BTreeMap::new();
+        if reach(view, &self.0) != Some(Reach::Mesh) {
+            return shares;
+        }
+        let mesh = view.get(&MeshFacts);
+        let mut seen: BTreeSet<(&ClusterId, Option<&Arc<str>>)> = BTreeSet::new();
+        for endpoint in view.endpoints(&self.0).iter().flat_map(|endpoints| &endpoints.endpoints) {
+            let workload = &endpoint.workload;
+            // A workload has an endpoint for each port.
+            if workload.network != mesh.network && seen.insert((&workload.cluster, endpoint.addresses.first())) {
+                let share = shares.entry(workload.network.clone()).or_default();
+                share.capacity = share.capacity.saturating_add(endpoint.weight.max(1));
+                share.identities.extend(Some(&workload.identity).filter(|identity| !identity.is_empty()).cloned());
+            }
+        }
+        shares
+    }
+}
+
+/// The identities of the workloads of a service in other networks, sorted.
+pub(crate) fn identities(view: &View<'_>, key: &ServiceKey) -> BTreeSet<Arc<str>> {
+    let shares = view.get(&SharesOf(key.clone()));
+    shares.values().flat_map(|share| &share.identities).cloned().collect()
+}
+
+/// What stands for the workloads of a service in other networks.
+pub(crate) fn workloads_of(view: &View<'_>, key: &ServiceKey) -> Vec<AddressName> {
+    let shares = view.get(&SharesOf(key.clone()));
+    let name = |network: &NetworkId| {
+        let gateways = view.get(&GatewaysInto(network.clone()));
+        let gateway = Arc::from(gateways.first()?.name());
+        Some(AddressName::SplitHorizon { network: network.clone(), gateway, service: key.clone() })
+    };
+    shares.keys().filter_map(name).collect()
+}
+
+/// What stands for the workloads of a service in another network, if this is its gateway.
+pub(crate) fn workload(network: &NetworkId, gateway: &str, service: &ServiceKey, view: &View<'_>) -> Option<Workload> {
+    let shares = view.get(&SharesOf(service.clone()));
+    let share = shares.get(network)?;
+    let gateways = view.get(&GatewaysInto(network.clone()));
+    let known = gateways.first().filter(|known| known.name() == gateway)?;
+    let mesh = view.get(&MeshFacts);
+    let name =
+        AddressName::SplitHorizon { network: network.clone(), gateway: gateway.into(), service: service.clone() };
+    let ports = PortList { ports: services::service(service, view)?.ports };
+    Some(Workload {
+        name: name.to_resource_name(&mesh.cluster).to_string(),
+        namespace: service.namespace.to_string(),
+        network: network.to_string(),
+        capacity: Some(share.capacity),
+        workload_type: WorkloadType::Pod.into(),
+        tunnel_protocol: TunnelProtocol::Hbone.into(),
+        network_gateway: Some(address_of(known)),
+        cluster_id: known.cluster.to_string(),
+        services: [(format!("{}/{}", service.namespace, service.hostname), ports)].into(),
+        ..Workload::default()
+    })
+}
+
+/// Where a gateway is entered.
+fn address_of(known: &KnownGateway) -> GatewayAddress {
+    let gateway = &known.gateway;
+    let port = if gateway.port == 0 { HBONE_PORT } else { gateway.port };
+    match gateway.address.parse() {
+        Ok(address) => gateway_by_ip(address, &gateway.network, port),
+        Err(_) => gateway_by_host(&known.source.namespace, &gateway.address, port),
+    }
+}
+
+/// The names of resources that no object of the own cluster brings: services that remote clusters alone declare, workloads of other
+/// networks, and the gateways that remote clusters bring.
+pub(crate) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    if !view.mesh().settings.gateway_api.east_west {
+        return Vec::new();
+    }
+    let cluster = view.get(&MeshFacts).cluster.clone();
+    let gateways = network_gateways::of_remotes(view);
+    let mut names: Vec<ResourceName> =
+        gateways.iter().map(|known| gateway_name(known).to_resource_name(&cluster)).collect();
+    let namespaces: Vec<Namespace> = bound::keys_by_namespace(view).keys().cloned().collect();
+    for namespace in namespaces {
+        let of_namespace = view.get(&NamesIn(namespace));
+        names.extend(of_namespace.iter().map(|name| name.to_resource_name(&cluster)));
+    }
+    names
+}
+
+/// The name of the workload of a gateway.
+pub(crate) fn gateway_name(known: &KnownGateway) -> AddressName {
+    let gateway = &known.gateway;
+    AddressName::NetworkGateway {
+        network: gateway.network.clone(),
+        address: gateway.address.clone(),
+        port: gateway.port,
+    }
+}
+
+impl Query for NamesIn {
+    type Value = Vec<AddressName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut names = Vec::new();
+        for hostname in bound::hosts_in(view, &self.0).iter() {
+            let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
+            if reach(view, &key) == Some(Reach::Mesh) {
+                names.extend(workloads_of(view, &key));
+                names.extend((!is_declared_here(view, &key)).then_some(AddressName::Service(key)));
+            }
+        }
+        names
+    }
+}
+
+/// The service that has an address in a remote cluster; none where networks are not joined.
+pub(crate) fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<ServiceKey> {
+    if !view.mesh().settings.gateway_api.east_west {
+        return None;
+    }
+    view.get(&RemoteAddresses).get(&(address.network.clone(), address.address)).cloned()
+}
+
+impl Query for RemoteAddresses {
+    type Value = BTreeMap<(NetworkId, IpAddr), ServiceKey>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut found = BTreeMap::new();
+        for (namespace, hosts) in bound::keys_by_namespace(view).iter() {
+            for hostname in hosts {
+                let key = ServiceKey { namespace: namespace.clone(), hostname: hostname.clone() };
+                if reach(view, &key) != Some(Reach::Mesh) {
+                    continue;
+                }
+                for part in remote_parts(view, &key).iter() {
+                    for address in part.object.spec.cluster_ips.addresses() {
+                        found.entry((part.network.clone(), *address)).or_insert_with(|| key.clone());
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The addresses of a service in all clusters, ordered as istiod has them.
+pub(crate) fn merge(view: &View<'_>, key: &ServiceKey, own: &mut navarch_proto::istio::workload::Service) {
+    let parts = remote_parts(view, key);
+    if !parts.is_empty() {
+        let remote = parts.iter().flat_map(|part| {
+            let addresses = part.object.spec.cluster_ips.addresses().iter();
+            addresses.map(|address| crate::wire::network_address(*address, &part.network))
+        });
+        own.addresses.extend(remote);
+        let order = |address: &navarch_proto::istio::workload::NetworkAddress| {
+            let ip = ip_of(&address.address).map(|ip| ip.to_string()).unwrap_or_default();
+            format!("{}/{ip}", address.network)
+        };
+        own.addresses.sort_by_cached_key(order);
+        own.addresses.dedup();
+    }
+    let mut names: BTreeSet<String> = own.subject_alt_names.drain(..).collect();
+    names.extend(identities(view, key).iter().map(ToString::to_string));
+    own.subject_alt_names = names.into_iter().collect();
+}

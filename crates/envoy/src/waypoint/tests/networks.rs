@@ -1,0 +1,151 @@
+//! Gateways between networks, and waypoints that send to other networks.
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::core::v3::address::Address;
+use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LbEndpoint};
+use navarch_proto::envoy::config::listener::v3::Listener;
+use navarch_proto::json::Codec;
+use navarch_push::resource::ResourceType;
+use prost::Message;
+
+use super::*;
+
+/// Services of `shop`: `web` reaches beyond its network and has a waypoint, `plain` reaches beyond it, `near` does not. `web` has
+/// a workload in either network; the network `n2` is entered by 172.16.0.1.
+fn world() -> String {
+    let far = |name: &str, vip: &str, further: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop, labels: {{far: 'yes'{further}}}}}\n\
+             spec: {{clusterIP: {vip}, selector: {{app: {name}}}, ports: [{{name: http, port: 80, targetPort: 8080}}]}}\n---\n"
+        )
+    };
+    let entry = |name: &str, address: &str, network: &str| {
+        format!(
+            "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {{address: {address}, network: {network}, serviceAccount: web, \
+             labels: {{app: web, networking.istio.io/tunnel: http}}}}\n---\n"
+        )
+    };
+    let ways = "apiVersion: v1\nkind: Service\n\
+        metadata: {name: ways, namespace: istio-system, labels: {topology.istio.io/network: n2}}\n\
+        spec: {clusterIP: 10.96.8.8, type: LoadBalancer, ports: [{name: mesh, port: 15008}]}\n\
+        status: {loadBalancer: {ingress: [{ip: 172.16.0.1}]}}\n---\n";
+    namespace("shop", "{}")
+        + &waypoint("{}", "Same")
+        + &far("web", "10.96.0.1", ", istio.io/use-waypoint: wp")
+        + &far("plain", "10.96.0.2", "")
+        + &service("shop", "near", 80)
+        + &entry("here", "10.1.0.1", "n1")
+        + &entry("there", "10.2.0.1", "n2")
+        + ways
+}
+
+fn joined(change: impl FnOnce(&mut Settings)) -> TestMesh {
+    let mut settings = ambient();
+    settings.gateway_api.east_west = true;
+    settings.hbone.waypoints_leave_network = true;
+    settings.services_select_workload_entries = true;
+    change(&mut settings);
+    let mut mesh = TestMesh::with_settings(&world(), settings);
+    mesh.mesh_config("serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]");
+    mesh
+}
+
+/// Where the endpoints of a cluster are, all of which are behind listeners of Envoy's own.
+fn endpoints(mesh: &mut TestMesh, proxy: ProxyId, cluster: &str) -> Vec<String> {
+    let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[cluster]);
+    let groups = found.values().flat_map(|assignment| &assignment.endpoints);
+    let text = |endpoint: &LbEndpoint| {
+        let Some(HostIdentifier::Endpoint(at)) = &endpoint.host_identifier else { panic!("{endpoint:?}") };
+        let address = at.address.as_ref().and_then(|address| address.address.as_ref());
+        let Some(Address::EnvoyInternalAddress(internal)) = address else { panic!("{address:?}") };
+        internal.endpoint_id.clone()
+    };
+    groups.flat_map(|group| &group.lb_endpoints).map(text).collect()
+}
+
+/// A message as JSON.
+fn json<M: Message>(kind: ResourceType, message: &M) -> String {
+    Codec::new().any_to_json(kind.type_url(), &message.encode_to_vec()).unwrap().to_string()
+}
+
+const WEB: &str = "inbound-vip|80|tcp|web.shop.svc.cluster.local";
+
+#[test]
+fn a_gateway_between_networks_serves_what_reaches_beyond_its_network() {
+    let mut mesh = joined(|_| ());
+    let proxy = mesh.deployed("istio-system", "ways", "istio.io-eastwest-controller", "n1");
+    assert_eq!(served(&mesh, proxy), ["shop/plain", "shop/web", "shop/wp"]);
+    assert_eq!(
+        mesh.all_names(proxy, ResourceType::Listener),
+        ["connect_terminate", "forward_inner_connect", "main_internal"]
+    );
+    let mut clusters = mesh.all_names(proxy, ResourceType::Cluster);
+    clusters.sort_unstable();
+    let host = |port: u16, name: &str| format!("inbound-vip|{port}|tcp|{name}.shop.svc.cluster.local");
+    let fixed = ["encap", "forward_inner_connect"].map(str::to_owned);
+    let mut expected = vec!["BlackHoleCluster".to_owned()];
+    expected.extend(fixed);
+    expected.extend([host(15008, "wp"), host(80, "plain"), host(80, "web")]);
+    expected.push("main_internal".to_owned());
+    assert_eq!(clusters, expected);
+    mesh.mesh_config("serviceScopeConfigs: []");
+    assert_eq!(served(&mesh, proxy), Vec::<String>::new());
+    let main = mesh.named::<Listener>(proxy, ResourceType::Listener, &["main_internal"]);
+    assert_eq!(main["main_internal"].filter_chains[0].name, "virtualInbound-blackhole");
+}
+
+#[test]
+fn a_gateway_between_networks_hands_inner_tunnels_on() {
+    let mut mesh = joined(|_| ());
+    let proxy = mesh.deployed("istio-system", "ways", "istio.io-eastwest-controller", "n1");
+    // The workload of the other network is the business of the gateway there.
+    assert_eq!(endpoints(&mut mesh, proxy, WEB), ["10.1.0.1:8080"]);
+    let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[WEB]);
+    assert!(json(ResourceType::Endpoint, &found[WEB]).contains("\"serverListenerName\":\"forward_inner_connect\""));
+    let clusters = mesh.named::<Cluster>(proxy, ResourceType::Cluster, &["encap", "forward_inner_connect", WEB]);
+    let forward = json(ResourceType::Cluster, &clusters["forward_inner_connect"]);
+    assert!(forward.contains("\"upstreamPortOverride\":15008") && !forward.contains("transportSocket"), "{forward}");
+    let encap = json(ResourceType::Cluster, &clusters["encap"]);
+    assert!(encap.contains("\"forward_inner_connect\"") && !encap.contains("HttpProtocolOptions"), "{encap}");
+    let listeners = mesh.named::<Listener>(proxy, ResourceType::Listener, &["connect_terminate", "main_internal"]);
+    let terminate = json(ResourceType::Listener, &listeners["connect_terminate"]);
+    assert!(terminate.contains("%REQ(x-istio-source)%"), "{terminate}");
+    let main = json(ResourceType::Listener, &listeners["main_internal"]);
+    // What a waypoint elsewhere has let through takes the way of the service, all else that of its waypoint.
+    assert!(main.contains("io.istio.source") && main.contains("\"web.shop.svc.cluster.local:80\""), "{main}");
+    assert!(!main.contains("direct-tcp") && !main.contains("near.shop"), "{main}");
+}
+
+#[test]
+fn a_waypoint_reaches_other_networks_by_a_tunnel_within_a_tunnel() {
+    let cluster = "inbound-vip|80|http|web.shop.svc.cluster.local";
+    let mut mesh = joined(|_| ());
+    let proxy = mesh.deployed("shop", "wp", "istio.io-mesh-controller", "n1");
+    assert_eq!(endpoints(&mut mesh, proxy, cluster), ["10.1.0.1:8080", "172.16.0.1:15008"]);
+    let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[cluster]);
+    let text = json(ResourceType::Endpoint, &found[cluster]);
+    assert!(text.contains("\"serverListenerName\":\"inner_connect_originate\""), "{text}");
+    assert!(text.contains("\"double_hbone\":{\"hbone_target_address\":\"web.shop.svc.cluster.local:80\"}"), "{text}");
+    assert!(text.contains("\"local\":\"172.16.0.1:15008\"") && !text.contains("\"tunnel\""), "{text}");
+    let names = mesh.all_names(proxy, ResourceType::Listener);
+    assert!(
+        ["inner_connect_originate", "outer_connect_originate"].iter().all(|name| names.iter().any(|own| own == name))
+    );
+    let mut stays = joined(|settings| settings.hbone.waypoints_leave_network = false);
+    let proxy = stays.deployed("shop", "wp", "istio.io-mesh-controller", "n1");
+    assert_eq!(endpoints(&mut stays, proxy, cluster), ["10.1.0.1:8080"]);
+}
+
+#[test]
+fn an_ingress_gateway_leaves_its_network_where_it_may() {
+    let cluster = "outbound|80||web.shop.svc.cluster.local";
+    for (leaves, expected) in [(true, &["10.1.0.1:8080", "172.16.0.1:15008"][..]), (false, &["10.1.0.1:8080"])] {
+        let mut mesh = joined(|settings| settings.hbone.gateways_leave_network = leaves);
+        let proxy = mesh.gateway_in("shop", "n1");
+        assert_eq!(endpoints(&mut mesh, proxy, cluster), expected);
+        let has = mesh.all_names(proxy, ResourceType::Cluster).iter().any(|name| name == "outer_connect_originate");
+        assert_eq!(has, leaves);
+    }
+}
