@@ -122,7 +122,7 @@ async fn attacks() -> Result<()> {
     report.print();
     ensure!(closed.is_ok(), "A6: {closed:?}");
     println!("{}", closed?);
-    report.judge()?;
+    report.judge().await?;
     drop(report);
     // Aborted tasks let go of it once the runtime comes to them.
     until("only the test holds the control plane", async || Arc::strong_count(&plane) == 1).await;
