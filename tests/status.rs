@@ -6,8 +6,9 @@
     clippy::disallowed_methods,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test may fail loudly and spawn"
+    reason = "a test may fail loudly, spawn and print"
 )]
 
 #[path = "status/addresses.rs"]

@@ -72,20 +72,20 @@ impl Live {
             Event::Init => _ = self.listed.insert(kind, BTreeSet::new()),
             Event::InitApply(object) => {
                 self.listed.entry(kind).or_default().insert(name_of(&object));
-                due.insert(self.put(kind, resource, object));
+                due.insert(self.put(kind, resource, &object));
             }
             Event::InitDone => {
                 let listed = self.listed.remove(&kind).unwrap_or_default();
                 self.objects.retain(|object, _| object.kind != kind || listed.contains(&object.name));
             }
-            Event::Apply(object) => _ = due.insert(self.put(kind, resource, object)),
+            Event::Apply(object) => _ = due.insert(self.put(kind, resource, &object)),
             Event::Delete(object) => _ = self.objects.remove(&ObjectRef { kind, name: name_of(&object) }),
         }
     }
 
     /// An object is there.
-    fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, object: DynamicObject) -> ObjectRef {
-        let name = ObjectRef { kind, name: name_of(&object) };
+    fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, object: &DynamicObject) -> ObjectRef {
+        let name = ObjectRef { kind, name: name_of(object) };
         let seen = Seen {
             resource,
             version: object.resource_version().unwrap_or_default(),
