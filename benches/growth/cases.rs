@@ -149,6 +149,8 @@ fn patch(n: usize) -> Value {
         "operation": "MERGE", "value": { "response_headers_to_remove": [format!("h{n}")] } } })
 }
 
+#[path = "gateway_api.rs"]
+mod gateway_api;
 #[path = "policies.rs"]
 mod policies;
 #[path = "routes.rs"]
@@ -160,5 +162,5 @@ mod services;
 const LONG: usize = 1 << 20;
 
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
-    services::CASES.iter().chain(routes::CASES).chain(policies::CASES)
+    services::CASES.iter().chain(routes::CASES).chain(policies::CASES).chain(gateway_api::CASES)
 }

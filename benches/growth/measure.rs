@@ -30,7 +30,7 @@ use super::cases::{Case, Reader};
 pub(crate) struct Cost {
     /// Decoding, validation, and taking it in.
     pub(crate) read: Duration,
-    /// All that a proxy that subscribes to everything is sent.
+    /// All that a proxy that subscribes to everything is sent, statuses of objects among it.
     pub(crate) shown: Duration,
     /// Another version of which one element differs, read, taken in, and shown to the proxy.
     pub(crate) edit: Duration,
@@ -128,6 +128,7 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
         let listeners = all(ResourceType::Listener);
         let routes = listeners.iter().flat_map(|listener| routes_of(&listener.body)).map(ResourceName::new).collect();
         engine.subscribe(id, ResourceType::Endpoint, named(clusters));
+        engine.subscribe(id, ResourceType::ObjectStatus, everything);
         engine.subscribe(id, ResourceType::Route, named(routes));
         engine
     });
