@@ -32,7 +32,6 @@ mod refusals;
 mod registration;
 mod remotes;
 mod reports;
-mod rights;
 mod rollout;
 mod secret_access;
 mod secure;
@@ -194,7 +193,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let rejections = Rejections::register(&mut metrics);
     let Ports { grpc, secure, https, http, monitoring } = Ports::bind(&config, &rejections).await?;
     let plan = plan(&mut config).await?;
-    let (client, described, look) = (plan.client.clone(), plan.describe(), rights::look(&config, &plan));
+    let (client, described) = (plan.client.clone(), plan.describe());
+    let looks = (rejections.clone(), pages::look(&config, &plan));
     let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
     let recording = Recording::start(&config, &mut metrics)?;
     let push = start_push(&config, &recording, &mut metrics)?;
@@ -220,17 +220,10 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let hooks = webhooks::start(&config, client.as_ref(), (&push, warns), counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let seen = (problems, followed.clusters, readiness.clone(), Exposition::new(metrics));
-    let state = pages::admin_state(
-        &config,
-        (&push, &ads),
-        (hooks.injector(), rollouts),
-        seen,
-        (access, plans),
-        (rejections.clone(), look),
-    );
+    let state = pages::admin_state(&config, (&push, &ads), (hooks.injector(), rollouts), seen, (access, plans), looks);
     ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
-    let looked_after = (state.roots.clone(), state.certificates.clone());
+    let kept = (state.roots.clone(), state.certificates.clone());
     let (plain, on_http_port) = mpsc::channel(PLAIN);
     let pages = admin::Pages { debug: config.debug.on_http, monitoring: monitoring.is_none() };
     let http = http.map(|open| (open, grpc.is_none().then_some(plain)));
@@ -243,8 +236,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     let remotes = followed.told;
-    let ports =
-        TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, looked_after, remotes };
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, kept, remotes };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;

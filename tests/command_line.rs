@@ -316,6 +316,9 @@ async fn before_the_first_reading_nothing_is_answered_and_sigterm_is_obeyed() {
         assert!(said.status == 503 && said.body.contains("not been read"), "{page}: {} {}", said.status, said.body);
     }
     assert_eq!(get("/debug").await.unwrap().status, 200);
+    // A doctor is wanted most where it does not get ready.
+    let said = get("/debug/doctor").await.unwrap();
+    assert!(said.status == 200 && said.body.contains("first reading of the configuration is not"), "{}", said.body);
     // No certificate was signed, and no root made.
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     assert!(!log.contains("CA ready"), "{log}");

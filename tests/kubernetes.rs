@@ -36,6 +36,8 @@ mod replicas;
 mod scope;
 #[path = "kubernetes/shares.rs"]
 mod shares;
+#[path = "kubernetes/waits.rs"]
+mod waits;
 #[path = "kubernetes/weather.rs"]
 mod weather;
 

@@ -19,6 +19,8 @@ mod ambient;
 mod analysis;
 #[path = "status/deploy.rs"]
 mod deploy;
+#[path = "status/doctor.rs"]
+mod doctor;
 #[path = "status/exports.rs"]
 mod exports;
 #[path = "status/gateway_api.rs"]

@@ -1,5 +1,7 @@
 //! What the pages of the admin ports are made from, and who may see them.
 
+mod rights;
+
 use std::sync::Arc;
 
 use super::Config;
@@ -12,6 +14,8 @@ use navarch_push::worker;
 use navarch_security::authenticate::Gatekeeper;
 use navarch_webhook::CurrentInjector;
 use navarch_xds::Ads;
+
+pub(super) use rights::look;
 
 /// What pages are made from.
 pub(super) fn admin_state(

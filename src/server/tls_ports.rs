@@ -38,7 +38,7 @@ pub(super) struct TlsPorts {
     /// What is counted of its calls.
     pub(super) call_metrics: GrpcMetrics,
     /// Where who looks after the CA's roots is found, and the certificates of this moment, once there is a CA.
-    pub(super) looked_after: (Arc<OnceLock<Orders>>, Arc<OnceLock<Certificates>>),
+    pub(super) kept: (Arc<OnceLock<Orders>>, Arc<OnceLock<Certificates>>),
     /// Told what remote clusters are told, once it is known.
     pub(super) remotes: watch::Sender<Option<ToldRemotes>>,
 }
@@ -130,7 +130,7 @@ impl TlsPorts {
             });
         }
         // Nobody else sets them.
-        let (orders, certificates) = self.looked_after;
+        let (orders, certificates) = self.kept;
         let _ = orders.set(security.orders);
         let _ = certificates.set(Certificates { authority, serving });
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());

@@ -77,13 +77,23 @@ impl Stream {
         self.take(type_url).await.map(drop)
     }
 
+    /// The next response, which is not answered yet.
+    pub(super) async fn response(&mut self) -> Result<DeltaDiscoveryResponse> {
+        timeout(TIMEOUT, self.responses.message()).await??.context("the stream ended")
+    }
+
+    /// Acknowledges a response.
+    pub(super) async fn acknowledge(&self, response: &DeltaDiscoveryResponse) -> Result<()> {
+        let (response_nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
+        let taken = DeltaDiscoveryRequest { type_url, response_nonce, ..Default::default() };
+        self.requests.send(taken).await.context("the stream ended")
+    }
+
     /// Takes what comes until there is some of a type; gives that.
     async fn take(&mut self, type_url: &str) -> Result<BTreeMap<String, Vec<u8>>> {
         loop {
-            let response = timeout(TIMEOUT, self.responses.message()).await??.context("the stream ended")?;
-            let (response_nonce, type_url_got) = (response.nonce.clone(), response.type_url.clone());
-            let taken = DeltaDiscoveryRequest { type_url: type_url_got, response_nonce, ..Default::default() };
-            self.requests.send(taken).await?;
+            let response = self.response().await?;
+            self.acknowledge(&response).await?;
             if response.type_url == type_url {
                 let named = response.resources.into_iter().map(|resource| {
                     let any = resource.resource.context("a resource without content")?;

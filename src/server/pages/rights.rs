@@ -1,13 +1,13 @@
 //! What the control plane must be allowed to do by its flags and environment, for `navarch doctor` to see whether it is.
 
-use super::sources::Plan;
-use super::{Config, ListenAddress};
+use super::super::sources::Plan;
+use super::super::{Config, ListenAddress};
 use crate::admin::{ApiServerLook, Hooks, Right};
 use navarch_api::gateway_api;
 use navarch_webhook::registration::HookKind;
 
 /// The API server as it is looked at; `None` where none is used.
-pub(super) fn look(config: &Config, plan: &Plan) -> Option<ApiServerLook> {
+pub(in crate::server) fn look(config: &Config, plan: &Plan) -> Option<ApiServerLook> {
     let client = plan.client.clone()?;
     let settings = &config.settings.gateway_api;
     let mut kinds = plan.scope(&config.sources).map(|scope| scope.read_kinds()).unwrap_or_default();
