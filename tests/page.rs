@@ -10,6 +10,8 @@
     reason = "a test may fail loudly and spawn"
 )]
 
+#[path = "page/ambient.rs"]
+mod ambient;
 #[path = "page/browser.rs"]
 mod browser;
 #[path = "page/build.rs"]

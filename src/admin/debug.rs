@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Each page with what it shows, in the order of the list of names.
-const PAGES: [(&str, &str); 46] = [
+const PAGES: [(&str, &str); 47] = [
     ("adsz", "Connected proxies with what they watch (?proxyID=)"),
     ("adsz?push=true", "Sends all proxies all that they watch once more"),
     ("ambientz", "Workloads, services and policies of ambient mode"),
@@ -63,7 +63,11 @@ const PAGES: [(&str, &str); 46] = [
         "view/objects",
         "Istio objects with reach and problems (?filter=, &kind=, &namespace=, &problems, &offset=, &limit=)",
     ),
-    ("view/proxies", "Proxies that are synced, lagging or refused something (?filter=, &state=, &offset=, &limit=)"),
+    (
+        "view/proxies",
+        "Proxies that are synced, lagging or refused something (?filter=, &state=, &kind=, &offset=, &limit=)",
+    ),
+    ("view/replicas", "Which replica of the control plane this is, and which others there are"),
     ("view/resources", "The resources that a proxy was sent (?proxyID=, &type=, &filter=, &name=, &offset=, &limit=)"),
     ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
     ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=, &fields)"),
@@ -117,6 +121,7 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/view/mesh", get(page::mesh::mesh))
         .route("/debug/view/objects", get(page::objects::objects))
         .route("/debug/view/proxies", get(page::proxies::proxies))
+        .route("/debug/view/replicas", get(page::replicas::replicas))
         .route("/debug/view/resources", get(page::resources::resources))
         .route("/debug/why/not", get(why::not))
         .route("/debug/why/proxy", get(why::proxy_resource))

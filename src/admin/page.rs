@@ -7,9 +7,11 @@ pub(super) mod changes;
 pub(super) mod mesh;
 pub(super) mod objects;
 pub(super) mod proxies;
+pub(super) mod replicas;
 pub(super) mod resources;
 mod rows;
 mod service_access;
+mod waypoints;
 
 use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

@@ -11,7 +11,9 @@ use super::refusals::{ProblemSource, Refusals};
 use crate::admin::Problems;
 use navarch_api::any_object::AnyObject;
 use navarch_api::duration::Duration;
-use navarch_api::object::Kind;
+use navarch_api::object::{Kind, ObjectRef};
+use navarch_api::rollout::asks_for_stages;
+use navarch_push::context::PushContext;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_push::world::Change;
 use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
@@ -66,6 +68,7 @@ impl Pump {
                 _ = self.keys.send(demand).await;
             }
             if !changes.is_empty() {
+                tell_deletions(&self.push.context(), &changes);
                 self.push.change(changes).await?;
             }
             if synced > 0 {
@@ -100,6 +103,30 @@ impl Pump {
     }
 }
 
+/// Says of objects that go that their stages do not hold for that.
+fn tell_deletions(context: &PushContext, changes: &[Change]) {
+    for name in deleted_at_once(context, changes) {
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
+            "navarch.io/rollout does not hold for deletions, which cannot be taken back: the object is gone for all proxies at once"
+        );
+    }
+}
+
+/// The objects that go though they ask for stages. One that comes back at once, as when a source reads all anew, does not go.
+fn deleted_at_once(context: &PushContext, changes: &[Change]) -> Vec<ObjectRef> {
+    let is_put = |name: &ObjectRef| {
+        changes.iter().any(|change| if let Change::Put(object) = change { object.object_ref() == *name } else { false })
+    };
+    let asks = |name: &&ObjectRef| {
+        let object = context.objects.any(name).or_else(|| context.new_versions.any(name));
+        object.is_some_and(|object| asks_for_stages(name.kind, object.meta()))
+    };
+    let removed =
+        changes.iter().filter_map(|change| if let Change::Removed(name) = change { Some(name) } else { None });
+    removed.filter(asks).filter(|name| !is_put(name)).cloned().collect()
+}
+
 /// The keys that an object demands, if it is of the kind that does.
 fn demand_of(object: &AnyObject) -> Option<Demand> {
     let AnyObject::RequestAuthentication(policy) = object else { return None };
@@ -108,4 +135,34 @@ fn demand_of(object: &AnyObject) -> Option<Demand> {
         Some((rule.key_source()?, timeout.unwrap_or(DEFAULT_KEY_TIMEOUT)))
     });
     Some(Demand::Of(policy.meta.key(), wanted.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::settings::Settings;
+    use navarch_push::world::World;
+
+    fn rule(name: &str, stages: &str) -> AnyObject {
+        let yaml = format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
+             metadata: {{name: {name}, namespace: shop, annotations: {{navarch.io/rollout: '{stages}'}}}}\n\
+             spec: {{hosts: [a], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
+        );
+        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
+            Outcome::Read { object, .. } => object,
+            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_deletion_is_told_of_where_its_object_asks_for_stages_and_does_not_come_back() {
+        let (staged, read_anew, at_once) = (rule("a", "5%"), rule("b", "5%"), rule("c", "off"));
+        let mut world = World::new(Settings::default());
+        world.apply([&staged, &read_anew, &at_once].map(|object| Change::Put(object.clone())));
+        let gone = [&staged, &read_anew, &at_once].map(|object| Change::Removed(object.object_ref()));
+        let changes: Vec<_> = gone.into_iter().chain([Change::Put(read_anew)]).collect();
+        assert_eq!(deleted_at_once(&world.context(), &changes), [staged.object_ref()]);
+    }
 }

@@ -1,10 +1,12 @@
 //! A real browser, with real Envoys behind what it shows.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use navarch_testkit::bookshop;
 use navarch_testkit::envoy::AdsProtocol;
+use navarch_testkit::navarch::Navarch;
 use navarch_testkit::skip::skip;
 use serde_json::json;
 
@@ -14,12 +16,21 @@ use crate::{packages, root, start};
 /// How long the browser may take for everything.
 const TIMEOUT: &str = "240";
 
+/// What drives a browser; says so where there is none.
+pub(crate) fn browser() -> Option<PathBuf> {
+    let packages = packages();
+    if packages.is_none() {
+        skip("scripts/web could not install the packages of web/");
+    } else if !Path::new("/usr/bin/chromium").exists() {
+        skip("chromium is missing: run scripts/web --tools as root");
+        return None;
+    }
+    packages
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() {
-    let Some(packages) = packages() else { return skip("scripts/web could not install the packages of web/") };
-    if !std::path::Path::new("/usr/bin/chromium").exists() {
-        return skip("chromium is missing: run scripts/web --tools as root");
-    }
+    let Some(packages) = browser() else { return };
     let (folder, navarch) = start().await;
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await.unwrap();
     let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::StateOfTheWorld).await.unwrap();
@@ -31,14 +42,19 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
         let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
         others.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], manner).await);
     }
+    drive("drive.js", &packages, folder.path(), &navarch).await;
+}
+
+/// Has a browser driven by a script of `web/test` on the page of a control plane whose mesh is in `folder`.
+pub(crate) async fn drive(script: &str, packages: &Path, folder: &Path, navarch: &Navarch) {
     // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with the test.
-    let pictures = std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.path().join("pictures"), Into::into);
+    let pictures = std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.join("pictures"), Into::into);
     std::fs::create_dir_all(&pictures).unwrap();
     let scene = json!({
         "page": format!("http://{}/", navarch.monitoring), "modules": packages, "pictures": pictures,
-        "mesh": folder.path().join("mesh"), "profile": folder.path().join("browser"),
+        "mesh": folder.join("mesh"), "profile": folder.join("browser"),
     });
-    let drive = root().join("web/test/drive.js");
+    let drive = root().join("web/test").join(script);
     let run = tokio::task::spawn_blocking(move || {
         Command::new("timeout").args(["-k", "5", TIMEOUT, "node"]).arg(drive).arg(scene.to_string()).output()
     });

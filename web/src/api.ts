@@ -34,6 +34,35 @@ export interface Proxy {
 
 export interface Proxies extends Rows<Proxy> {
   counts: { all: number; chosen: number; synced: number; lagging: number; refused: number };
+  kinds: Record<string, number>;
+}
+
+/** The replica that answers, and the others by their pods, whose proxies it does not know. */
+export interface Replicas {
+  pod: string;
+  namespace: string;
+  proxies: number;
+  kinds: Record<string, number>;
+  /** Whether the pods of control planes are known here, this one's among them. */
+  known: boolean;
+  total: number;
+  others: { pod: string; ready: boolean; revision: string | null }[];
+}
+
+export type RolloutState = "waiting" | "rolling" | "paused" | "stopped";
+
+export interface Rollout {
+  object: string;
+  generation: number;
+  before: number | null;
+  state: RolloutState;
+  stage: number;
+  stages: string[];
+  seconds: number;
+  reached: number;
+  taken: number;
+  pendingProxies: string[];
+  reason: string;
 }
 
 export interface Resource {
@@ -90,6 +119,7 @@ export interface Applied {
   pendingProxies: { proxy: string; types: string[]; sinceSeconds: number | null }[];
   refused: number;
   refusedProxies: { proxy: string; type: string; said: string }[];
+  rollout: RolloutState | null;
 }
 
 export interface Change {
@@ -128,7 +158,8 @@ export interface Service {
   object: string;
   ports: { port: number; protocol: string }[];
   visibleTo: string[] | null;
-  access: { mtls: Demand; workloads: number; speaking: number; callers: Callers };
+  access: { mtls: Demand; workloads: number; speaking: number; captured: number; callers: Callers };
+  waypoint?: { name: string; namespace: string };
 }
 
 export interface MeshNamespace {
@@ -137,6 +168,8 @@ export interface MeshNamespace {
   proxies: number;
   mtls: Partial<Record<Demand, number>>;
   open: number;
+  waypoints: number;
+  ztunnels: number;
 }
 
 export interface Mesh {

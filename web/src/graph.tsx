@@ -4,7 +4,7 @@ import { useId, useState } from "preact/hooks";
 
 export interface Box {
   id: string;
-  /** One to three lines. */
+  /** One to four lines. */
   lines: string[];
   tone: "good" | "wait" | "bad" | "plain";
   /** Where it leads. */
@@ -17,6 +17,8 @@ export interface Arrow {
   from: string;
   to: string;
   text?: string;
+  /** What it means, if not that the one may call the other. */
+  means?: string;
 }
 
 const WIDTH = 216;
@@ -95,7 +97,7 @@ export function Graph({ boxes, arrows: all, label }: { boxes: Box[]; arrows: Arr
           {arrows.map((arrow) => {
             const [from, to] = [places.get(arrow.from), places.get(arrow.to)];
             if (!from || !to) return null;
-            const text = `${arrow.from} may call ${arrow.to}`;
+            const text = arrow.means ?? `${arrow.from} may call ${arrow.to}`;
             return (
               <path key={`${arrow.from}>${arrow.to}`} class="arrow" d={curve(from, to)} marker-end={`url(#${id}head)`}>
                 <title>{arrow.text ? `${text}: ${arrow.text}` : text}</title>

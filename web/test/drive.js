@@ -1,96 +1,9 @@
-// Drives the page in a real Chromium through every view, as people use it. Told where all is by tests/page/browser.rs.
+// Drives the page through every view, as people use it, on the sample mesh with real Envoys.
 
 import assert from "node:assert/strict";
-import { readFileSync, statSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { readFileSync, writeFileSync } from "node:fs";
+import { address, driven, everywhere, mesh, page, picture, row, state, to } from "./browser.js";
 
-const { page: address, modules, pictures, mesh, profile } = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(`${modules}/`)("playwright-core");
-
-const TIMEOUT = 20_000;
-const WIDE = { width: 1280, height: 860 };
-const PHONE = { width: 360, height: 740 };
-
-const context = await chromium.launchPersistentContext(profile, {
-  executablePath: "/usr/bin/chromium",
-  headless: true,
-  viewport: WIDE,
-  colorScheme: "light",
-  args: [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-  ],
-});
-context.setDefaultTimeout(TIMEOUT);
-const page = context.pages()[0] ?? (await context.newPage());
-
-// What the browser complains of, and whom it asks besides Navarch. The answer 404 of an absent CA is none of these here: there is one.
-const complaints = [];
-page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-page.on("pageerror", (error) => complaints.push(String(error)));
-page.on("request", (request) => {
-  if (!request.url().startsWith(address)) complaints.push(`asks ${request.url()}`);
-});
-
-/** Goes to a view and waits for its heading. */
-async function to(place, heading) {
-  await page.goto(`${address}#/${place}`);
-  await page.getByRole("heading", { level: 1, name: heading }).waitFor();
-}
-
-async function picture(name) {
-  const file = `${pictures}/${name}.png`;
-  await page.screenshot({ path: file, animations: "disabled" });
-  assert.ok(statSync(file).size > 5_000, `${name} is a picture of something`);
-}
-
-/** Nothing is wider than the window: parts that are scroll by themselves. */
-async function fits(what) {
-  const [wide, window] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
-  assert.ok(wide <= window, `${what} is ${wide} wide in a window of ${window}`);
-}
-
-/** Every text can be read: its colour against its ground is 4.5:1 or more. */
-async function legible(what) {
-  const dim = await page.evaluate(() => {
-    const parse = (text) => {
-      const canvas = document.createElement("canvas");
-      const paper = canvas.getContext("2d");
-      paper.fillStyle = text;
-      paper.fillRect(0, 0, 1, 1);
-      return [...paper.getImageData(0, 0, 1, 1).data];
-    };
-    const over = ([r, g, b, a], ground) => [r, g, b].map((c, i) => (c * a + ground[i] * (255 - a)) / 255);
-    const ground = (element) => {
-      const own = parse(getComputedStyle(element).backgroundColor);
-      if (own[3] === 255) return own.slice(0, 3);
-      return over(own, element.parentElement ? ground(element.parentElement) : [255, 255, 255]);
-    };
-    const light = (colour) => {
-      const [r, g, b] = colour.map((c) => ((c /= 255), c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const found = [];
-    for (const element of document.querySelectorAll("main *, header *, footer *")) {
-      const text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-      if (!text || !element.checkVisibility() || element.closest("svg, :disabled, .hidden, .skip")) continue;
-      const [own, below] = [over(parse(getComputedStyle(element).color), ground(element)), ground(element)];
-      const [a, b] = [light(own), light(below)].sort((a, b) => b - a);
-      if ((a + 0.05) / (b + 0.05) < 4.5) found.push(`${element.textContent.trim()} (${((a + 0.05) / (b + 0.05)).toFixed(1)})`);
-    }
-    return found;
-  });
-  assert.deepEqual(dim, [], `${what}: these cannot be read well`);
-}
-
-/** A state, whose sign stands before the word. */
-const state = (word) => new RegExp(`^\\W*${word}$`);
-const row = (name) => page.locator("tbody tr", { has: page.getByRole("rowheader", { name }) });
 const VIEWS = [
   ["", "Overview"],
   ["mesh", "Mesh"],
@@ -102,7 +15,7 @@ const VIEWS = [
   ["plan", "Plan a change"],
 ];
 
-try {
+await driven(async () => {
   await to("", "Overview");
   await page.getByText("broken").first().waitFor();
   assert.match(await page.title(), /^Overview · Navarch$/);
@@ -116,19 +29,9 @@ try {
   await trace();
   await plan();
   await keyboard();
-  await inTheDarkAndOnAPhone();
+  await everywhere([...VIEWS, ["mesh/billing", "billing"]]);
   await crowded();
-  assert.deepEqual(complaints, [], "the browser complains");
-  await gone();
-  console.log("all views work");
-} catch (error) {
-  await page.screenshot({ path: `${pictures}/failed.png` }).catch(() => {});
-  console.log(await page.locator("main").innerText().catch(() => ""));
-  console.log(complaints.join("\n"));
-  throw error;
-} finally {
-  await context.close();
-}
+}, gone);
 
 async function proxies() {
   await to("proxies", "Proxies");
@@ -292,27 +195,6 @@ async function keyboard() {
     assert.equal(await page.locator("main").count(), 1);
     assert.equal(await page.locator("h1").count(), 1);
   }
-}
-
-async function inTheDarkAndOnAPhone() {
-  for (const colorScheme of ["light", "dark"]) {
-    for (const size of [WIDE, PHONE]) {
-      await page.emulateMedia({ colorScheme });
-      await page.setViewportSize(size);
-      for (const [place, heading] of [...VIEWS, ["mesh/billing", "billing"]]) {
-        await to(place, heading);
-        await page.waitForFunction(() => !document.querySelector("main")?.textContent.includes("Loading…"));
-        const what = `${heading}, ${colorScheme}, ${size.width}`;
-        await fits(what);
-        await legible(what);
-        if (colorScheme === "dark" || size === PHONE) {
-          await picture(`${place.replace("/", "-") || "overview"}-${colorScheme}-${size.width}`);
-        }
-      }
-    }
-  }
-  await page.emulateMedia({ colorScheme: "light" });
-  await page.setViewportSize(WIDE);
 }
 
 /** More arrows than make a picture are drawn for one box at a time; a filter leaves those of what it finds. */

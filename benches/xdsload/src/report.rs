@@ -189,6 +189,16 @@ impl Report {
                 "\nChurn: {changes} changes in {seconds:.0} s; RSS {first} kB at its begin, {last} kB at its end."
             )?;
         }
+        self.refused(out)?;
+        writeln!(
+            out,
+            "\n{} streams broke, {} responses that nobody asked for; the proxies themselves took {:.2} CPU-s.",
+            self.broken, self.strange, self.own_cpu_seconds
+        )
+    }
+
+    /// A table of the edits that were refused, where there are some.
+    fn refused(&self, out: &mut String) -> std::fmt::Result {
         if !self.refused.is_empty() {
             writeln!(
                 out,
@@ -198,11 +208,7 @@ impl Report {
         for (turn, Refused { first_nack, well, nacks }) in (1..).zip(&self.refused) {
             writeln!(out, "| {turn} | {first_nack:.1} | {:.1} | {nacks} |", well.last)?;
         }
-        writeln!(
-            out,
-            "\n{} streams broke, {} responses that nobody asked for; the proxies themselves took {:.2} CPU-s.",
-            self.broken, self.strange, self.own_cpu_seconds
-        )
+        Ok(())
     }
 
     /// A row of proxies that came into sync.

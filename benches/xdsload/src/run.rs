@@ -29,6 +29,7 @@ use crate::world::{GATEWAYS, Size};
 const HOLDING: &str = "stay connected until SIGTERM";
 
 /// What to run.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
     /// The xDS server, in plain text.

@@ -5,11 +5,16 @@ use serde::{Deserialize, Serialize};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Decoded, Format, Outcome, decode_documents};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::rollout::asks_for_stages;
 use navarch_api::validation::validate_any;
 use navarch_push::context::PushContext;
 use navarch_push::world::Change;
 use navarch_store::Objects;
 use navarch_webhook::verdict::{UNKNOWN, around};
+
+/// What is said where an object goes whose changes reach proxies in stages.
+const AT_ONCE: &str =
+    "navarch.io/rollout: a deletion reaches all proxies at once; take its effect away by an edit first, in stages";
 
 /// What is proposed, as it is sent to a control plane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -145,6 +150,9 @@ impl Read {
         match object_ref(wanted) {
             Ok(name) if objects.contains(&name) => {
                 plan.object = name.to_string();
+                if objects.any(&name).is_some_and(|object| asks_for_stages(name.kind, object.meta())) {
+                    plan.warnings.push(AT_ONCE.to_owned());
+                }
                 self.names.push(name.clone());
                 self.changes.push(Change::Removed(name));
             }

@@ -210,6 +210,12 @@ pub fn is_staged(kind: Kind) -> bool {
     )
 }
 
+/// Whether an object itself asks that its changes reach proxies in stages. Its deletion does not: it cannot be taken back.
+#[must_use]
+pub fn asks_for_stages(kind: Kind, meta: &ObjectMeta) -> bool {
+    RolloutPlan::of(kind, meta, &RolloutSettings::default()).is_some()
+}
+
 /// Reads how long a stage lasts.
 ///
 /// # Errors
@@ -328,5 +334,7 @@ mod tests {
         assert_eq!((plan.stages.to_string().as_str(), plan.pause.as_secs(), plan.query), ("10%,100%", 1, None));
         let plan = of(Kind::Sidecar, &[(ROLLOUT, "5%"), (ROLLOUT_QUERY, " up ")], &none).unwrap();
         assert_eq!((plan.pause.as_secs(), plan.query.as_deref()), (30, Some("up")));
+        let asks = |kind, stages| asks_for_stages(kind, &meta(&[(ROLLOUT, stages)]));
+        assert!(asks(Kind::Sidecar, "5%") && !asks(Kind::Sidecar, "off") && !asks(Kind::ServiceEntry, "5%"));
     }
 }

@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 
 use super::rows::{Rows, fits};
 use super::service_access::{Access, Callers, Demand, Policies};
+use super::waypoints;
 use crate::admin::reply::{self, Parameters};
 use crate::admin::state::AdminState;
 use navarch_api::names::Namespace;
 use navarch_push::context::PushContext;
+use navarch_push::proxy::ProxyKind;
 use navarch_registry::model::{ExportTo, Service};
 
 /// The most namespaces that are shown at once.
@@ -29,16 +31,28 @@ struct Sum {
     mtls: BTreeMap<&'static str, usize>,
     /// Services that everybody may call.
     open: usize,
-    /// Connected proxies.
+    connected: Connected,
+}
+
+/// Connected proxies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Connected {
+    /// All of them.
     proxies: usize,
+    /// Those of them that are waypoints, and ztunnels.
+    waypoints: usize,
+    ztunnels: usize,
 }
 
 /// The namespaces, or the services of the `namespace` that is asked for.
 pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
-    let mut proxies: BTreeMap<Namespace, usize> = BTreeMap::new();
+    let mut proxies: BTreeMap<Namespace, Connected> = BTreeMap::new();
     for info in state.connections.list() {
-        *proxies.entry(info.proxy.namespace.clone()).or_default() += 1;
+        let connected = proxies.entry(info.proxy.namespace.clone()).or_default();
+        connected.proxies += 1;
+        connected.waypoints += usize::from(info.proxy.kind == ProxyKind::Waypoint);
+        connected.ztunnels += usize::from(info.proxy.kind == ProxyKind::Ztunnel);
     }
     let asked = parameters.clone();
     // A large mesh takes longer than a task may hold its thread.
@@ -47,8 +61,26 @@ pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: 
         None => namespaces(&context, proxies, &asked),
     });
     match work.await {
-        Ok(answer) => reply::json(&parameters, &answer),
+        Ok(mut answer) => {
+            add_waypoints(&state, &mut answer).await;
+            reply::json(&parameters, &answer)
+        }
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the mesh could not be read; see the log").into_response(),
+    }
+}
+
+/// Adds to each of the services of a namespace that are shown which waypoint stands before it.
+async fn add_waypoints(state: &AdminState, answer: &mut Value) {
+    let Some(namespace) = answer.get("namespace").and_then(Value::as_str).map(str::to_owned) else { return };
+    let Some(rows) = answer.get_mut("rows").and_then(Value::as_array_mut) else { return };
+    let host = |row: &Value| row.get("host").and_then(Value::as_str).map(str::to_owned);
+    let hosts: Vec<String> = rows.iter().filter_map(host).collect();
+    let mut waypoints = waypoints::before(state, &namespace, &hosts).await;
+    for row in rows {
+        let waypoint = host(row).and_then(|host| waypoints.remove(&host));
+        if let (Some(row), Some(waypoint)) = (row.as_object_mut(), waypoint) {
+            row.insert("waypoint".to_owned(), waypoint);
+        }
     }
 }
 
@@ -68,7 +100,7 @@ fn access(context: &PushContext, policies: &Policies<'_>, service: &Service) -> 
 }
 
 /// Namespaces, and which of them may call services of which.
-fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, usize>, parameters: &Parameters) -> Value {
+fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, Connected>, parameters: &Parameters) -> Value {
     let all = by_namespace(context);
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     let mut arrows: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -85,8 +117,8 @@ fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, usize>, parame
             }
         }
     }
-    for (namespace, count) in proxies {
-        sums.entry(namespace.to_string()).or_default().proxies = count;
+    for (namespace, connected) in proxies {
+        sums.entry(namespace.to_string()).or_default().connected = connected;
     }
     let total = sums.len();
     let chosen: BTreeMap<String, Sum> = sums.into_iter().filter(|(name, _)| fits(parameters, &[name])).collect();
@@ -97,7 +129,8 @@ fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, usize>, parame
         .take(NAMESPACES)
         .map(|(name, sum)| {
             json!({
-                "name": name, "services": sum.services, "proxies": sum.proxies, "mtls": sum.mtls, "open": sum.open,
+                "name": name, "services": sum.services, "proxies": sum.connected.proxies, "mtls": sum.mtls,
+                "open": sum.open, "waypoints": sum.connected.waypoints, "ztunnels": sum.connected.ztunnels,
             })
         })
         .collect();

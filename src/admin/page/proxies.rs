@@ -1,5 +1,7 @@
 //! `/debug/view/proxies`: who is connected, and whether each has what it should have.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -61,6 +63,12 @@ pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameter
         "all": all, "chosen": chosen.len(), "synced": count(Standing::Synced), "lagging": count(Standing::Lagging),
         "refused": count(Standing::Refused),
     });
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, info) in &chosen {
+        *kinds.entry(kind_of(info).to_owned()).or_default() += 1;
+    }
+    let kind = parameters.get("kind").filter(|kind| !kind.is_empty());
+    chosen.retain(|(_, info)| kind.is_none_or(|kind| kind == kind_of(info)));
     let wanted = parameters.get("state").filter(|state| !state.is_empty());
     chosen.retain(|(standing, _)| wanted.is_none_or(|wanted| wanted == standing.as_str()));
     let rows = Rows::asked(&parameters);
@@ -69,8 +77,14 @@ pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameter
     let mut answer = rows.answer(total, &shown);
     if let Some(answer) = answer.as_object_mut() {
         answer.insert("counts".to_owned(), counts);
+        answer.insert("kinds".to_owned(), json!(kinds));
     }
     reply::json(&parameters, &answer)
+}
+
+/// The kind of a proxy, as its node says it: `sidecar`, `router`, `waypoint`, `ztunnel`.
+pub(super) fn kind_of(info: &ConnectionInfo) -> &str {
+    info.proxy.node_id.split('~').next().unwrap_or_default()
 }
 
 /// One proxy.
@@ -79,7 +93,7 @@ fn row(standing: Standing, info: &ConnectionInfo) -> Value {
         "id": &*info.id,
         "proxy": &*info.proxy.name,
         "namespace": info.proxy.namespace.as_str(),
-        "kind": info.proxy.node_id.split('~').next(),
+        "kind": kind_of(info),
         "address": info.peer.map(|peer| peer.ip().to_string()),
         "version": info.proxy.meta("ISTIO_VERSION"),
         "cluster": info.proxy.meta("CLUSTER_ID"),

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use navarch_ambient::is_redirected;
 use navarch_api::istio::{
     AuthorizationAction, AuthorizationPolicy, AuthorizationRule, AuthorizationSource, PeerAuthentication,
 };
+use navarch_api::kubernetes::Pod;
 use navarch_api::names::Namespace;
 use navarch_api::object::Object;
 use navarch_envoy::mtls::{MtlsMode, NamespaceMtls};
@@ -66,6 +68,8 @@ pub(super) struct Access {
     /// Workloads behind it, and those of them that speak mutual TLS.
     pub(super) workloads: usize,
     pub(super) speaking: usize,
+    /// Those for which a ztunnel speaks it.
+    pub(super) captured: usize,
     pub(super) callers: Callers,
 }
 
@@ -73,6 +77,8 @@ pub(super) struct Access {
 pub(super) struct Policies<'a> {
     mtls: NamespaceMtls,
     authorization: Vec<&'a Arc<Object<AuthorizationPolicy>>>,
+    /// The addresses of the namespace's pods for which a ztunnel stands.
+    captured: BTreeSet<String>,
 }
 
 impl<'a> Policies<'a> {
@@ -85,7 +91,10 @@ impl<'a> Policies<'a> {
             NamespaceMtls::of_policies(peers.in_namespace(&root), (!is_root).then(|| peers.in_namespace(namespace)));
         let table = AuthorizationPolicy::table(&context.objects);
         let own = table.in_namespace(namespace).filter(|_| !is_root);
-        Self { mtls, authorization: table.in_namespace(&root).chain(own).collect() }
+        let pods = Pod::table(&context.objects).in_namespace(namespace).filter(|_| context.mesh.settings.ambient);
+        let captured = pods.filter(|pod| is_redirected(&pod.meta));
+        let captured = captured.flat_map(|pod| pod.spec.pod_ips.iter()).map(ToString::to_string).collect();
+        Self { mtls, authorization: table.in_namespace(&root).chain(own).collect(), captured }
     }
 
     /// What they say of a service of the namespace.
@@ -106,7 +115,11 @@ impl<'a> Policies<'a> {
         for labels in sets.keys() {
             callers.add(self.authorization.iter().filter(|policy| is_for(policy, service, labels)));
         }
-        Access { mtls, workloads: seen.len(), speaking: seen.values().filter(|speaks| **speaks).count(), callers }
+        let is_captured =
+            |address: &Option<&Arc<str>>| address.is_some_and(|address| self.captured.contains(&**address));
+        let captured = seen.iter().filter(|(address, speaks)| !**speaks && is_captured(address)).count();
+        let speaking = seen.values().filter(|speaks| **speaks).count();
+        Access { mtls, workloads: seen.len(), speaking, captured, callers }
     }
 
     /// What all workloads and ports demand.

@@ -5,6 +5,7 @@ import { useLoaded } from "../hooks";
 import { Badge, type Column, Loading, Table, Title } from "../parts";
 import { ago, count, milliseconds, time } from "../words";
 import { Maker } from "./proxy";
+import { Rollouts } from "./rollouts";
 
 const COLUMNS: Column<Change>[] = [
   { name: "What changed", cell: (row) => <What change={row} /> },
@@ -32,6 +33,7 @@ export function ChangesView() {
   return (
     <>
       <Title note="The last changes of the mesh, newest first: from the moment Navarch read the change to the last proxy's ACK.">Changes</Title>
+      <Rollouts />
       <div class="controls">
         <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
           {paused ? "Go on" : "Pause"}

@@ -13,7 +13,7 @@ const ORDER: Demand[] = ["disable", "mixed", "permissive", "strict", "outside"];
 const COLUMNS: Column<MeshNamespace>[] = [
   { name: "Namespace", cell: (row) => <a href={at("mesh", row.name)}>{row.name}</a> },
   { name: "Services", number: true, cell: (row) => row.services.toLocaleString("en") },
-  { name: "Proxies", number: true, cell: (row) => row.proxies.toLocaleString("en") },
+  { name: "Proxies", number: true, cell: (row) => proxies(row) },
   { name: "Mutual TLS", cell: (row) => <Demands namespace={row} /> },
   { name: "Open to anyone", number: true, cell: (row) => (row.services === 0 ? "" : count(row.open, "service")) },
 ];
@@ -43,7 +43,7 @@ function Namespaces({ mesh }: { mesh: Mesh }) {
   const drawn = [...mesh.namespaces].sort((a, b) => Number(told.has(b.name)) - Number(told.has(a.name))).slice(0, DRAWN);
   const boxes: Box[] = drawn.map((one) => ({
     id: one.name,
-    lines: [one.name, `${count(one.services, "service")}, ${count(one.proxies, "proxy", "proxies")}`, ...(one.services > 0 ? [word(one)] : [])],
+    lines: [one.name, `${count(one.services, "service")}, ${count(one.proxies, "proxy", "proxies")}`, ...ambient(one), ...(one.services > 0 ? [word(one)] : [])],
     tone: worst(one),
     href: at("mesh", one.name),
   }));
@@ -72,6 +72,17 @@ function Namespaces({ mesh }: { mesh: Mesh }) {
       </p>
     </>
   );
+}
+
+/** Its proxies of ambient mode, in a line where there are any. */
+function ambient(one: MeshNamespace): string[] {
+  const some = [one.waypoints > 0 && count(one.waypoints, "waypoint"), one.ztunnels > 0 && count(one.ztunnels, "ztunnel")].filter(Boolean);
+  return some.length > 0 ? [some.join(", ")] : [];
+}
+
+function proxies(one: MeshNamespace): string {
+  const [some] = ambient(one);
+  return some ? `${one.proxies.toLocaleString("en")} (${some})` : one.proxies.toLocaleString("en");
 }
 
 /** What most of its services demand, said for the weakest. */

@@ -40,6 +40,11 @@ function Found({ object }: { object: MeshObject }) {
         <Loading of={applied}>
           {(value) => (
             <>
+              {value.rollout && (
+                <p>
+                  <Badge tone={value.rollout === "stopped" ? "bad" : "wait"}>{`a change is ${value.rollout}`}</Badge> <a href={at("changes")}>In stages</a>
+                </p>
+              )}
               <p>{`It reaches ${count(value.reached, "proxy", "proxies")}: taken by ${value.taken}, not answered yet by ${value.pending}, refused by ${value.refused}.`}</p>
               {value.refusedProxies.length + value.pendingProxies.length > 0 && (
                 <Table

@@ -1,11 +1,14 @@
-import type { Health, Proxies } from "../api";
+import type { Health, Proxies, Rollout } from "../api";
 import { path } from "../api";
 import { type Loaded, at, useLoaded } from "../hooks";
 import { Badge, Loading, Title } from "../parts";
+import { ReplicasPart, useReplicas } from "./replicas";
 
 export function OverviewView({ health }: { health: Loaded<Health> }) {
   const proxies = useLoaded<Proxies>(path("view/proxies", { limit: 1 }), 3000);
   const counts = proxies.value?.counts;
+  const rollouts = useLoaded<{ rollouts: Rollout[] }>("/debug/rollout", 3000).value?.rollouts.length ?? 0;
+  const replicas = useReplicas();
   return (
     <>
       <Title>Overview</Title>
@@ -22,6 +25,7 @@ export function OverviewView({ health }: { health: Loaded<Health> }) {
                   <Figure name="refused something" value={counts.refused} to={at("proxies")} bad={counts.refused > 0} />
                 </>
               )}
+              {rollouts > 0 && <Figure name="changes in stages" value={rollouts} to={at("changes")} />}
             </dl>
             <h2>What is wrong, and what to do next</h2>
             {health.findings.length === 0 ? (
@@ -46,6 +50,7 @@ export function OverviewView({ health }: { health: Loaded<Health> }) {
           </>
         )}
       </Loading>
+      {replicas.value && <ReplicasPart replicas={replicas.value} />}
     </>
   );
 }

@@ -3,7 +3,8 @@ import type { Proxies, Proxy } from "../api";
 import { path } from "../api";
 import { at, useLoaded, useSettled } from "../hooks";
 import { Choice, type Column, Filter, Loading, Pager, StandingBadge, Table, Title } from "../parts";
-import { ago } from "../words";
+import { ago, count } from "../words";
+import { useReplicas } from "./replicas";
 
 const COLUMNS: Column<Proxy>[] = [
   { name: "Proxy", cell: (row) => <a href={at("proxies", row.id)}>{row.proxy}</a> },
@@ -18,14 +19,18 @@ const COLUMNS: Column<Proxy>[] = [
 export function ProxiesView() {
   const [filter, setFilter] = useState("");
   const [state, setState] = useState("");
+  const [kind, setKind] = useState("");
   const [offset, setOffset] = useState(0);
   const settled = useSettled(filter);
-  const loaded = useLoaded<Proxies>(path("view/proxies", { filter: settled, state, offset }), 2000);
+  const loaded = useLoaded<Proxies>(path("view/proxies", { filter: settled, state, kind, offset }), 2000);
   const counts = loaded.value?.counts;
+  const kinds = Object.entries(loaded.value?.kinds ?? {}).map(([kind, number]): [string, string] => [kind, `${kind} (${number})`]);
+  const replicas = useReplicas().value;
+  const note = replicas && replicas.total > 0 && `Those of ${replicas.pod || "this replica"}; ${count(replicas.total, "other replica")} ${replicas.total === 1 ? "has" : "have"} proxies of their own.`;
   const choice = (name: "synced" | "lagging" | "refused"): [string, string] => [name, counts ? `${name} (${counts[name]})` : name];
   return (
     <>
-      <Title>Proxies</Title>
+      <Title note={note}>Proxies</Title>
       <div class="controls">
         <Filter label="Filter by name, namespace, version or cluster" value={filter} onChange={(text) => (setFilter(text), setOffset(0))} />
         <Choice
@@ -34,6 +39,7 @@ export function ProxiesView() {
           onChange={(value) => (setState(value), setOffset(0))}
           all={[["", counts ? `all (${counts.chosen})` : "all"], choice("refused"), choice("lagging"), choice("synced")]}
         />
+        <Choice label="Kind" value={kind} onChange={(value) => (setKind(value), setOffset(0))} all={[["", "all"], ...kinds]} />
       </div>
       <Loading of={loaded}>
         {(value) => (

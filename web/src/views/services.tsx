@@ -10,9 +10,17 @@ const COLUMNS: Column<Service>[] = [
   { name: "Service", cell: (row) => <span title={row.object}>{row.host}</span> },
   { name: "Ports", cell: (row) => row.ports.map((port) => `${port.port} ${port.protocol}`).join(", ") },
   { name: "Mutual TLS", cell: (row) => <Tls service={row} /> },
+  { name: "Waypoint", cell: (row) => (row.waypoint ? named(row.waypoint) : "") },
   { name: "Who may call", cell: (row) => <CallersText callers={row.access.callers} outside={row.access.mtls === "outside"} /> },
   { name: "Visible to", cell: (row) => (row.visibleTo === null ? "all namespaces" : row.visibleTo.length === 0 ? "nobody" : row.visibleTo.join(", ")) },
 ];
+
+/** Where none is behind a waypoint. */
+const WITHOUT = COLUMNS.filter((column) => column.name !== "Waypoint");
+
+function named(waypoint: { name: string; namespace: string }): string {
+  return waypoint.namespace ? `${waypoint.namespace}/${waypoint.name}` : waypoint.name;
+}
 
 /** The services of one namespace and who may call each. */
 export function ServicesView({ namespace }: { namespace: string }) {
@@ -33,7 +41,7 @@ export function ServicesView({ namespace }: { namespace: string }) {
         {(value) => (
           <>
             {value.rows.length > 0 && <Drawn services={value.rows} />}
-            <Table caption={`Services of ${namespace}`} columns={COLUMNS} rows={value.rows} id={(row) => row.host} empty="No service fits." />
+            <Table caption={`Services of ${namespace}`} columns={value.rows.some((row) => row.waypoint) ? COLUMNS : WITHOUT} rows={value.rows} id={(row) => row.host} empty="No service fits." />
             <Pager of={value} what="services" onMove={setOffset} />
           </>
         )}
@@ -45,18 +53,35 @@ export function ServicesView({ namespace }: { namespace: string }) {
 function Drawn({ services }: { services: Service[] }) {
   const boxes = new Map<string, Box>();
   const arrows: Arrow[] = [];
+  /** Services behind each waypoint that each caller may call. */
+  const passing = new Map<string, { from: string; to: string; names: string[] }>();
   for (const service of services) {
     const { callers, mtls } = service.access;
     const limits = callers.withConditions ? { text: "certain requests only" } : {};
+    const waypoint = service.waypoint && `waypoint ${named(service.waypoint)}`;
     for (const caller of names(callers, mtls === "outside")) {
       if (!boxes.has(caller.id)) boxes.set(caller.id, caller);
-      arrows.push({ from: caller.id, to: service.host, ...limits });
+      if (waypoint) {
+        const key = `${caller.id}>${waypoint}`;
+        const way = passing.get(key) ?? { from: caller.id, to: waypoint, names: [] };
+        way.names.push(service.name);
+        passing.set(key, way);
+      } else {
+        arrows.push({ from: caller.id, to: service.host, ...limits });
+      }
     }
+  }
+  for (const { from, to, names } of passing.values()) arrows.push({ from, to, means: `${from} may call, by ${to}: ${names.join(", ")}` });
+  for (const { host, name, waypoint } of services) {
+    if (!waypoint) continue;
+    const id = `waypoint ${named(waypoint)}`;
+    boxes.set(id, { id, lines: [named(waypoint), "waypoint"], tone: "plain", column: 1 });
+    arrows.push({ from: id, to: host, means: `${id} takes the requests for ${name}` });
   }
   for (const service of services) {
     const { mtls, callers } = service.access;
     const lines = [service.name, DEMANDS[mtls].word, ...(callers.nobody ? ["nobody may call it"] : [])];
-    boxes.set(service.host, { id: service.host, lines, tone: DEMANDS[mtls].tone, column: 1 });
+    boxes.set(service.host, { id: service.host, lines, tone: DEMANDS[mtls].tone, column: service.waypoint ? 2 : 1 });
   }
   return <Graph label="Who may call which service" boxes={[...boxes.values()]} arrows={arrows} />;
 }
@@ -79,12 +104,14 @@ function short(account: string): string {
 }
 
 function Tls({ service }: { service: Service }) {
-  const { mtls, workloads, speaking } = service.access;
+  const { mtls, workloads, speaking, captured } = service.access;
+  const bare = workloads - speaking - captured;
   return (
     <>
       <DemandBadge demand={mtls} />
-      {mtls !== "outside" && workloads > 0 && speaking < workloads && (
-        <span class="quiet block">{`${workloads - speaking} of ${count(workloads, "endpoint")} without a sidecar`}</span>
+      {mtls !== "outside" && captured > 0 && <span class="quiet block">{`${captured} of ${count(workloads, "endpoint")} behind ztunnel`}</span>}
+      {mtls !== "outside" && bare > 0 && (
+        <span class="quiet block">{`${bare} of ${count(workloads, "endpoint")} without a ${captured > 0 ? "sidecar or ztunnel" : "sidecar"}`}</span>
       )}
     </>
   );

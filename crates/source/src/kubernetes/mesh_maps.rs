@@ -18,10 +18,12 @@ use crate::problem::{Fault, Place, Problem};
 use crate::{Batch, SourceError, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
+use navarch_api::field_error::FieldError;
 use navarch_api::kubernetes::ConfigMap;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::Namespace;
 use navarch_api::object::Kind;
+use navarch_api::rollout::{self, RolloutFault};
 
 /// The key of mesh config.
 const MESH: &str = "mesh";
@@ -173,9 +175,9 @@ impl Maps {
     fn take_in(&mut self, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
-                self.put(&map.meta.key.name, &map.spec, batch);
+                self.put(&map.meta.key.name, &map.spec, rollout::faults(Kind::ConfigMap, &map.meta), batch);
             }
-            SourceEvent::Deleted(map) => self.put(&map.name.name, &ConfigMap::default(), batch),
+            SourceEvent::Deleted(map) => self.put(&map.name.name, &ConfigMap::default(), Vec::new(), batch),
             problems @ SourceEvent::Problems { .. } => batch.push(problems),
             SourceEvent::Added(_)
             | SourceEvent::Updated(_)
@@ -186,12 +188,15 @@ impl Maps {
         }
     }
 
-    /// A map says this now.
-    fn put(&mut self, name: &str, content: &ConfigMap, batch: &mut Batch) {
+    /// A map says this now; its annotations may ask for stages, which mesh config does not have.
+    fn put(&mut self, name: &str, content: &ConfigMap, stages: Vec<RolloutFault>, batch: &mut Batch) {
         let place: Arc<str> = Arc::from(format!("k8s://ConfigMap/{}/{name}", self.namespace));
         let base = self.below(name);
         let Some(map) = self.maps.iter_mut().find(|map| map.name == name) else { return };
-        let mut faults = Vec::new();
+        let warning = |RolloutFault { annotation, message }| {
+            (0, Fault::Warning(FieldError::new(format!("metadata.annotations.{annotation}"), message)))
+        };
+        let mut faults: Vec<_> = stages.into_iter().map(warning).collect();
         map.lacks = false;
         match content.text(MESH) {
             None => map.mesh = None,
@@ -267,6 +272,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 
     const ALL: Counting = Counting { mesh: true, networks: true };
 
@@ -281,7 +287,7 @@ mod tests {
         let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, ALL);
         let mut root = |name: &str, text: &str| {
             let mut batch = Batch::new();
-            maps.put(name, &map(text), &mut batch);
+            maps.put(name, &map(text), Vec::new(), &mut batch);
             maps.settle(&mut batch);
             let problems = batch.iter().filter(|event| matches!(event, SourceEvent::Problems { .. })).count();
             (maps.told.as_ref().unwrap().0.root_namespace.clone(), problems)
@@ -294,11 +300,24 @@ mod tests {
     }
 
     #[test]
+    fn an_annotation_that_asks_for_stages_is_told_to_have_no_effect() {
+        let names = ["istio".to_owned()];
+        let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, ALL);
+        let mut meta = ObjectMeta { key: NamespacedName::new("istio-system", "istio"), ..ObjectMeta::default() };
+        meta.annotations = [(Arc::from(rollout::ROLLOUT), Arc::from("5%"))].into();
+        let mut batch = Batch::new();
+        let spec = map("rootNamespace: own");
+        maps.take_in(SourceEvent::Added(AnyObject::ConfigMap(Arc::new(Object { meta, spec }))), &mut batch);
+        let [SourceEvent::Problems { problems, .. }] = batch.as_slice() else { panic!("{batch:?}") };
+        assert!(problems[0].fault.to_string().contains("has no effect on ConfigMap"), "{problems:?}");
+    }
+
+    #[test]
     fn a_broken_text_in_whose_place_a_file_is_keeps_nobody_waiting() {
         let counting = Counting { mesh: false, networks: true };
         let names = ["istio".to_owned()];
         let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, counting);
-        maps.put("istio", &map("trustDomain: [broken"), &mut Batch::new());
+        maps.put("istio", &map("trustDomain: [broken"), Vec::new(), &mut Batch::new());
         assert!(!maps.lack_a_good_text());
     }
 
@@ -307,7 +326,7 @@ mod tests {
         let mut maps =
             Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &["istio".to_owned()], ALL);
         let mut lacks = |text: &str| {
-            maps.put("istio", &map(text), &mut Batch::new());
+            maps.put("istio", &map(text), Vec::new(), &mut Batch::new());
             maps.lack_a_good_text()
         };
         assert!(lacks("trustDomain: [broken"));

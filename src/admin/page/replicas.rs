@@ -1,0 +1,93 @@
+//! `/debug/view/replicas`: which replica of the control plane answers, with whom connected, and which others there are.
+//!
+//! Each replica knows its own proxies alone. Of the others it knows what the API server says: their pods.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::proxies::kind_of;
+use crate::admin::reply::{self, Parameters};
+use crate::admin::state::AdminState;
+use navarch_api::kubernetes::{Pod, PodPhase};
+use navarch_push::context::PushContext;
+use navarch_store::Stored as _;
+
+/// The label of control planes, and their value of it: by it istioctl and the commands of `navarch` find them.
+const APP: (&str, &str) = ("app", "istiod");
+/// The label of the revision that a control plane is of.
+const REVISION: &str = "istio.io/rev";
+/// How many others are named.
+const NAMED: usize = 50;
+
+/// This replica, and the others.
+pub(in crate::admin) async fn replicas(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for info in state.connections.list() {
+        *kinds.entry(kind_of(&info).to_owned()).or_default() += 1;
+    }
+    let mut answer = others(&state.push.context(), &state.pod);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("pod".to_owned(), json!(&*state.pod));
+        answer.insert("proxies".to_owned(), json!(kinds.values().sum::<usize>()));
+        answer.insert("kinds".to_owned(), json!(kinds));
+    }
+    reply::json(&parameters, &answer)
+}
+
+/// The other replicas by their pods. They are known where this one is among the pods that are read.
+fn others(context: &PushContext, own: &str) -> Value {
+    let namespace = &context.mesh.settings.system_namespace;
+    let is_replica = |pod: &&std::sync::Arc<navarch_api::object::Object<Pod>>| {
+        let is_app = pod.meta.labels.get(APP.0).is_some_and(|app| **app == *APP.1);
+        is_app && matches!(pod.spec.phase, PodPhase::Pending | PodPhase::Running)
+    };
+    let all: Vec<_> = Pod::table(&context.objects).in_namespace(namespace).filter(is_replica).collect();
+    let is_known = !own.is_empty() && all.iter().any(|pod| *pod.meta.key.name == *own);
+    let others: Vec<_> = all.into_iter().filter(|pod| *pod.meta.key.name != *own).collect();
+    let rows = others.iter().take(NAMED).map(|pod| {
+        json!({
+            "pod": &*pod.meta.key.name, "ready": pod.spec.ready,
+            "revision": pod.meta.labels.get(REVISION).map(|revision| &**revision),
+        })
+    });
+    json!({ "namespace": namespace, "known": is_known, "total": others.len(), "others": rows.collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::settings::Settings;
+    use navarch_push::world::{Change, World};
+
+    #[test]
+    fn others_are_the_control_planes_of_the_namespace_that_still_run() {
+        let pod = |name: &str, namespace: &str, app: &str, phase: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\n\
+                 metadata: {{name: {name}, namespace: {namespace}, labels: {{app: {app}, istio.io/rev: canary}}}}\n\
+                 status: {{phase: {phase}, conditions: [{{type: Ready, status: 'True'}}]}}\n"
+            )
+        };
+        let mut world = World::new(Settings::default());
+        let pods = [
+            pod("istiod-a", "istio-system", "istiod", "Running"),
+            pod("istiod-b", "istio-system", "istiod", "Running"),
+            pod("istiod-c", "istio-system", "istiod", "Failed"),
+            pod("istiod-d", "shop", "istiod", "Running"),
+            pod("gateway", "istio-system", "gateway", "Running"),
+        ];
+        world.apply(pods.iter().map(|yaml| match decode_documents(yaml, Format::Yaml).remove(0).outcome {
+            Outcome::Read { object, .. } => Change::Put(object),
+            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+        }));
+        let other = json!({ "pod": "istiod-b", "ready": true, "revision": "canary" });
+        let known = json!({ "namespace": "istio-system", "known": true, "total": 1, "others": [other] });
+        assert_eq!(others(&world.context(), "istiod-a"), known);
+        assert_eq!(others(&world.context(), "")["known"], false);
+        assert_eq!(others(&world.context(), "")["total"], 2);
+    }
+}

@@ -1,0 +1,76 @@
+//! The page of a mesh in ambient mode, where a change goes in stages and there is a second replica.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::browser::{browser, drive};
+use crate::proxy::{Manner, connect};
+
+/// A namespace with a waypoint, a service behind it and one that is not, and the pods of two control planes.
+const MESH: &str = include_str!("ambient.yaml");
+/// The rule of the service that has no waypoint.
+const RULE: &str = "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop, annotations: {navarch.io/rollout: 'off', navarch.io/rollout-pause: 1h}}
+spec:
+  hosts: [reviews]
+  http: [{headers: {request: {set: {x: first}}}, route: [{destination: {host: reviews}}]}]
+";
+const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
+const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// Connects a node that asks for all of a type and acknowledges it, until the tasks are dropped.
+async fn follow(tasks: &mut JoinSet<()>, server: SocketAddr, id: &str, url: &'static str) {
+    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.unwrap();
+    let (requests, outgoing) = mpsc::channel(16);
+    let node = Some(Node { id: id.to_owned(), ..Node::default() });
+    let first = DeltaDiscoveryRequest { node, type_url: url.to_owned(), ..DeltaDiscoveryRequest::default() };
+    requests.send(first).await.unwrap();
+    let mut responses = service.delta_aggregated_resources(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+    tasks.spawn(async move {
+        while let Ok(Some(response)) = responses.message().await {
+            let (type_url, response_nonce) = (response.type_url, response.nonce);
+            let answer = DeltaDiscoveryRequest { type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
+            if requests.send(answer).await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
+    let Some(packages) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mesh = folder.path().join("mesh");
+    std::fs::create_dir(&mesh).unwrap();
+    std::fs::write(mesh.join("mesh.yaml"), MESH).unwrap();
+    std::fs::write(mesh.join("reviews.yaml"), RULE).unwrap();
+    let flags = [format!("--state-dir={}", folder.path().join("state").display()), "--registries=".to_owned()];
+    let environment = [("POD_NAME", "istiod-a"), ("PILOT_ENABLE_AMBIENT", "true")];
+    let address = || SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let navarch =
+        Navarch::start_at(program, &mesh, &flags, &environment, address(), address(), address()).await.unwrap();
+    let mut sidecars = Vec::new();
+    for n in 0..5 {
+        let manner = if n == 4 { Manner::Refuses("bad-mark", "no such header") } else { Manner::Takes };
+        let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
+        sidecars.push(connect(navarch.xds, (&pod, "shop", &ip), &[("app", "web")], manner).await);
+    }
+    let mut others = JoinSet::new();
+    let waypoint = "waypoint~10.1.0.9~way-1.shop~shop.svc.cluster.local";
+    follow(&mut others, navarch.xds, waypoint, CLUSTER).await;
+    let ztunnel = "ztunnel~10.1.0.7~ztunnel-1.istio-system~istio-system.svc.cluster.local";
+    follow(&mut others, navarch.xds, ztunnel, ADDRESS).await;
+    drive("ambient.js", &packages, folder.path(), &navarch).await;
+}

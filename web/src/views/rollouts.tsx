@@ -1,0 +1,83 @@
+import type { Rollout, RolloutState } from "../api";
+import { useLoaded } from "../hooks";
+import { Badge, type Column, Loading, Table, type Tone } from "../parts";
+import { count } from "../words";
+import { Maker } from "./proxy";
+
+const TONES: Record<RolloutState, Tone> = { waiting: "wait", rolling: "wait", paused: "plain", stopped: "bad" };
+
+const COLUMNS: Column<Rollout>[] = [
+  { name: "Object", cell: (row) => <Maker object={row.object} /> },
+  { name: "State", cell: (row) => <Badge tone={TONES[row.state]}>{row.state}</Badge> },
+  { name: "Stage", cell: (row) => <Stage rollout={row} /> },
+  { name: "Taken by", cell: (row) => (row.stage === 0 ? "" : `${row.taken} of ${count(row.reached, "proxy", "proxies")}`) },
+  { name: "The others have", cell: (row) => (row.before === null ? "no such object" : version(row.before)) },
+  { name: "Why it is there", cell: (row) => <Reason rollout={row} /> },
+];
+
+/** Changes that reach proxies in stages; nothing where there are none. */
+export function Rollouts() {
+  const loaded = useLoaded<{ rollouts: Rollout[] }>("/debug/rollout", 1000);
+  if (loaded.value?.rollouts.length === 0 && !loaded.error) return null;
+  return (
+    <section aria-label="Changes in stages">
+      <h2>In stages</h2>
+      <Loading of={loaded}>{(value) => <Table caption="Changes in stages" columns={COLUMNS} rows={value.rollouts} id={(row) => row.object} empty="" />}</Loading>
+    </section>
+  );
+}
+
+function version(generation: number): string {
+  return generation === 0 ? "the version before" : `generation ${generation}`;
+}
+
+function Stage({ rollout }: { rollout: Rollout }) {
+  const { stage, stages, seconds } = rollout;
+  if (stage === 0) return <span class="quiet">{`stages ${stages.join(", ")}`}</span>;
+  return (
+    <>
+      {`${stage} of ${stages.length} (${stages[stage - 1]})`}
+      <span class="quiet block">since {duration(seconds)}</span>
+    </>
+  );
+}
+
+function duration(seconds: number): string {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
+function Reason({ rollout }: { rollout: Rollout }) {
+  const { reason, pendingProxies, state } = rollout;
+  return (
+    <>
+      <span class="said">{reason}</span>
+      {pendingProxies.length > 0 && <span class="quiet block">pending: {pendingProxies.join(", ")}</span>}
+      {state === "stopped" ? <span class="quiet block">An edit of the object begins again.</span> : <Orders rollout={rollout} />}
+    </>
+  );
+}
+
+/** What can be ordered, as it is typed: the page itself changes nothing. */
+function Orders({ rollout }: { rollout: Rollout }) {
+  const [kind = "", path = ""] = rollout.object.split(" ");
+  const [namespace = "", name = ""] = path.split("/");
+  const of = `${kind.toLowerCase()} ${name} -n ${namespace}`;
+  const all: [order: string, does: string][] = [
+    ...(rollout.state === "paused" ? [] : [["pause", "stay at this stage"] as [string, string]]),
+    ["promote", "go on to the next stage now"],
+    ["abort", "all go back to the version before"],
+  ];
+  return (
+    <details>
+      <summary>Orders</summary>
+      <ul class="list">
+        {all.map(([order, does]) => (
+          <li key={order}>
+            <code>{`navarch rollout ${order} ${of}`}</code> <span class="quiet">{does}</span>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
