@@ -20,11 +20,11 @@ async fn status_says_how_many_proxies_have_taken_an_object() -> Result<()> {
     let path = "/apis/networking.istio.io/v1/namespaces/edge/virtualservices/a";
     let says = async |share: &str| {
         let object = edge.writer.get(path).await.unwrap_or_default();
-        let generation = object["metadata"]["generation"].to_string();
+        let generation = &object["metadata"]["generation"];
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.iter().find(|condition| condition["type"] == "Reconciled").cloned();
         found.is_some_and(|found| {
-            found["message"] == format!("{share} proxies up to date.") && found["observedGeneration"] == generation
+            found["message"] == format!("{share} proxies up to date.") && found["observedGeneration"] == *generation
         })
     };
     let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await?;

@@ -40,7 +40,7 @@ pub(super) fn correction(status: Option<&Value>, progress: Progress, now: &str) 
     }
     let since = before.filter(|_| is("status", status)).and_then(|before| text(before, "lastTransitionTime"));
     let condition = json!({
-        "type": TYPE, "status": status, "message": message, "observedGeneration": generation,
+        "type": TYPE, "status": status, "message": message, "observedGeneration": progress.generation,
         "lastProbeTime": now, "lastTransitionTime": since.unwrap_or_else(|| now.to_owned()),
     });
     Some(conditions.with(condition))
