@@ -119,18 +119,7 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     for object in ["VirtualService bookshop/reviews", "Service bookshop/reviews", "Service bookshop/catalog"] {
         assert!(objects.contains(&object), "{object} in {objects:?}");
     }
-    // What the sidecar still subscribes to would be a cause of the same push.
     let end = Instant::now() + Duration::from_secs(20);
-    let mut before = serde_json::Value::Null;
-    loop {
-        let (why, _) = asked(&navarch, &["why", "push", "web-0.bookshop"]).await;
-        if why["pushes"] == before && !before.is_null() {
-            break;
-        }
-        assert!(Instant::now() < end, "{why}");
-        before = why["pushes"].clone();
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
     edit(&folder, 40);
     let pushed = loop {
         let (why, _) = asked(&navarch, &["why", "push", "web-0.bookshop"]).await;
@@ -141,7 +130,9 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
         assert!(Instant::now() < end, "{why}");
     };
     assert_eq!(pushed["type"], "rds");
-    assert_eq!(pushed["causes"], serde_json::json!(["VirtualService bookshop/reviews"]), "the rule is as it was");
+    // What the sidecar still subscribes to may be a cause of the same push.
+    let causes = pushed["causes"].as_array().unwrap().iter().filter(|cause| **cause != "its subscription");
+    assert_eq!(causes.collect::<Vec<_>>(), ["VirtualService bookshop/reviews"], "the rule is as it was");
     assert_eq!((&pushed["resources"], &pushed["taken"]), (&1.into(), &true.into()), "{pushed}");
     assert!(pushed["bytes"].as_u64().unwrap() > 100 && pushed["answeredMs"].as_f64().is_some(), "{pushed}");
     assert_eq!(told(&["why", "push", "no.body", "--address", &navarch.monitoring.to_string()]).1, 1);

@@ -166,7 +166,7 @@ impl Report {
             self.print();
             bail!("{name}: clients have no answer {RECOVERED:?} later\n{}\n{}", self.faults.join("\n"), self.log());
         }
-        let after = self.settled(KEPT_KB).await?;
+        let after = self.memory_within(KEPT_KB).await?;
         self.judge_waits(name, &waits);
         let mut fault = |what: String| self.faults.push(format!("{name}: {what}"));
         if after > self.rss_kb + KEPT_KB {
@@ -238,7 +238,7 @@ impl Report {
     }
 
     /// The memory, once it is no more than `more_kb` above what it was before all attacks, or does not become so in time.
-    async fn settled(&self, more_kb: u64) -> Result<u64> {
+    async fn memory_within(&self, more_kb: u64) -> Result<u64> {
         let end = Instant::now() + SETTLE_TIMEOUT;
         loop {
             let now = usage(self.plane.navarch.pid())?.rss_kb;
@@ -272,7 +272,7 @@ impl Report {
 
     /// Fails when there was too much of anything.
     pub(crate) async fn judge(&mut self) -> Result<()> {
-        let after = self.settled(LEFT_KB).await?;
+        let after = self.memory_within(LEFT_KB).await?;
         if after > self.rss_kb + LEFT_KB {
             self.faults.push(format!("{after} kB are left after all attacks, {} kB were used before", self.rss_kb));
         }
