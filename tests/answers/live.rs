@@ -37,6 +37,19 @@ async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
     }
 }
 
+/// Waits until a sidecar has taken routes: a refusal of the first that it gets is charged to nobody.
+async fn routes_taken(navarch: &Navarch, pod: &str) {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (why, _) = asked(navarch, &["why", "push", pod]).await;
+        let pushes = why["pushes"].as_array().cloned().unwrap_or_default();
+        if pushes.iter().any(|push| push["type"] == "rds" && push["taken"] == true) {
+            return;
+        }
+        assert!(Instant::now() < end, "{why}");
+    }
+}
+
 /// Sidecars of the sample mesh.
 pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
     let mut all = Vec::new();
@@ -213,6 +226,9 @@ async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[refuses, refuses]).await;
     taken_by(&navarch, 2).await;
+    for pod in ["web-0.bookshop", "web-1.bookshop"] {
+        routes_taken(&navarch, pod).await;
+    }
     let text = edited(
         "reviews-routing.yaml",
         &[("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n")],

@@ -54,6 +54,14 @@ pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
         AnyObject::EnvoyFilter(one) => {
             Parts::of(one).list("configPatches", |spec| &mut spec.config_patches, unnamed).all
         }
+        other => policy(other),
+    }
+}
+
+/// The parts of a policy, of Telemetry or of an extension.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
+fn policy(object: &AnyObject) -> Vec<Part> {
+    match object {
         AnyObject::AuthorizationPolicy(one) => Parts::of(one).list("rules", |spec| &mut spec.rules, unnamed).all,
         AnyObject::PeerAuthentication(one) => {
             Parts::of(one)
