@@ -227,7 +227,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let (plain, on_http_port) = mpsc::channel(PLAIN);
     let pages = admin::Pages { debug: config.debug.on_http, monitoring: monitoring.is_none() };
     let http = http.map(|open| (open, grpc.is_none().then_some(plain)));
-    let told = signals::follow(reload, &stop, &mut tasks);
+    let (remotes, told) = (followed.told, signals::follow(reload, &stop, &mut tasks));
     serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
     let plain: Plain = match grpc {
         Some((listener, port)) => Box::pin(plain_connections(listener, port)),
@@ -235,7 +235,6 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         None => Box::pin(ReceiverStream::new(on_http_port).chain(tokio_stream::pending())),
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
-    let remotes = followed.told;
     let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, kept, remotes };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {

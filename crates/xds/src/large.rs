@@ -65,13 +65,15 @@ mod tests {
     async fn a_large_request_leaves_the_runtime_to_others() {
         let (large, client) = (LargeRequests::new(), IpAddr::from([10, 0, 0, 1]));
         let (sender, receiver) = std::sync::mpsc::channel();
-        let worked = tokio::spawn(async move {
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move {
             let turn = large.turn(client, LARGE + 1).await;
             // The runtime has one thread: the other task runs only where this one does not keep it.
-            tokio::spawn(async move { sender.send(()).unwrap() });
-            turn.work(|| receiver.recv_timeout(std::time::Duration::from_secs(30)))
+            let mut other = tokio::task::JoinSet::new();
+            other.spawn(async move { sender.send(()).unwrap() });
+            turn.work(|| receiver.recv_timeout(std::time::Duration::from_secs(30))).unwrap();
         });
-        worked.await.unwrap().unwrap();
+        tasks.join_next().await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -49,6 +49,9 @@ pub struct Right {
     pub purpose: &'static str,
 }
 
+/// What the API server said last, and when.
+type Latest = Option<(Instant, Arc<Seen>)>;
+
 /// The API server as the control plane sees it. Clones share it.
 #[derive(Clone)]
 pub struct ApiServerLook {
@@ -57,7 +60,7 @@ pub struct ApiServerLook {
     rights: Arc<[Right]>,
     hooks: Hooks,
     /// What it said last, and when. Whoever asks meanwhile waits for the same answer.
-    latest: Arc<Mutex<Option<(Instant, Arc<Seen>)>>>,
+    latest: Arc<Mutex<Latest>>,
 }
 
 /// Which webhook configurations must be there.
