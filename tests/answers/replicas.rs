@@ -45,7 +45,7 @@ async fn a_plan_counts_the_proxies_of_all_replicas_and_each_resource_once() {
         spawn_blocking(move || told(&words.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
     };
     let (one, other) = (one.monitoring.to_string(), other.monitoring.to_string());
-    let (alone, code) = plan(&[one.clone()]).await;
+    let (alone, code) = plan(std::slice::from_ref(&one)).await;
     assert_eq!((code, &alone["proxies"], &alone["reached"], &alone["asked"]), (0, &json!(3), &json!(3), &Value::Null));
     let (all, code) = plan(&[one.clone(), other.clone()]).await;
     assert_eq!((code, &all["proxies"], &all["reached"]), (0, &json!(5), &json!(5)), "{all}");

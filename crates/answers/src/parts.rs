@@ -250,6 +250,6 @@ mod tests {
         let (alone, whole) = (one.clone().whole(), merged(vec![("a".to_owned(), one)]));
         assert_eq!(whole, Plan { asked: vec!["a".to_owned()], ..alone.clone() });
         assert_eq!((alone.workloads.len(), alone.more), (NAMED, vec!["2 more workloads".to_owned()]));
-        assert!(FORMS >= RESOURCES, "what is named has a form");
+        const { assert!(FORMS >= RESOURCES, "what is named has a form") };
     }
 }
