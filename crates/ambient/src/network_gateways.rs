@@ -29,7 +29,7 @@ struct KnownGateways;
 pub(crate) struct GatewaysInto(pub(crate) NetworkId);
 
 impl KnownGateway {
-    /// The text by which it is told apart: its object and address.
+    /// Its key: object and address.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}/{}", self.source.namespace, self.source.name, self.gateway.address)
     }

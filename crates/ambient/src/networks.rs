@@ -56,7 +56,7 @@ pub(crate) struct RemotePart {
     pub(crate) object: Arc<Object<Service>>,
 }
 
-/// How far a service reaches; `None` where that is not told apart, or no Service declares it.
+/// How far a service reaches; `None` where scopes are off, or no Service declares it.
 #[must_use]
 pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<Reach> {
     if view.mesh().settings.gateway_api.east_west { *view.get(&ReachOf(key.clone())) } else { None }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, Health, Level};
 
-/// What is left of a certificate at the most when its end is told: as people need to replace one by hand.
+/// From how much time before its end on a certificate is warned of: as people need to replace one by hand.
 const EARLY: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// What is left of it at the most when that is wrong.
 const LATE: SignedDuration = SignedDuration::from_hours(7 * 24);

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Check, Health, Level};
 
-/// How far clocks may be apart before that is told: what the network and the scheduler add is less.
+/// How far clocks may be apart without a warning: what the network and the scheduler add is less.
 const APART: SignedDuration = SignedDuration::from_secs(5);
 /// How far before it is wrong: tokens and certificates that are new count as not valid yet.
 const TOO_FAR: SignedDuration = SignedDuration::from_secs(60);

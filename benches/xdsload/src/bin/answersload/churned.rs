@@ -15,7 +15,7 @@ use crate::plane::{Plane, Programs};
 const HISTORY: f64 = 2_000.0;
 /// What the record may take, in hundredths of a core.
 const RECORD: f64 = 2.0;
-/// What cannot be told from nothing between two runs, in hundredths of a core.
+/// The smallest difference between two runs that counts, in hundredths of a core.
 const UNSEEN: f64 = 1.0;
 /// Kernel ticks a second in `/proc`, as Linux's ABI has it.
 const TICKS: f64 = 100.0;
@@ -120,7 +120,7 @@ async fn run(programs: &Programs, sizes: &Sizes, manner: Manner) -> Result<Taken
     let [seconds, rate] = [sizes.churn_seconds, sizes.churn_rate].map(|number| number.to_string());
     let mut begun: Option<(Instant, f64)> = None;
     let meanwhile = |said: &str| {
-        // Its first moment is told when it begins.
+        // The record writes its first moment when it begins.
         if begun.is_none() && said.contains("churn: ") {
             begun = Some((Instant::now(), thread_seconds(pid, "record")?));
         }

@@ -12,7 +12,7 @@ pub(crate) struct Figure {
     pub(crate) what: String,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What it may be at the most; `None` where it is told beside another.
+    /// What it may be at the most; `None` where it stands beside another figure.
     pub(crate) goal: Option<f64>,
 }
 

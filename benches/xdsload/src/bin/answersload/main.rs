@@ -3,7 +3,7 @@
 //! `answersload NAVARCH ROOT RESULTS`: the program, the checkout, a folder for the result. Each part starts a control plane of its own
 //! on a directory with a mesh made to measure, and `xdsload`, which lies beside this program, as its proxies. Prints a table with
 //! the goals, and writes it and all figures to `RESULTS/answers.md` and `RESULTS/answers.json`. Fails when something cannot be
-//! measured; a goal that is missed is told.
+//! measured; a missed goal is printed as "missed".
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the table is the output, progress goes to stderr")]

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// How long proxies may take to come into sync, and to do what they are told.
+/// How long proxies may take to come into sync, and to obey.
 const PATIENCE: Duration = Duration::from_mins(10);
 /// How long they may take to end.
 const END: Duration = Duration::from_secs(60);
