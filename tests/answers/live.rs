@@ -10,6 +10,9 @@ use tokio::task::spawn_blocking;
 use crate::proxy::{Manner, Sidecar, connect};
 use crate::{bookshop, edited, json, told};
 
+/// Who has taken the rule of the reviews.
+const APPLIED: [&str; 5] = ["applied", "vs", "reviews", "-n", "bookshop"];
+
 /// A control plane on a copy of the sample mesh.
 pub(crate) async fn start() -> (TempDir, Navarch) {
     let folder = bookshop();
@@ -25,29 +28,35 @@ pub(crate) async fn asked(navarch: &Navarch, arguments: &[&str]) -> (serde_json:
     spawn_blocking(move || json(&all.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
 }
 
-/// Waits until an object is taken by so many proxies.
-async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
+/// Runs a command again and again until what it says, with its exit code, is as wanted. Gives what it said then.
+async fn asked_until(
+    navarch: &Navarch,
+    arguments: &[&str],
+    is_wanted: impl Fn(&serde_json::Value, i32) -> bool,
+) -> serde_json::Value {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        let (told, _) = asked(navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
-        if told["replicas"][0]["applied"]["taken"] == count {
-            return told["replicas"][0]["applied"].clone();
+        let (said, code) = asked(navarch, arguments).await;
+        if is_wanted(&said, code) {
+            return said;
         }
-        assert!(Instant::now() < end, "{told}");
+        assert!(Instant::now() < end, "{arguments:?}: {said}\n{}", navarch.output());
     }
+}
+
+/// Waits until an object is taken by so many proxies.
+async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
+    let applied = asked_until(navarch, &APPLIED, |said, _| said["replicas"][0]["applied"]["taken"] == count).await;
+    applied["replicas"][0]["applied"].clone()
 }
 
 /// Waits until a sidecar has taken routes: a refusal of the first that it gets is charged to nobody.
 async fn routes_taken(navarch: &Navarch, pod: &str) {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        let (why, _) = asked(navarch, &["why", "push", pod]).await;
-        let pushes = why["pushes"].as_array().cloned().unwrap_or_default();
-        if pushes.iter().any(|push| push["type"] == "rds" && push["taken"] == true) {
-            return;
-        }
-        assert!(Instant::now() < end, "{why}");
-    }
+    asked_until(navarch, &["why", "push", pod], |why, _| {
+        let mut pushes = why["pushes"].as_array().into_iter().flatten();
+        pushes.any(|push| push["type"] == "rds" && push["taken"] == true)
+    })
+    .await;
 }
 
 /// Sidecars of the sample mesh.
@@ -132,20 +141,24 @@ async fn the_objects_behind_a_resource_and_a_push_are_named() {
     for object in ["VirtualService bookshop/reviews", "Service bookshop/reviews", "Service bookshop/catalog"] {
         assert!(objects.contains(&object), "{object} in {objects:?}");
     }
-    let end = Instant::now() + Duration::from_secs(20);
-    edit(&folder, 40);
-    let pushed = loop {
-        let (why, _) = asked(&navarch, &["why", "push", "web-0.bookshop"]).await;
-        let newest = why["pushes"][0].clone();
-        if newest["causes"].to_string().contains("VirtualService") && !newest["taken"].is_null() {
-            break newest;
+    let mut pushed = serde_json::Value::Null;
+    // What the sidecar still subscribes to is a cause of the same push: then the next edit is looked at.
+    for weight in 40..50 {
+        let before = pushed["at"].clone();
+        edit(&folder, weight);
+        let why = asked_until(&navarch, &["why", "push", "web-0.bookshop"], |why, _| {
+            let newest = &why["pushes"][0];
+            newest["at"] != before
+                && newest["causes"].to_string().contains("VirtualService")
+                && !newest["taken"].is_null()
+        });
+        pushed = why.await["pushes"][0].clone();
+        if !pushed["causes"].to_string().contains("its subscription") {
+            break;
         }
-        assert!(Instant::now() < end, "{why}");
-    };
+    }
     assert_eq!(pushed["type"], "rds");
-    // What the sidecar still subscribes to may be a cause of the same push.
-    let causes = pushed["causes"].as_array().unwrap().iter().filter(|cause| **cause != "its subscription");
-    assert_eq!(causes.collect::<Vec<_>>(), ["VirtualService bookshop/reviews"], "the rule is as it was");
+    assert_eq!(pushed["causes"], serde_json::json!(["VirtualService bookshop/reviews"]), "the rule is as it was");
     assert_eq!((&pushed["resources"], &pushed["taken"]), (&1.into(), &true.into()), "{pushed}");
     assert!(pushed["bytes"].as_u64().unwrap() > 100 && pushed["answeredMs"].as_f64().is_some(), "{pushed}");
     assert_eq!(told(&["why", "push", "no.body", "--address", &navarch.monitoring.to_string()]).1, 1);
@@ -158,28 +171,16 @@ async fn the_first_reason_for_which_a_request_fails_is_found() {
     let _catalog =
         connect(navarch.xds, ("catalog-v1-1", "bookshop", "127.0.10.21"), &[("app", "catalog")], Manner::Takes).await;
     taken_by(&navarch, 2).await;
-    let end = Instant::now() + Duration::from_secs(20);
     // Listeners may be on their way.
-    loop {
-        let (fine, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await;
-        if code == 0 && fine["reason"].is_null() {
-            break;
-        }
-        assert!(Instant::now() < end, "{fine}");
-    }
+    let question = ["why", "not", "web-0.bookshop", "catalog:9080/"];
+    asked_until(&navarch, &question, |fine, code| code == 0 && fine["reason"].is_null()).await;
     let (port, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:1"]).await;
     assert!(code == 3 && port["reason"].as_str().unwrap().contains("no port 1"), "{port}");
     let policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: closed, namespace: bookshop}\n\
                   spec: {selector: {matchLabels: {app: catalog}}, action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}\n";
     std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    let denied = loop {
-        let (denied, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/secret"]).await;
-        if code == 3 {
-            break denied;
-        }
-        assert!(Instant::now() < end, "{denied}");
-    };
+    let question = ["why", "not", "web-0.bookshop", "catalog:9080/secret"];
+    let denied = asked_until(&navarch, &question, |_, code| code == 3).await;
     assert!(denied["reason"].as_str().unwrap().contains("403"), "{denied}");
     assert!(denied["advice"].as_str().unwrap().contains("AuthorizationPolicy bookshop/closed"), "{denied}");
     assert_eq!(asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await.1, 0, "other paths are free");
@@ -209,14 +210,8 @@ async fn what_one_proxy_in_many_refuses_is_told_and_stays_in_force() {
     let split =
         split.replace("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n");
     std::fs::write(folder.path().join("reviews-routing.yaml"), split).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    let told = loop {
-        let (told, code) = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
-        if code == 4 && told["replicas"][0]["applied"]["taken"] == 2 {
-            break told["replicas"][0]["applied"].clone();
-        }
-        assert!(Instant::now() < end, "{told}");
-    };
+    let told = asked_until(&navarch, &APPLIED, |said, code| code == 4 && said["replicas"][0]["applied"]["taken"] == 2);
+    let told = told.await["replicas"][0]["applied"].clone();
     assert_eq!(told["refusedProxies"][0]["proxy"], "web-2.bookshop");
     assert_eq!(told["refusedProxies"][0]["said"], "I do not know canary-host");
     assert_eq!(told["quarantined"], serde_json::Value::Null, "one of three takes nothing from the others");
@@ -241,15 +236,11 @@ async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
         &[("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n")],
     );
     std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
-    let told = loop {
-        let (told, code) = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
-        let applied = told["replicas"][0]["applied"].clone();
-        if code == 4 && !applied["quarantined"].is_null() && applied["taken"] == 2 {
-            break applied;
-        }
-        assert!(Instant::now() < end, "{told}\n{}", navarch.output());
-    };
+    let told = asked_until(&navarch, &APPLIED, |said, code| {
+        let applied = &said["replicas"][0]["applied"];
+        code == 4 && !applied["quarantined"].is_null() && applied["taken"] == 2
+    });
+    let told = told.await["replicas"][0]["applied"].clone();
     assert_eq!((&told["quarantined"], &told["refused"]), (&"I do not know canary-host".into(), &0.into()), "{told}");
     let address = navarch.monitoring.to_string();
     let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
@@ -257,10 +248,8 @@ async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
     assert!(text.contains("next: kubectl edit virtualservice -n bookshop reviews"), "{text}");
     edit(&folder, 60);
     taken_by(&navarch, 2).await;
-    let end = Instant::now() + Duration::from_secs(20);
-    while asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await.1 != 0 {
-        assert!(Instant::now() < end, "the edit ends it");
-    }
+    // The edit ends it.
+    asked_until(&navarch, &APPLIED, |_, code| code == 0).await;
     let (health, code) = asked(&navarch, &["doctor"]).await;
     assert_eq!((code, &health[0]["health"]["proxies"]), (0, &2.into()), "{health}");
 }
