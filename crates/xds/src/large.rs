@@ -43,10 +43,8 @@ impl LargeRequests {
 impl LargeTurn {
     /// Does the work: that of a large request without keeping a thread of the runtime, where there are several.
     pub(crate) fn work<T>(&self, work: impl FnOnce() -> T) -> T {
-        match (&self.0, Handle::try_current().map(|handle| handle.runtime_flavor())) {
-            (Some(_), Ok(RuntimeFlavor::MultiThread)) => block_in_place(work),
-            _ => work(),
-        }
+        let has_threads = || Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if self.0.is_some() && has_threads() { block_in_place(work) } else { work() }
     }
 }
 
