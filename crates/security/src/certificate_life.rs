@@ -30,11 +30,12 @@ impl CertificateLife {
             })
         });
         let subject = Some(certificate.subject().to_string()).filter(|subject| !subject.is_empty());
-        let moment = |seconds| Timestamp::from_second(seconds).ok();
+        // RFC 5280 has the last second of the year 9999 for those that do not end, which is beyond what is known here.
+        let moment = |seconds| Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
         Some(Self {
             subject: subject.or(first).unwrap_or_default(),
-            not_before: moment(certificate.validity().not_before.timestamp())?,
-            not_after: moment(certificate.validity().not_after.timestamp())?,
+            not_before: moment(certificate.validity().not_before.timestamp()),
+            not_after: moment(certificate.validity().not_after.timestamp()),
         })
     }
 }

@@ -4,11 +4,11 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::super::bundle::{at, certificates};
+use super::super::bundle::certificates;
 use super::super::root_store::RootStore;
 use super::super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
+use crate::certificate_life::CertificateLife;
 use navarch_api::digest::sha256_hex;
 
 /// What a root is for.
@@ -99,16 +99,8 @@ impl RotationStatus {
 fn describe(pem: &str, role: RootRole, trusted_until: Option<Timestamp>) -> Vec<RootStatus> {
     let all = certificates(pem, "the roots").unwrap_or_default();
     let one = |der: &rustls::pki_types::CertificateDer<'_>| {
-        let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let validity = certificate.validity();
-        Some(RootStatus {
-            role,
-            subject: certificate.subject().to_string(),
-            fingerprint: sha256_hex(der),
-            not_before: moment(at(validity.not_before.timestamp())),
-            not_after: moment(at(validity.not_after.timestamp())),
-            trusted_until,
-        })
+        let CertificateLife { subject, not_before, not_after } = CertificateLife::of(der)?;
+        Some(RootStatus { role, subject, fingerprint: sha256_hex(der), not_before, not_after, trusted_until })
     };
     all.iter().filter_map(one).collect()
 }
