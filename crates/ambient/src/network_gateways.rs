@@ -37,17 +37,16 @@ impl KnownGateway {
 
 /// The gateways that remote clusters bring; none where networks are not joined.
 pub(crate) fn of_remotes(view: &View<'_>) -> Vec<KnownGateway> {
+    if !are_joined(view) {
+        return Vec::new();
+    }
     let own = view.get(&MeshFacts).cluster.clone();
-    all(view).into_iter().filter(|known| known.cluster != own).collect()
+    view.get(&KnownGateways).values().flatten().filter(|known| known.cluster != own).cloned().collect()
 }
 
-/// The gateways of all networks; none where networks are not joined.
-fn all(view: &View<'_>) -> Vec<KnownGateway> {
-    if view.mesh().settings.gateway_api.east_west {
-        view.get(&KnownGateways).values().flatten().cloned().collect()
-    } else {
-        Vec::new()
-    }
+/// Whether the networks of the mesh are joined.
+fn are_joined(view: &View<'_>) -> bool {
+    view.mesh().settings.gateway_api.east_west
 }
 
 impl Query for KnownGateways {
@@ -83,6 +82,9 @@ impl Query for GatewaysInto {
     type Value = Vec<KnownGateway>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        all(view).into_iter().filter(|known| known.gateway.network == self.0).collect()
+        if !are_joined(view) {
+            return Vec::new();
+        }
+        view.get(&KnownGateways).get(&self.0).cloned().unwrap_or_default()
     }
 }

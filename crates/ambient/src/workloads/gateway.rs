@@ -5,7 +5,7 @@ use navarch_api::names::NetworkId;
 use navarch_proto::istio::workload::Workload;
 use navarch_push::view::View;
 use navarch_registry::address_name::AddressName;
-use navarch_registry::remote_gateway::remote_gateways;
+use navarch_registry::remote_gateway::{RemoteGateway, remote_gateways};
 
 use crate::mesh::MeshFacts;
 use crate::network_gateways;
@@ -13,15 +13,13 @@ use crate::wire::ip_bytes;
 
 /// The workload of a gateway; of several Gateways that stand for it the first counts.
 pub(super) fn workload(network: &NetworkId, address: &str, port: u16, view: &View<'_>) -> Option<Workload> {
-    let own = view.list_all::<KubernetesGateway>().find_map(|object| {
-        let is_it = |one: &navarch_registry::remote_gateway::RemoteGateway| {
-            one.network == *network && *one.address == *address && one.port == port
-        };
-        remote_gateways(object).into_iter().find(is_it).map(|gateway| (object.meta.key(), gateway))
-    });
+    let is_it = |one: &RemoteGateway| one.network == *network && *one.address == *address && one.port == port;
+    let own = view
+        .list_all::<KubernetesGateway>()
+        .find_map(|object| remote_gateways(object).into_iter().find(is_it).map(|gateway| (object.meta.key(), gateway)));
     let (key, gateway) = own.or_else(|| {
         let mut known = network_gateways::of_remotes(view).into_iter().map(|known| (known.source, known.gateway));
-        known.find(|(_, one)| one.network == *network && *one.address == *address && one.port == port)
+        known.find(|(_, one)| is_it(one))
     })?;
     let mesh = view.get(&MeshFacts);
     let name = AddressName::NetworkGateway { network: network.clone(), address: address.into(), port };
