@@ -88,7 +88,7 @@ impl fmt::Display for Place {
 
 /// What one control plane answered.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ReplicaAnswer {
     /// Its address, or the name of its pod.
     pub(super) place: String,
     /// The answer, or why there is none.
@@ -157,14 +157,14 @@ impl DebugApi {
     ///
     /// # Errors
     /// When an address cannot be resolved, or there is no such pod.
-    pub(super) fn ask_all(&self, asked: &Asked, among: Among) -> anyhow::Result<Vec<Told>> {
+    pub(super) fn ask_all(&self, asked: &Asked, among: Among) -> anyhow::Result<Vec<ReplicaAnswer>> {
         let Opened { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let places = servers.all(among).await?;
             let answers = places.iter().map(|place| async {
                 let begin = Timestamp::now();
                 let answer = servers.ask_at(place, asked).await;
-                Told { place: place.to_string(), answer, window: [begin, Timestamp::now()] }
+                ReplicaAnswer { place: place.to_string(), answer, window: [begin, Timestamp::now()] }
             });
             Ok(join_all(answers).await)
         })

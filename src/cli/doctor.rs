@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::debug_api::{Among, Asked, DebugApi, Told};
+use super::debug_api::{Among, Asked, DebugApi, ReplicaAnswer};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::Answer;
@@ -89,7 +89,7 @@ impl Doctor {
     fn ask(&self) -> anyhow::Result<Answers> {
         let asked = Asked::get("/debug/doctor?whole=true".to_owned(), ANSWER);
         let (mut well, mut silent) = (Vec::new(), Vec::new());
-        for Told { place, answer, window } in self.api.ask_all(&asked, Among::Running)? {
+        for ReplicaAnswer { place, answer, window } in self.api.ask_all(&asked, Among::Running)? {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(mut health) => {
                     // Those of older releases say no time.

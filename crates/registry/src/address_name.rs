@@ -58,7 +58,7 @@ pub enum AddressName {
         network: NetworkId,
         /// The gateway by which it is entered: the namespace and name of its object, and its address.
         gateway: Arc<str>,
-        /// The service.
+        /// Whose workloads they are.
         service: ServiceKey,
     },
     /// A service.

@@ -18,7 +18,7 @@ pub(crate) type Tags = Arc<BTreeSet<String>>;
 /// A kind that is read, as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadKind {
-    /// The kind.
+    /// As objects of it say in `kind:`.
     pub kind: Kind,
     /// Its API group; empty for Kubernetes' first.
     pub group: &'static str,

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// How long proxies may take to come into sync, and to obey.
-const PATIENCE: Duration = Duration::from_mins(10);
+const SYNC_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long they may take to end.
 const END: Duration = Duration::from_secs(60);
 /// The pause between two looks at what they say.
@@ -29,7 +29,6 @@ const NAMESPACES: usize = 10;
 pub(crate) struct Programs {
     pub(crate) navarch: PathBuf,
     pub(crate) xdsload: PathBuf,
-    /// The checkout.
     pub(crate) root: PathBuf,
 }
 
@@ -110,7 +109,7 @@ impl<'a> Plane<'a> {
         args.push("--changes".to_owned());
         let mut process =
             Process::start("xdsload", &self.programs.xdsload, &args, &self.folder.path().join("proxies.log"))?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SYNC_TIMEOUT;
         loop {
             let output = process.output();
             meanwhile(&output)?;
@@ -118,7 +117,7 @@ impl<'a> Plane<'a> {
                 return Ok(Proxies { process, report });
             }
             process.check_running()?;
-            ensure!(Instant::now() < end, "the proxies are not done after {PATIENCE:?}:\n{output}");
+            ensure!(Instant::now() < end, "the proxies are not done after {SYNC_TIMEOUT:?}:\n{output}");
             sleep(LOOK).await;
         }
     }
