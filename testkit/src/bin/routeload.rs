@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use futures_util::{StreamExt as _, TryStreamExt as _};
+use futures_util::StreamExt as _;
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use navarch_testkit::backend::Backend;
@@ -142,13 +142,20 @@ impl Bench {
         let (told, seen) = watch::channel(Seen::default());
         let mut watching = JoinSet::new();
         watching.spawn(follow(self.cluster.client().await?, told));
+        tokio::select! {
+            Some(ended) = watching.join_next() => {
+                ended??;
+                bail!("the watch of the routes has ended")
+            }
+            report = self.measure([changed_at, all], seen) => report,
+        }
+    }
+
+    async fn measure(self, [changed_at, all]: [usize; 2], seen: watch::Receiver<Seen>) -> Result<Value> {
         let idle = usage(self.navarch.pid())?;
         let first = self.attach(0..changed_at, &seen).await?;
         let changes = self.change(changed_at, &seen).await?;
         let rest = if all > changed_at { Some(self.attach(changed_at..all, &seen).await?) } else { None };
-        if let Some(ended) = watching.try_join_next() {
-            ended??;
-        }
         let stats = self.envoy.stats().await?;
         ensure!(stats.rejected() == 0, "Envoy refused {} updates:\n{}", stats.rejected(), self.envoy.output());
         let settled = usage(self.navarch.pid())?;
@@ -256,8 +263,17 @@ async fn follow(client: kube::Client, seen: watch::Sender<Seen>) -> Result<()> {
     let mut version = listed.metadata.resource_version.unwrap_or_default();
     loop {
         let mut events = api.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
-        while let Some(event) = events.try_next().await? {
-            let (WatchEvent::Added(object) | WatchEvent::Modified(object)) = event else { continue };
+        while let Some(event) = events.next().await {
+            let object = match event {
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => object,
+                Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_)) => continue,
+                Ok(WatchEvent::Error(status)) => bail!("the watch of the routes has failed: {}", status.message),
+                // The API server ends the watches of those who fall behind.
+                Err(error) => {
+                    eprintln!("the watch of the routes goes on from {version}: {error}");
+                    break;
+                }
+            };
             let now = Instant::now();
             version = object.metadata.resource_version.clone().unwrap_or(version);
             let name = object.metadata.name.unwrap_or_default();
