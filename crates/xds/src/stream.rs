@@ -280,7 +280,7 @@ impl Stream {
                     }
                     self.core.metrics.waited(waiting.elapsed());
                     let turn = self.client.turn(self.asked).await;
-                    (may_send, wake) = match turn.work(|| self.next())? {
+                    (may_send, wake) = match self.next(turn).await? {
                         Some(message) => {
                             outbox.send(message);
                             (!self.is_at_rest(), None)
@@ -306,7 +306,8 @@ impl Stream {
     async fn on_request<M: Wire>(&mut self, request: Box<M>, bytes: usize) -> Result<(), Status> {
         self.asked = self.asked.max(bytes);
         let turn = self.client.turn(bytes).await;
-        let request = turn.work(|| request.parse())?;
+        let (turn, request) = turn.work(move || request.parse()).await;
+        let request = request?;
         debug!(?request, "request");
         self.may_ask(&request)?;
         if let Request::Health(wrong) = &request
@@ -330,7 +331,8 @@ impl Stream {
 
     /// Applies an event to the session, and the effects of the event.
     async fn apply(&mut self, event: Event, turn: LargeTurn) -> Result<(), Status> {
-        let effects = turn.work(|| self.connection.session.lock().step(event, &self.core.frames));
+        let (connection, core) = (self.connection.clone(), self.core.clone());
+        let (turn, effects) = turn.work(move || connection.session.lock().step(event, &core.frames)).await;
         drop(turn);
         let id = self.connection.proxy_id;
         for effect in effects {
@@ -420,22 +422,21 @@ impl Stream {
     }
 
     /// The next message for the wire, from the newest there is.
-    fn next(&mut self) -> Result<Option<Message>, Status> {
+    async fn next(&mut self, turn: LargeTurn) -> Result<Option<Message>, Status> {
         if let Some(answer) = self.answers.next() {
             return Ok(Some(answer));
         }
         self.on_update();
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
-        let mut session = self.connection.session.lock();
-        let Some(response) = session.next(now, &self.core.frames) else {
-            if session.is_all_sent() {
-                drop(session);
+        let (connection, core) = (self.connection.clone(), self.core.clone());
+        let (_turn, response) = turn.work(move || connection.session.lock().next(now, &core.frames)).await;
+        let Some(response) = response else {
+            if self.connection.session.lock().is_all_sent() {
                 self.converged();
             }
             return Ok(None);
         };
-        drop(session);
         let (kind, count, removed) = (response.kind, response.count, response.removed.len());
         let nonce = response.nonce.clone();
         let message = Message::new(self.connection.protocol, response)?;

@@ -5,7 +5,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -13,6 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost::Message;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -43,14 +43,14 @@ pub(crate) struct Requests<M> {
     client: Client,
     /// What one may have.
     limits: RequestLimits,
+    /// A large one that is read beside the runtime.
+    reading: Option<JoinHandle<Result<Box<M>, Status>>>,
     /// Bytes that the last one had.
     length: usize,
-    /// What they are.
-    kind: PhantomData<fn() -> M>,
 }
 
 /// What there is of the next request.
-enum Taken<M> {
+enum NextRequest<M> {
     Request(Box<M>),
     /// All of one that is large, of so many bytes.
     Large(usize),
@@ -75,11 +75,11 @@ impl<M> fmt::Debug for Requests<M> {
     }
 }
 
-impl<M: Message + Default> Requests<M> {
+impl<M: Message + Default + 'static> Requests<M> {
     /// Those of a call's body.
     pub(crate) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
         let (chunk, begun) = (Bytes::new(), BytesMut::new());
-        Self { body, chunk, begun, paid: None, deadline: None, client, limits, length: 0, kind: PhantomData }
+        Self { body, chunk, begun, paid: None, deadline: None, client, limits, reading: None, length: 0 }
     }
 
     /// The next one; `None` when the client is done or gone. Nothing is lost when the wait is given up.
@@ -89,15 +89,22 @@ impl<M: Message + Default> Requests<M> {
     /// clients hold too much for it to be taken in.
     pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
-            match self.take(is_large)? {
-                Taken::Request(request) => return Ok(Some(request)),
-                Taken::Large(bytes) => {
+            if let Some(reading) = &mut self.reading {
+                let read = reading.await;
+                self.reading = None;
+                self.release();
+                let read = read.map_err(|error| Status::internal(format!("a request could not be read: {error}")))?;
+                return read.map(Some);
+            }
+            match self.take()? {
+                NextRequest::Request(request) => return Ok(Some(request)),
+                NextRequest::Large(bytes) => {
                     let turn = self.client.turn(bytes).await;
-                    if let Taken::Request(request) = turn.work(|| self.take(|_| false))? {
-                        return Ok(Some(request));
-                    }
+                    let body = self.split_off(bytes);
+                    self.reading = Some(turn.spawn(move || decode(&body)));
+                    continue;
                 }
-                Taken::Part => {}
+                NextRequest::Part => {}
             }
             let frame = match self.deadline {
                 None => self.body.frame().await,
@@ -126,39 +133,58 @@ impl<M: Message + Default> Requests<M> {
         self.length
     }
 
-    /// Takes a request out of what came, if all of it is there and not of so many bytes that it has to wait.
-    fn take(&mut self, waits: impl Fn(usize) -> bool) -> Result<Taken<M>, Status> {
+    /// Takes the body of a request of so many bytes, all of which is there.
+    fn split_off(&mut self, bytes: usize) -> Bytes {
+        self.length = bytes;
+        let mut body = match self.begun.is_empty() {
+            true => self.chunk.split_to(PREFIX + bytes),
+            false => {
+                self.deadline = None;
+                self.begun.split_to(PREFIX + bytes).freeze()
+            }
+        };
+        body.advance(PREFIX);
+        body
+    }
+
+    /// Gives back the buffer, and what is paid for it, once nothing is in it.
+    fn release(&mut self) {
+        if self.begun.is_empty() {
+            self.begun = BytesMut::new();
+            self.paid = None;
+        }
+    }
+
+    /// Takes a request out of what came, if all of it is there and it is not large.
+    fn take(&mut self) -> Result<NextRequest<M>, Status> {
         // Most come whole; only others are copied.
         if self.begun.is_empty()
             && let Some(body) = first(&self.chunk, self.limits.bytes)?
         {
-            if waits(body.len()) {
-                return Ok(Taken::Large(body.len()));
+            if is_large(body.len()) {
+                return Ok(NextRequest::Large(body.len()));
             }
             let message = decode(body)?;
             self.length = body.len();
             self.chunk.advance(PREFIX + self.length);
-            return Ok(Taken::Request(message));
+            return Ok(NextRequest::Request(message));
         }
         self.keep_chunk()?;
         let Some(body) = first(&self.begun, self.limits.bytes)? else {
             if !self.begun.is_empty() && self.deadline.is_none() {
                 self.deadline = Some(Instant::now() + self.limits.rest);
             }
-            return Ok(Taken::Part);
+            return Ok(NextRequest::Part);
         };
-        if waits(body.len()) {
-            return Ok(Taken::Large(body.len()));
+        if is_large(body.len()) {
+            return Ok(NextRequest::Large(body.len()));
         }
         let message = decode(body)?;
         self.length = body.len();
         self.begun.advance(PREFIX + self.length);
         self.deadline = None;
-        if self.begun.is_empty() {
-            self.begun = BytesMut::new();
-            self.paid = None;
-        }
-        Ok(Taken::Request(message))
+        self.release();
+        Ok(NextRequest::Request(message))
     }
 
     /// Puts what came behind what is there of a begun request.
@@ -188,7 +214,7 @@ pub async fn would_be_read(protocol: Protocol, pieces: Vec<Bytes>, limit: usize)
 }
 
 /// Reads requests until the stream ends.
-async fn read_all<M: Message + Default>(pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+async fn read_all<M: Message + Default + 'static>(pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
     let frames = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
     let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
     let memory = Memory::new(Budget::new(16 * limit), Rejections::default());
