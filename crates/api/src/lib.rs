@@ -26,6 +26,7 @@ pub mod huge_pages;
 pub mod identity;
 pub mod ip_list;
 pub mod istio;
+mod json_reader;
 pub mod key_source;
 pub mod kubernetes;
 pub mod log_levels;

@@ -1,11 +1,10 @@
 //! From a value of JSON to a type, with the path of what is wrong and of what the type does not know.
 
-use serde::{Deserialize, Deserializer};
-use serde_ignored::Path;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::field_error::FieldError;
-use super::proto_json::ProtoJson;
+use super::json_reader::{Mapping, read};
 
 /// A value of a type, and what of the text it was read from had no place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +24,8 @@ impl<T> Typed<T> {
     where
         T: Deserialize<'de>,
     {
-        read(ProtoJson(value))
+        let (value, unknown_fields) = read(value, Mapping::Protobuf)?;
+        Ok(Self { value, unknown_fields })
     }
 
     /// Reads an object of Kubernetes' own JSON.
@@ -36,41 +36,8 @@ impl<T> Typed<T> {
     where
         T: Deserialize<'de>,
     {
-        read(value)
-    }
-}
-
-/// Reads from any deserializer.
-fn read<'de, T, D>(deserializer: D) -> Result<Typed<T>, FieldError>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    let mut unknown_fields = Vec::new();
-    let mut note = |path: Path<'_>| unknown_fields.push(path_text(&path));
-    let watched = serde_ignored::Deserializer::new(deserializer, &mut note);
-    match serde_path_to_error::deserialize(watched) {
-        Ok(value) => Ok(Typed { value, unknown_fields }),
-        Err(error) => {
-            let path = match error.path().to_string() {
-                root if root == "." => String::new(),
-                path => path,
-            };
-            Err(FieldError::new(path, error.into_inner().to_string()))
-        }
-    }
-}
-
-/// A path as users write it, such as `spec.http[0].match`.
-fn path_text(path: &Path<'_>) -> String {
-    match path {
-        Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", path_text(parent)),
-        Path::Map { parent, key } => match path_text(parent) {
-            parent if parent.is_empty() => key.clone(),
-            parent => format!("{parent}.{key}"),
-        },
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => path_text(parent),
+        let (value, unknown_fields) = read(value, Mapping::Kubernetes)?;
+        Ok(Self { value, unknown_fields })
     }
 }
 

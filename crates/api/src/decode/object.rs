@@ -140,7 +140,9 @@ where
     let full = Typed::<W>::from_json(wire.value)?;
     let mut object = Object::<T>::try_from(full.value)?;
     settle(&mut object.meta, wire)?;
-    Ok(Typed { value: object.into(), unknown_fields: full.unknown_fields })
+    // A newer API server has fields that are unknown here; no user wrote them wrong.
+    let unknown_fields = if wire.version == Version::Written { Vec::new() } else { full.unknown_fields };
+    Ok(Typed { value: object.into(), unknown_fields })
 }
 
 /// Reads an object of one of Istio's kinds; `take_status` takes over what counts of its status, where there is one.

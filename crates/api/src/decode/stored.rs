@@ -3,18 +3,15 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery};
 use serde::Deserializer;
-use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Error, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::binary::decode_status;
 use super::pruned::{Keep, pruned};
 use super::{Outcome, Subject, decode_value};
 use crate::any_object::AnyObject;
-use crate::field_error::FieldError;
-use crate::kubernetes;
-use crate::object::{Kind, NamespacedName, Object};
+use crate::object::{Kind, NamespacedName};
 use crate::shared_texts::{HasTexts, SharedTexts};
 
 /// The annotation in which kubectl keeps a second copy of the whole object.
@@ -40,6 +37,8 @@ const CONTAINER: Keep = Keep::Only(&[("name", Keep::All), ("ports", Keep::All), 
 
 /// What of a pod is read.
 static POD: Keep = Keep::Only(&[
+    ("apiVersion", Keep::All),
+    ("kind", Keep::All),
     ("metadata", METADATA),
     (
         "spec",
@@ -67,6 +66,8 @@ static POD: Keep = Keep::Only(&[
 
 /// What of a node is read: not the images that it has.
 static NODE: Keep = Keep::Only(&[
+    ("apiVersion", Keep::All),
+    ("kind", Keep::All),
     ("metadata", METADATA),
     ("status", Keep::Only(&[("addresses", Keep::All), ("nodeInfo", Keep::Only(&[("kubeletVersion", Keep::All)]))])),
 ]);
@@ -370,33 +371,15 @@ struct ObjectSeed(Kind);
 impl<'de> DeserializeSeed<'de> for ObjectSeed {
     type Value = StoredObject;
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "any kind can be read by way of a tree; it only takes longer")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "of any other kind the same is read")]
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<StoredObject, D::Error> {
-        match self.0 {
-            Kind::Namespace => direct::<core::Namespace, kubernetes::Namespace, D>(inner, &OBJECT),
-            Kind::Node => direct::<core::Node, kubernetes::Node, D>(inner, &NODE),
-            Kind::Service => direct::<core::Service, kubernetes::Service, D>(inner, &OBJECT),
-            Kind::EndpointSlice => direct::<discovery::EndpointSlice, kubernetes::EndpointSlice, D>(inner, &OBJECT),
-            Kind::Pod => direct::<core::Pod, kubernetes::Pod, D>(inner, &POD),
-            Kind::Secret => direct::<core::Secret, kubernetes::Secret, D>(inner, &OBJECT),
-            Kind::ConfigMap => direct::<core::ConfigMap, kubernetes::ConfigMap, D>(inner, &OBJECT),
-            Kind::ServiceAccount => direct::<core::ServiceAccount, kubernetes::ServiceAccount, D>(inner, &OBJECT),
-            // Where users write the fields, what is wrong or unknown is to be told.
-            _ => Value::deserialize(pruned(inner, &OBJECT)).map(|value| decode_stored(&value)),
-        }
+        let keep = match self.0 {
+            Kind::Node => &NODE,
+            Kind::Pod => &POD,
+            _ => &OBJECT,
+        };
+        Value::deserialize(pruned(inner, keep)).map(|value| decode_stored(&value))
     }
-}
-
-/// Reads an object of one of Kubernetes' own kinds, by way of its full form `W`, past what is not kept.
-fn direct<'de, W, T, D>(inner: D, keep: &'static Keep) -> Result<StoredObject, D::Error>
-where
-    W: DeserializeOwned,
-    D: Deserializer<'de>,
-    Object<T>: TryFrom<W, Error = FieldError>,
-    AnyObject: From<Object<T>>,
-{
-    let full = W::deserialize(pruned(inner, keep))?;
-    Ok(stored(AnyObject::from(Object::<T>::try_from(full).map_err(D::Error::custom)?)))
 }
 
 /// An object of one of Kubernetes' own kinds, of which nothing is unknown.

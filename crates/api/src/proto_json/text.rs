@@ -29,14 +29,14 @@ pub fn to_proto_json_text<T: Serialize>(message: &T) -> Result<String, Error> {
 
 /// A value that was written.
 #[derive(Debug)]
-struct Written {
+struct JsonText {
     /// Its JSON.
     text: String,
     /// Whether it is the zero value of its type.
     zero: bool,
 }
 
-impl Written {
+impl JsonText {
     /// What displays as its own JSON.
     fn plain(value: impl Display, zero: bool) -> Self {
         Self { text: value.to_string(), zero }
@@ -57,8 +57,8 @@ struct Writer;
 macro_rules! plain {
     ($($method:ident($type:ty))*) => {
         $(
-            fn $method(self, value: $type) -> Result<Written, Error> {
-                Ok(Written::plain(value, value == <$type>::default()))
+            fn $method(self, value: $type) -> Result<JsonText, Error> {
+                Ok(JsonText::plain(value, value == <$type>::default()))
             }
         )*
     };
@@ -77,35 +77,35 @@ macro_rules! foreign {
 }
 
 impl Serializer for Writer {
-    type Ok = Written;
+    type Ok = JsonText;
     type Error = Error;
     type SerializeSeq = List;
     type SerializeTuple = List;
-    type SerializeTupleStruct = Impossible<Written, Error>;
-    type SerializeTupleVariant = Impossible<Written, Error>;
+    type SerializeTupleStruct = Impossible<JsonText, Error>;
+    type SerializeTupleVariant = Impossible<JsonText, Error>;
     type SerializeMap = Fields;
     type SerializeStruct = Fields;
-    type SerializeStructVariant = Impossible<Written, Error>;
+    type SerializeStructVariant = Impossible<JsonText, Error>;
 
     plain! {
         serialize_bool(bool) serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_u8(u8) serialize_u16(u16)
         serialize_u32(u32)
     }
 
-    fn serialize_f32(self, value: f32) -> Result<Written, Error> {
+    fn serialize_f32(self, value: f32) -> Result<JsonText, Error> {
         self.serialize_f64(value.into())
     }
 
-    fn serialize_f64(self, value: f64) -> Result<Written, Error> {
+    fn serialize_f64(self, value: f64) -> Result<JsonText, Error> {
         Ok(match (value.is_finite(), value.is_nan()) {
-            (true, _) => Written::plain(value, value == 0.0),
-            (false, true) => Written::plain("\"NaN\"", false),
-            (false, false) => Written::plain(if value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }, false),
+            (true, _) => JsonText::plain(value, value == 0.0),
+            (false, true) => JsonText::plain("\"NaN\"", false),
+            (false, false) => JsonText::plain(if value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }, false),
         })
     }
 
     foreign! {
-        serialize_bytes(value: &[u8]) -> Written;
+        serialize_bytes(value: &[u8]) -> JsonText;
         serialize_tuple_struct(name: &'static str, len: usize) -> Self::SerializeTupleStruct;
         serialize_tuple_variant(name: &'static str, index: u32, variant: &'static str, len: usize)
             -> Self::SerializeTupleVariant;
@@ -113,43 +113,43 @@ impl Serializer for Writer {
             -> Self::SerializeStructVariant;
     }
 
-    fn serialize_i64(self, value: i64) -> Result<Written, Error> {
-        Ok(Written::plain(format_args!("\"{value}\""), value == 0))
+    fn serialize_i64(self, value: i64) -> Result<JsonText, Error> {
+        Ok(JsonText::plain(format_args!("\"{value}\""), value == 0))
     }
 
-    fn serialize_u64(self, value: u64) -> Result<Written, Error> {
-        Ok(Written::plain(format_args!("\"{value}\""), value == 0))
+    fn serialize_u64(self, value: u64) -> Result<JsonText, Error> {
+        Ok(JsonText::plain(format_args!("\"{value}\""), value == 0))
     }
 
-    fn serialize_char(self, value: char) -> Result<Written, Error> {
+    fn serialize_char(self, value: char) -> Result<JsonText, Error> {
         self.serialize_str(value.encode_utf8(&mut [0; 4]))
     }
 
-    fn serialize_str(self, value: &str) -> Result<Written, Error> {
-        Ok(Written { text: quoted(value), zero: value.is_empty() })
+    fn serialize_str(self, value: &str) -> Result<JsonText, Error> {
+        Ok(JsonText { text: quoted(value), zero: value.is_empty() })
     }
 
-    fn serialize_none(self) -> Result<Written, Error> {
+    fn serialize_none(self) -> Result<JsonText, Error> {
         self.serialize_unit()
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Written, Error> {
-        Ok(Written { zero: false, ..value.serialize(self)? })
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<JsonText, Error> {
+        Ok(JsonText { zero: false, ..value.serialize(self)? })
     }
 
-    fn serialize_unit(self) -> Result<Written, Error> {
-        Ok(Written::plain("null", true))
+    fn serialize_unit(self) -> Result<JsonText, Error> {
+        Ok(JsonText::plain("null", true))
     }
 
-    fn serialize_unit_struct(self, _: &'static str) -> Result<Written, Error> {
+    fn serialize_unit_struct(self, _: &'static str) -> Result<JsonText, Error> {
         self.serialize_unit()
     }
 
-    fn serialize_unit_variant(self, _: &'static str, index: u32, variant: &'static str) -> Result<Written, Error> {
-        Ok(Written { text: quoted(variant), zero: index == 0 })
+    fn serialize_unit_variant(self, _: &'static str, index: u32, variant: &'static str) -> Result<JsonText, Error> {
+        Ok(JsonText { text: quoted(variant), zero: index == 0 })
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<Written, Error> {
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<JsonText, Error> {
         value.serialize(self)
     }
 
@@ -159,7 +159,7 @@ impl Serializer for Writer {
         _: u32,
         variant: &'static str,
         value: &T,
-    ) -> Result<Written, Error> {
+    ) -> Result<JsonText, Error> {
         let mut fields = Fields::default();
         fields.write(variant, value, Zero::Kept)?;
         fields.finish(false)
@@ -197,33 +197,33 @@ impl List {
     }
 
     /// The whole list.
-    fn finish(self) -> Written {
-        Written { zero: self.0.is_empty(), text: format!("[{}]", self.0) }
+    fn finish(self) -> JsonText {
+        JsonText { zero: self.0.is_empty(), text: format!("[{}]", self.0) }
     }
 }
 
 impl SerializeSeq for List {
-    type Ok = Written;
+    type Ok = JsonText;
     type Error = Error;
 
     fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
         self.push(value)
     }
 
-    fn end(self) -> Result<Written, Error> {
+    fn end(self) -> Result<JsonText, Error> {
         Ok(self.finish())
     }
 }
 
 impl SerializeTuple for List {
-    type Ok = Written;
+    type Ok = JsonText;
     type Error = Error;
 
     fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
         self.push(value)
     }
 
-    fn end(self) -> Result<Written, Error> {
+    fn end(self) -> Result<JsonText, Error> {
         Ok(self.finish())
     }
 }
@@ -268,13 +268,13 @@ impl Fields {
     }
 
     /// The whole object.
-    fn finish(self, zero: bool) -> Result<Written, Error> {
-        Ok(Written { zero, text: format!("{{{}}}", self.text) })
+    fn finish(self, zero: bool) -> Result<JsonText, Error> {
+        Ok(JsonText { zero, text: format!("{{{}}}", self.text) })
     }
 }
 
 impl SerializeMap for Fields {
-    type Ok = Written;
+    type Ok = JsonText;
     type Error = Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
@@ -288,21 +288,21 @@ impl SerializeMap for Fields {
         Ok(())
     }
 
-    fn end(self) -> Result<Written, Error> {
+    fn end(self) -> Result<JsonText, Error> {
         let zero = self.text.is_empty();
         self.finish(zero)
     }
 }
 
 impl SerializeStruct for Fields {
-    type Ok = Written;
+    type Ok = JsonText;
     type Error = Error;
 
     fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), Error> {
         self.write(key, value, Zero::Dropped)
     }
 
-    fn end(self) -> Result<Written, Error> {
+    fn end(self) -> Result<JsonText, Error> {
         self.finish(false)
     }
 }

@@ -20,8 +20,8 @@ struct Message {
     free: Option<Value>,
 }
 
-fn read(value: Value) -> Result<Message, Error> {
-    Message::deserialize(ProtoJson(&value))
+fn read(value: Value) -> Result<Message, FieldError> {
+    super::read(&value, Mapping::Protobuf).map(|(message, _)| message)
 }
 
 #[test]
@@ -29,8 +29,6 @@ fn names_of_the_proto_and_of_json_are_the_same() {
     let expected = Message { some_number: 7, is_on: Some(true), ..Default::default() };
     assert_eq!(read(json!({ "some_number": 7, "is_on": true })).unwrap(), expected);
     assert_eq!(read(json!({ "someNumber": 7, "isOn": true })).unwrap(), expected);
-    assert_eq!(camel_case("mesh_mTLS"), "meshMTLS");
-    assert_eq!(camel_case("enable_64bit_trace_id"), "enable64bitTraceId");
 }
 
 #[test]
@@ -42,7 +40,7 @@ fn keys_of_maps_stay_as_they_are() {
 
 #[test]
 fn maps_by_number_have_their_numbers_in_text() {
-    let read = |value: Value| BTreeMap::<u32, bool>::deserialize(ProtoJson(&value));
+    let read = |value: Value| super::read::<BTreeMap<u32, bool>>(&value, Mapping::Protobuf).map(|(map, _)| map);
     assert_eq!(read(json!({ "80": true })).unwrap(), BTreeMap::from([(80, true)]));
     assert!(read(json!({ "x": true })).is_err());
     assert!(read(json!({ "-1": true })).is_err());
@@ -85,5 +83,51 @@ fn other_types_are_not_bent_to_fit() {
         json!([1]),
     ] {
         assert!(read(wrong.clone()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn kubernetes_means_json_strictly() {
+    let read = |value: Value| super::read::<Message>(&value, Mapping::Kubernetes);
+    let message = json!({ "someNumber": 7, "isOn": null, "myMap": { "a": "b" }, "messages": [{ "signed": -3 }] });
+    let expected = Message {
+        some_number: 7,
+        my_map: BTreeMap::from([("a".into(), "b".into())]),
+        messages: vec![Message { signed: -3, ..Default::default() }],
+        ..Default::default()
+    };
+    assert_eq!(read(message).unwrap(), (expected, Vec::new()));
+    let refused = |value: Value| read(value).unwrap_err().to_string();
+    assert_eq!(refused(json!({ "someNumber": "7" })), r#"someNumber: invalid type: string "7", expected u32"#);
+    assert_eq!(
+        refused(json!({ "messages": [{}, { "text": null }] })),
+        "messages[1].text: invalid type: null, expected a string"
+    );
+    assert_eq!(refused(json!({ "inner": { "list": {} } })), "inner.list: invalid type: map, expected a sequence");
+    let (_, mut unknown) = read(json!({ "some_number": 7, "inner": { "signd": null } })).unwrap();
+    unknown.sort();
+    assert_eq!(unknown, ["inner.signd", "some_number"]);
+}
+
+#[test]
+fn enums_are_names_or_maps_of_one_name() {
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    enum Choice {
+        Nothing,
+        Number(u16),
+        Pair(u8, u8),
+        Named { some_number: u32 },
+    }
+    for mapping in [Mapping::Kubernetes, Mapping::Protobuf] {
+        let read = |value: Value| super::read::<Vec<Choice>>(&value, mapping).map_err(|error| error.to_string());
+        let all = json!(["nothing", { "number": 7 }, { "pair": [1, 2] }, { "named": { "some_number": 3 } }]);
+        let expected = vec![Choice::Nothing, Choice::Number(7), Choice::Pair(1, 2), Choice::Named { some_number: 3 }];
+        assert_eq!(read(all).unwrap().0, expected);
+        assert!(read(json!(["nothing", { "number": true }])).unwrap_err().starts_with("[1].number: invalid type"));
+        assert!(read(json!(["number"])).unwrap_err().starts_with("[0]: invalid type: unit variant"));
+        read(json!(["other"])).unwrap_err();
+        read(json!([{ "number": 7, "nothing": null }])).unwrap_err();
+        read(json!([7])).unwrap_err();
     }
 }
