@@ -11,10 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::admin::{Plans, plan_client};
+use crate::admin::{PlanAsker, Plans};
 use navarch_answers::STACK;
-use navarch_answers::client::Client;
-use navarch_answers::plan::plan_of;
+use navarch_answers::plan::{plan_of, plan_of_in_force};
 use navarch_push::worker::PushHandle;
 use navarch_push::world::Change;
 use navarch_webhook::{Advice, Adviser, Intent};
@@ -95,11 +94,15 @@ impl PlanWarnings {
             return Advice::Busy;
         }
         let Ok(turn) = self.plans.turn() else { return Advice::Busy };
-        let clients: Vec<Client> = self.connections.list().iter().map(plan_client).collect();
+        let asker = PlanAsker::new(&self.push, &self.connections);
         let (answer, made) = oneshot::channel();
         let spent = self.spent.clone();
         let work = move || {
-            let lines = plan_of(&context, clients, change).in_brief();
+            let plan = asker.plan(
+                |context, clients, ask| plan_of_in_force(context, clients, change.clone(), ask),
+                |context, clients| plan_of(context, clients, change.clone()),
+            );
+            let lines = plan.in_brief();
             spent.lock().add(now.elapsed());
             // Whoever asked may have gone.
             _ = answer.send(lines);

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::{Buf, Bytes};
 use navarch_api::envoy_json::codec;
+use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
-use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_push::resource::{Collection, Resource, ResourceType};
-use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Value;
 use similar::TextDiff;
 
@@ -15,6 +16,8 @@ use super::proposal::Action;
 
 /// The longest resource, in bytes, whose difference is shown.
 const MAX_SHOWN: usize = 1 << 20;
+/// The number of `RouteConfiguration.virtual_hosts`.
+const VIRTUAL_HOSTS: u32 = 2;
 /// Bytes on the wire around each resource: its version and the tags of fields.
 const AROUND: usize = 48;
 
@@ -85,18 +88,58 @@ pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Actio
     }
 }
 
-/// The difference between two resources as a unified diff of YAML, of at most so many lines. Secrets are not shown.
+/// The bodies of two resources; of route configurations without the virtual hosts that both have, which are most of a table of thousands.
 #[must_use]
-pub fn unified(kind: ResourceType, pair: &Pair, lines: usize) -> String {
+pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
+    let bodies = pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.clone()).unwrap_or_default());
+    if kind != ResourceType::Route {
+        return bodies;
+    }
+    let [Some(old), Some(new)] = bodies.each_ref().map(fields) else { return bodies };
+    let [known, kept] = [&old, &new].map(|all| all.iter().cloned().collect::<KeyedSet<(u32, Bytes)>>());
+    let without = |fields: Vec<(u32, Bytes)>, other: &KeyedSet<(u32, Bytes)>| {
+        let rest = fields.into_iter().filter(|field| field.0 != VIRTUAL_HOSTS || !other.contains(field));
+        rest.flat_map(|(_, bytes)| bytes).collect::<Bytes>()
+    };
+    // An empty body stands for a resource that is not there.
+    let [was_old, was_new] = bodies.map(|body| !body.is_empty());
+    let if_there = |is_there: bool, body: Bytes| if is_there { body } else { Bytes::new() };
+    [if_there(was_old, without(old, &kept)), if_there(was_new, without(new, &known))]
+}
+
+/// The fields of a message, each with its number; `None` where the message is broken or has groups.
+fn fields(message: &Bytes) -> Option<Vec<(u32, Bytes)>> {
+    let mut rest = message.clone();
+    let mut fields = Vec::new();
+    while rest.has_remaining() {
+        let from = rest.clone();
+        let (number, wire_type) = decode_key(&mut rest).ok()?;
+        let length = match wire_type {
+            WireType::Varint => decode_varint(&mut rest).map(|_| 0).ok()?,
+            WireType::SixtyFourBit => 8,
+            WireType::LengthDelimited => usize::try_from(decode_varint(&mut rest).ok()?).ok()?,
+            WireType::ThirtyTwoBit => 4,
+            WireType::StartGroup | WireType::EndGroup => return None,
+        };
+        if rest.remaining() < length {
+            return None;
+        }
+        rest.advance(length);
+        fields.push((number, from.slice(..from.len() - rest.len())));
+    }
+    Some(fields)
+}
+
+/// The difference between the [`distinct`] bodies of two resources as a unified diff of YAML, of at most so many lines. Secrets are not
+/// shown.
+#[must_use]
+pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> String {
     if kind == ResourceType::Secret {
         return String::new();
     }
-    let [old, new] =
-        pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.to_vec()).unwrap_or_default());
-    if old.len().max(new.len()) > MAX_SHOWN && kind != ResourceType::Route {
+    if old.len().max(new.len()) > MAX_SHOWN {
         return format!("{} bytes become {}: too long to be shown\n", old.len(), new.len());
     }
-    let [old, new] = if kind == ResourceType::Route { without_common_hosts(&old, &new) } else { [old, new] };
     let text = |body: &[u8]| {
         if body.is_empty() {
             return String::new();
@@ -106,7 +149,7 @@ pub fn unified(kind: ResourceType, pair: &Pair, lines: usize) -> String {
             Err(error) => format!("{error}\n"),
         }
     };
-    let (old, new) = (text(&old), text(&new));
+    let (old, new) = (text(old), text(new));
     if old.len().max(new.len()) > 4 * MAX_SHOWN {
         return format!("{} bytes of YAML become {}: too long to be shown\n", old.len(), new.len());
     }
@@ -118,28 +161,46 @@ pub fn unified(kind: ResourceType, pair: &Pair, lines: usize) -> String {
     shown.iter().map(|line| format!("{line}\n")).chain([more]).collect()
 }
 
-/// Route configurations without the virtual hosts that both have.
-fn without_common_hosts(old: &[u8], new: &[u8]) -> [Vec<u8>; 2] {
-    let read = |body: &[u8]| RouteConfiguration::decode(body).unwrap_or_default();
-    let (mut before, mut after) = (read(old), read(new));
-    let known: BTreeMap<String, _> =
-        before.virtual_hosts.iter().map(|host| (host.name.clone(), host.clone())).collect();
-    let mut common = std::collections::BTreeSet::new();
-    after.virtual_hosts.retain(|host| {
-        let is_common = known.get(&host.name) == Some(host);
-        if is_common {
-            common.insert(host.name.clone());
-        }
-        !is_common
-    });
-    before.virtual_hosts.retain(|host| !common.contains(&host.name));
-    // An empty body stands for a resource that is not there.
-    let body =
-        |was: &[u8], routes: &RouteConfiguration| if was.is_empty() { Vec::new() } else { routes.encode_to_vec() };
-    [body(old, &before), body(new, &after)]
-}
-
 /// A value as YAML.
 fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|error| format!("{error}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+    use prost::Message;
+
+    use super::*;
+
+    fn routes(hosts: &[(&str, &str)]) -> Arc<Resource> {
+        let host = |(name, domain): &(&str, &str)| VirtualHost {
+            name: (*name).to_owned(),
+            domains: vec![(*domain).to_owned()],
+            ..VirtualHost::default()
+        };
+        let virtual_hosts = hosts.iter().map(host).collect();
+        let routes = RouteConfiguration { name: "80".to_owned(), virtual_hosts, ..RouteConfiguration::default() };
+        Arc::new(Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
+    }
+
+    #[test]
+    fn of_tables_the_hosts_that_differ_are_left() {
+        let old = routes(&[("a", "a"), ("b", "b"), ("c", "c")]);
+        let new = routes(&[("a", "a"), ("b", "x"), ("d", "d")]);
+        let expected = [routes(&[("b", "b"), ("c", "c")]), routes(&[("b", "x"), ("d", "d")])];
+        let left = distinct(ResourceType::Route, &[Some(old.clone()), Some(new)]);
+        assert_eq!(left, expected.map(|resource| resource.body.clone()));
+        let gone = distinct(ResourceType::Route, &[Some(old.clone()), None]);
+        assert_eq!(gone, [old.body.clone(), Bytes::new()]);
+        let same = distinct(ResourceType::Route, &[Some(old.clone()), Some(old)]);
+        assert_eq!(same, [(); 2].map(|()| routes(&[]).body.clone()));
+    }
+
+    #[test]
+    fn what_is_no_message_has_no_fields() {
+        for broken in [&[0x12, 5, 1][..], &[0x0b], &[0xff; 11], &[0x0d, 1, 2]] {
+            assert_eq!(fields(&Bytes::copy_from_slice(broken)), None, "{broken:?}");
+        }
+    }
 }

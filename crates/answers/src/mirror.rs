@@ -12,6 +12,7 @@ use navarch_api::names::ResourceName;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
+use navarch_push::fact::FactKey;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::world::{Change, World};
 
@@ -27,11 +28,48 @@ pub struct Mirror {
     names: Names,
 }
 
+/// What proxies have in force, as the engine that serves them says.
+#[derive(Clone, Debug, Default)]
+pub struct InForce {
+    /// Of each proxy, in their order, all that it has.
+    pub had: Vec<Had>,
+    /// Of each proxy, the types in which a change might show.
+    pub may_change: Vec<BTreeSet<ResourceType>>,
+    /// What is left out of what proxies have.
+    pub remarks: BTreeSet<Arc<str>>,
+    /// Resources that could not be made, in words.
+    pub faults: BTreeSet<String>,
+}
+
+impl InForce {
+    /// What an engine shows these proxies of these types, and which of it might come out different if the facts had other values.
+    #[must_use]
+    pub fn of(engine: &Engine, proxies: &[(ProxyId, Vec<ResourceType>)], facts: &[FactKey]) -> Self {
+        let mut changing = engine.may_change(facts);
+        let had = |(proxy, kinds): &(ProxyId, Vec<ResourceType>)| -> Had {
+            kinds.iter().filter_map(|kind| Some((*kind, engine.shown(*proxy, *kind)?))).collect()
+        };
+        Self {
+            had: proxies.iter().map(had).collect(),
+            may_change: proxies.iter().map(|(proxy, _)| changing.remove(proxy).unwrap_or_default()).collect(),
+            remarks: engine.remarks().into_iter().map(|remark| remark.text).collect(),
+            faults: faults_of(engine).collect(),
+        }
+    }
+}
+
+/// Resources that could not be made, in words.
+fn faults_of(engine: &Engine) -> impl Iterator<Item = String> {
+    engine.faults().into_iter().map(|fault| format!("{}: {}", fault.query, fault.message))
+}
+
 /// A proxy on the engine.
 #[derive(Debug)]
 struct Mirrored {
     client: Client,
     id: ProxyId,
+    /// What it has in force, where that is known; of this engine it has only what might be another.
+    in_force: Had,
     /// The collections from which it took what it asks for.
     followed: Had,
 }
@@ -68,7 +106,7 @@ impl Mirror {
             for (kind, interest) in &client.interests {
                 engine.subscribe(id, *kind, interest.clone());
             }
-            Mirrored { client, id, followed: Had::new() }
+            Mirrored { client, id, in_force: Had::new(), followed: Had::new() }
         };
         let clients = clients.into_iter().map(connect).collect();
         let mut mirror = Self { world, engine, clients, names: Names::default() };
@@ -82,6 +120,25 @@ impl Mirror {
                 }
             }
         }
+        mirror.follow();
+        mirror
+    }
+
+    /// These proxies on a world that was changed already. What a change does not show in is as it is in force: only the rest is made.
+    #[must_use]
+    pub fn changed(world: World, clients: Vec<Client>, in_force: &InForce) -> Self {
+        let mut engine = Engine::new(world.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        let nowhere = Arc::new(Nowhere);
+        let connect = |(client, (had, may_change)): (Client, (&Had, &BTreeSet<ResourceType>))| {
+            let id = engine.connect(client.proxy.clone(), nowhere.clone());
+            for (kind, interest) in client.interests.iter().filter(|(kind, _)| may_change.contains(*kind)) {
+                engine.subscribe(id, *kind, interest.clone());
+            }
+            Mirrored { client, id, in_force: had.clone(), followed: had.clone() }
+        };
+        let known = in_force.had.iter().zip(&in_force.may_change);
+        let clients = clients.into_iter().zip(known).map(connect).collect();
+        let mut mirror = Self { world, engine, clients, names: Names::default() };
         mirror.follow();
         mirror
     }
@@ -102,7 +159,8 @@ impl Mirror {
     pub fn had(&self, at: usize) -> Had {
         let Some(one) = self.clients.get(at) else { return Had::new() };
         let kinds = one.client.interests.keys();
-        kinds.filter_map(|kind| Some((*kind, self.engine.shown(one.id, *kind)?))).collect()
+        let now = |kind| self.engine.shown(one.id, kind).or_else(|| one.in_force.get(&kind).cloned());
+        kinds.filter_map(|kind| Some((*kind, now(*kind)?))).collect()
     }
 
     /// Takes changes in, and has the proxies ask for what they need then.
@@ -114,6 +172,13 @@ impl Mirror {
         self.follow();
     }
 
+    /// What the proxies have in force, if this engine serves them.
+    #[cfg(test)]
+    pub(super) fn in_force(&self, facts: &[FactKey]) -> InForce {
+        let kinds = |one: &Mirrored| (one.id, one.client.interests.keys().copied().collect());
+        InForce::of(&self.engine, &self.clients.iter().map(kinds).collect::<Vec<_>>(), facts)
+    }
+
     /// What was left out of what the proxies have.
     #[must_use]
     pub fn remarks(&self) -> Vec<Remark> {
@@ -123,7 +188,7 @@ impl Mirror {
     /// Resources that could not be made, in words.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        self.engine.faults().iter().map(|fault| format!("{}: {}", fault.query, fault.message)).collect()
+        faults_of(&self.engine).collect()
     }
 
     /// Has every proxy ask for what its clusters and listeners name.

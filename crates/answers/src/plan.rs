@@ -1,14 +1,17 @@
 //! What a change would do: the snapshot is forked, the change is tried there, and what each proxy has before and after is compared.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::client::Client;
-use super::difference::{Pair, Step, action, unified};
+use super::difference::{Pair, Step, action, distinct, unified};
 use super::had::{Had, ReadRoutes};
-use super::mirror::{Mirror, all_had};
+use super::mirror::{InForce, Mirror, all_had};
 use super::parts::{Form, PlanPart};
 use super::proposal::{Action, ObjectPlan, Proposal, Read};
 use super::refusal::foreseen;
@@ -17,9 +20,10 @@ use navarch_api::digest::sha256_hex;
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
+use navarch_push::fact::FactKey;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{ResourceType, Version};
-use navarch_push::world::Change;
+use navarch_push::world::{Change, World};
 
 /// How many resources are named; of more, the number is in the totals.
 pub(super) const RESOURCES: usize = 200;
@@ -134,29 +138,87 @@ pub fn part(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) ->
     made(context, clients, proposal.read(context))
 }
 
+/// As [`part`], at the cost of what the change might show in: `ask` says what the proxies have in force, and which of it might come out
+/// different if these facts had other values. `None` where `ask` says nothing, since another snapshot is in force by now.
+#[must_use]
+pub fn part_in_force(
+    context: &PushContext,
+    clients: Vec<Client>,
+    proposal: &Proposal,
+    ask: impl FnOnce(Vec<FactKey>) -> Option<InForce>,
+) -> Option<PlanPart> {
+    made_in_force(context, clients, proposal.read(context), ask)
+}
+
 /// As [`plan`], of a change that was read and judged already: nothing is said of the object itself.
 #[must_use]
 pub fn plan_of(context: &PushContext, clients: Vec<Client>, change: Change) -> Plan {
     made(context, clients, Read { changes: vec![change], ..Read::default() }).whole()
 }
 
+/// As [`plan_of`] and [`part_in_force`].
+#[must_use]
+pub fn plan_of_in_force(
+    context: &PushContext,
+    clients: Vec<Client>,
+    change: Change,
+    ask: impl FnOnce(Vec<FactKey>) -> Option<InForce>,
+) -> Option<Plan> {
+    let read = Read { changes: vec![change], ..Read::default() };
+    made_in_force(context, clients, read, ask).map(PlanPart::whole)
+}
+
+/// The plan for what was read, from what is in force.
+fn made_in_force(
+    context: &PushContext,
+    clients: Vec<Client>,
+    mut read: Read,
+    ask: impl FnOnce(Vec<FactKey>) -> Option<InForce>,
+) -> Option<PlanPart> {
+    let mut world = World::fork(context);
+    let facts = world.apply(std::mem::take(&mut read.changes));
+    let in_force = ask(facts)?;
+    let mirror = Mirror::changed(world, clients, &in_force);
+    let before = Before {
+        had: in_force.had.into_iter().enumerate().collect(),
+        remarks: in_force.remarks,
+        faults: in_force.faults,
+    };
+    Some(compared(context, &before, &mirror, read))
+}
+
+/// What proxies have before a change.
+struct Before {
+    /// By their place among the proxies.
+    had: BTreeMap<usize, Had>,
+    remarks: BTreeSet<Arc<str>>,
+    faults: BTreeSet<String>,
+}
+
 /// The plan for what was read.
 fn made(context: &PushContext, clients: Vec<Client>, mut read: Read) -> PlanPart {
     let mut mirror = Mirror::of(context, clients);
-    let before = all_had(&mirror);
-    let known: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
-    let known_faults: BTreeSet<String> = mirror.faults().into_iter().collect();
+    let before = Before {
+        had: all_had(&mirror),
+        remarks: mirror.remarks().into_iter().map(|remark| remark.text).collect(),
+        faults: mirror.faults().into_iter().collect(),
+    };
     mirror.apply(std::mem::take(&mut read.changes));
+    compared(context, &before, &mirror, read)
+}
+
+/// What proxies have before a change, and after it on a mirror, as a plan.
+fn compared(context: &PushContext, before: &Before, mirror: &Mirror, mut read: Read) -> PlanPart {
     let changed = mirror.context();
     read.look_around(&changed.objects);
-    let groups = groups(&before, &mirror);
-    let mut plan = Plan { objects: read.objects, proxies: before.len(), ..Plan::default() };
-    plan.count(&groups, &mirror, &changed);
+    let groups = groups(&before.had, mirror);
+    let mut plan = Plan { objects: read.objects, proxies: before.had.len(), ..Plan::default() };
+    plan.count(&groups, mirror, &changed);
     let forms = plan.tell_resources(&groups);
-    plan.tell_traffic(&groups, &before, &mirror, [context, &changed]);
-    let new_remarks = mirror.remarks().into_iter().filter(|remark| !known.contains(&remark.text));
+    plan.tell_traffic(&groups, &before.had, mirror, [context, &changed]);
+    let new_remarks = mirror.remarks().into_iter().filter(|remark| !before.remarks.contains(&remark.text));
     plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
-    plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !known_faults.contains(fault)));
+    plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !before.faults.contains(fault)));
     PlanPart { plan, forms, unwalked: groups.len().saturating_sub(WALKED) }
 }
 
@@ -238,13 +300,16 @@ impl Plan {
                 forms.push(form(change, action, *proxies));
             }
             let (kind_text, name) = (kind.short_name().to_owned(), name.to_string());
-            let is_new = |reason: &String| pair[0].as_ref().and_then(|old| foreseen(old)).as_ref() != Some(reason);
-            if let Some(reason) = pair[1].as_ref().and_then(|new| foreseen(new)).filter(is_new) {
+            let parts = distinct(*kind, pair);
+            let ([old, new], [old_part, new_part]) = (pair, &parts);
+            let is_new =
+                |reason: &String| old.as_ref().and_then(|old| foreseen(old, old_part)).as_ref() != Some(reason);
+            if let Some(reason) = new.as_ref().and_then(|new| foreseen(new, new_part)).filter(is_new) {
                 let (proxies, r#type) = (*proxies, kind_text.clone());
                 self.refused.push(Refused { r#type, name: name.clone(), proxies, reason });
             }
             if at < RESOURCES {
-                let diff = if at < DIFFS { unified(*kind, pair, LINES) } else { String::new() };
+                let diff = if at < DIFFS { unified(*kind, &parts, LINES) } else { String::new() };
                 self.resources.push(ResourcePlan { r#type: kind_text, name, action, proxies: *proxies, diff });
             }
         }

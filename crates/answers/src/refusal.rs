@@ -9,9 +9,10 @@ use navarch_push::resource::{Resource, ResourceType};
 use prost::Message;
 
 /// Why Envoy would refuse a resource, if it would: a field is not as its `.proto` files declare, a script or an expression cannot
-/// be read, two virtual hosts claim one domain, two filter chains the same connections.
-pub(super) fn foreseen(resource: &Resource) -> Option<String> {
-    if let Err(error) = check_bytes(resource.kind.resource_url(), &resource.body) {
+/// be read, two virtual hosts claim one domain, two filter chains the same connections. Of fields, those of `part` are looked at: the
+/// body, or of a table the part that another does not have.
+pub(super) fn foreseen(resource: &Resource, part: &[u8]) -> Option<String> {
+    if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
         return Some(error.to_string());
     }
     match resource.kind {
@@ -62,6 +63,10 @@ mod tests {
 
     use super::*;
 
+    fn whole(resource: &Resource) -> Option<String> {
+        foreseen(resource, &resource.body)
+    }
+
     #[test]
     fn what_envoy_refuses_is_foreseen() {
         let host = |domain: &str| VirtualHost {
@@ -72,12 +77,12 @@ mod tests {
         let routes = |domains: [&str; 2]| {
             let routes =
                 RouteConfiguration { virtual_hosts: domains.map(host).into(), ..RouteConfiguration::default() };
-            foreseen(&Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
+            whole(&Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
         };
         assert_eq!(routes(["a", "b"]), None);
         assert!(routes(["a", "A"]).unwrap().contains("claim"));
         let nameless =
             Resource::new(ResourceType::Cluster, ResourceName::new("c"), Cluster::default().encode_to_vec().into());
-        assert!(foreseen(&nameless).unwrap().contains("name"));
+        assert!(whole(&nameless).unwrap().contains("name"));
     }
 }

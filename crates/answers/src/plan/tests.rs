@@ -1,0 +1,156 @@
+//! A plan from what is in force says what a plan that makes everything anew says.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use navarch_api::decode::{Format, Outcome, decode_documents};
+use navarch_api::settings::Settings;
+use navarch_push::proxy::{Locality, Proxy};
+use serde_json::json;
+
+use super::*;
+
+const MESH: &str = r"
+apiVersion: v1
+kind: Service
+metadata: { name: reviews, namespace: shop }
+spec:
+  clusterIP: 10.96.0.10
+  selector: { app: reviews }
+  ports: [{ name: http, port: 9080 }]
+---
+apiVersion: v1
+kind: Service
+metadata: { name: ratings, namespace: bank }
+spec:
+  clusterIP: 10.96.0.11
+  selector: { app: ratings }
+  ports: [{ name: http, port: 9080 }, { name: tcp, port: 7000 }]
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: reviews-1, namespace: shop, labels: { app: reviews, version: v1 } }
+spec: { containers: [{ name: app, ports: [{ containerPort: 9080 }] }] }
+status: { phase: Running, podIP: 10.0.0.1, conditions: [{ type: Ready, status: 'True' }] }
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: { name: reviews-1, namespace: shop, labels: { kubernetes.io/service-name: reviews } }
+addressType: IPv4
+ports: [{ name: http, port: 9080 }]
+endpoints: [{ addresses: [10.0.0.1], conditions: { ready: true }, targetRef: { kind: Pod, name: reviews-1, namespace: shop } }]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: reviews, namespace: shop }
+spec:
+  hosts: [reviews]
+  http: [{ timeout: 5s, route: [{ destination: { host: reviews } }] }]
+";
+
+/// Changes of every sort: of routes, clusters, endpoints and listeners, of what is known of a proxy, and of nothing.
+const CHANGES: [&str; 9] = [
+    "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: reviews, namespace: shop }
+spec:
+  hosts: [reviews]
+  http: [{ timeout: 9s, route: [{ destination: { host: reviews } }] }]",
+    "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: ratings, namespace: bank }
+spec:
+  hosts: [ratings]
+  exportTo: [.]
+  http: [{ fault: { abort: { httpStatus: 500, percentage: { value: 100 } } }, route: [{ destination: { host: ratings } }] }]",
+    "apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: { name: reviews, namespace: shop }
+spec:
+  host: reviews
+  subsets: [{ name: v1, labels: { version: v1 } }]",
+    "apiVersion: v1
+kind: Service
+metadata: { name: details, namespace: shop }
+spec:
+  clusterIP: 10.96.0.12
+  selector: { app: details }
+  ports: [{ name: tcp, port: 9000 }]",
+    "apiVersion: v1
+kind: Pod
+metadata: { name: reviews-1, namespace: shop, labels: { app: reviews, version: v2 } }
+spec: { containers: [{ name: app, ports: [{ containerPort: 9080 }] }] }
+status: { phase: Running, podIP: 10.0.0.1, conditions: [{ type: Ready, status: 'True' }] }",
+    "apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: { name: default, namespace: shop }
+spec: { mtls: { mode: STRICT } }",
+    "apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: { name: default, namespace: bank }
+spec: { egress: [{ hosts: ['./*'] }] }",
+    "apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: { name: broken, namespace: shop }
+spec:
+  configPatches:
+  - applyTo: CLUSTER
+    match: { context: SIDECAR_OUTBOUND }
+    patch: { operation: MERGE, value: { no_such_field: 1 } }",
+    "apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: elsewhere, namespace: bank }
+spec:
+  hosts: [nobody.example]
+  exportTo: [.]
+  gateways: [nowhere]
+  http: [{ route: [{ destination: { host: ratings } }] }]",
+];
+
+fn changes(yaml: &str) -> Vec<Change> {
+    let decoded = decode_documents(yaml, Format::Yaml).into_iter().map(|decoded| match decoded.outcome {
+        Outcome::Read { object, .. } => Change::Put(object),
+        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+    });
+    decoded.collect()
+}
+
+fn sidecar(name: &str, namespace: &str, address: [u8; 4], labels: &[(&str, &str)]) -> Client {
+    let labels: BTreeMap<String, String> =
+        labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let id = format!("sidecar~{}~{name}.{namespace}~{namespace}.svc.cluster.local", IpAddr::from(address));
+    let metadata = json!({ "NAMESPACE": namespace, "LABELS": labels, "CLUSTER_ID": "Kubernetes" });
+    Client::fresh(Proxy::parse(&id, metadata, Locality::default()).unwrap())
+}
+
+#[test]
+fn what_is_in_force_says_the_same_as_making_it_anew() {
+    let mut world = World::new(Settings::default());
+    world.apply(changes(MESH));
+    let context = world.context();
+    let fresh = || {
+        vec![
+            sidecar("reviews-1", "shop", [10, 0, 0, 1], &[("app", "reviews")]),
+            sidecar("web-1", "shop", [10, 0, 0, 2], &[("app", "web")]),
+            sidecar("ratings-1", "bank", [10, 0, 0, 3], &[("app", "ratings")]),
+        ]
+    };
+    // The proxies that are served have asked for what they were shown.
+    let served = Mirror::of(&context, fresh());
+    let clients: Vec<Client> = served.clients().cloned().collect();
+    let (mut reaching, mut saved) = (0, 0);
+    for yaml in CHANGES {
+        let change = changes(yaml).remove(0);
+        let anew = plan_of(&context, clients.clone(), change.clone());
+        let in_force = plan_of_in_force(&context, clients.clone(), change, |facts| {
+            let now = served.in_force(&facts);
+            saved += now.may_change.iter().filter(|kinds| kinds.len() < 3).count();
+            Some(now)
+        });
+        reaching += usize::from(anew.reached > 0);
+        assert_eq!(in_force, Some(anew), "{yaml}");
+    }
+    assert!(reaching >= 7 && saved > 10, "{reaching} changes reach somebody, {saved} times there was less to be made");
+    let other = plan_of_in_force(&context, clients, changes(CHANGES[0]).remove(0), |_| None);
+    assert_eq!(other, None, "another snapshot is in force");
+}
