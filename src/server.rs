@@ -255,7 +255,7 @@ fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) ->
     let tells_patches = settings.envoy_filter_stats;
     let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
     let (push, _) = worker::start_watched(settings, config.debounce, translator, counted, recording.witness())?;
-    metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
+    metrics.register_collector(Box::new(ConfigurationMetrics { current: push.current(), tells_patches }));
     metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
     Ok(push)
 }

@@ -48,7 +48,7 @@ impl Compared {
 }
 
 /// What proxies have taken: collections with the snapshots that they come from.
-type Taken = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
+type Acknowledged = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
 
 /// How far these objects have come. A proxy has taken an object when, of every type with something made of the object, it has taken
 /// what it is shown now, or what it was shown after the object's last change.
@@ -75,7 +75,7 @@ pub(super) async fn come(
 }
 
 /// What proxies have taken of each type.
-fn taken(connections: &[ConnectionInfo]) -> Taken {
+fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
     let of_one = |info: &ConnectionInfo| {
         let id = info.proxy_id;
         info.types.iter().filter_map(move |watch| Some(((id, watch.kind), watch.taken.clone()?))).collect::<Vec<_>>()
@@ -84,7 +84,7 @@ fn taken(connections: &[ConnectionInfo]) -> Taken {
 }
 
 /// How far one object has come.
-fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Taken) -> Come {
+fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Come {
     let reached = inspect.engine.reached(&facts_of(object));
     let changed_at = changed_at(inspect, &object.object_ref());
     let mut compared = Compared::default();

@@ -89,7 +89,7 @@ pub(super) async fn krtz(State(state): State<AdminState>, parameters: Parameters
     let workloads =
         context.directory.workloads.keys().map(|key| (format!("{}/{}", key.namespace, key.name), json!({})));
     tables.push(("Workloads".to_owned(), workloads.collect()));
-    let results = [("results", sizes.results), ("facts", sizes.facts), ("questions", sizes.questions)];
+    let results = [("results", sizes.results), ("inputs", sizes.facts), ("questions", sizes.questions)];
     let results = results.into_iter().chain([("answers", sizes.answers), ("proxies", sizes.proxies)]);
     tables.push(("Results".to_owned(), results.map(|(name, count)| (name.to_owned(), json!(count))).collect()));
     let one = |(uid, (name, outputs)): (usize, (String, Map<String, Value>))| json!({ "uid": uid, "name": name, "state": { "outputs": outputs, "synced": state.push.is_synced() } });

@@ -11,9 +11,9 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// How many times longer than a text took the next one waits: readers without number cost half of one thread.
-const PAUSE: u32 = 1;
+const PAUSE_FACTOR: u32 = 1;
 /// The longest wait for the next text.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// All metrics and their text.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Exposition {
                 let (begun, mut text) = (Instant::now(), String::new());
                 encode(&mut text, &self.registry)?;
                 let (text, ended) = (Arc::new(text), Instant::now());
-                let next = ended + ((ended - begun) * PAUSE).min(LONGEST_PAUSE);
+                let next = ended + ((ended - begun) * PAUSE_FACTOR).min(MAX_PAUSE);
                 *latest = Some(Latest { begun, next, text: Arc::downgrade(&text) });
                 text
             }
@@ -89,9 +89,9 @@ mod tests {
 
     /// Counts how often it is asked, and takes a while each time.
     #[derive(Clone, Debug, Default)]
-    struct Asked(Arc<AtomicUsize>);
+    struct Counted(Arc<AtomicUsize>);
 
-    impl Collector for Asked {
+    impl Collector for Counted {
         fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
             self.0.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -101,7 +101,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn readers_at_a_time_share_a_text_and_later_ones_get_a_new_one() {
-        let (asked, mut registry) = (Asked::default(), Registry::default());
+        let (asked, mut registry) = (Counted::default(), Registry::default());
         registry.register_collector(Box::new(asked.clone()));
         let exposition = Arc::new(Exposition::new(registry));
         let mut readers = tokio::task::JoinSet::new();

@@ -14,7 +14,7 @@ use navarch_push::quarantine::Quarantined;
 use navarch_push::worker::PushRecord;
 
 /// The status of pushes: `lastPushes` newest first, `faults` of translation, what was
-/// `leftOut` of what proxies get, `rejected` input by place.
+/// `skipped` in translation, `rejected` input by place.
 pub(super) async fn push_status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect| {
         let pushes: Vec<PushRecord> = inspect.pushes.iter().rev().cloned().collect();
@@ -32,10 +32,10 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
         "ProxyStatus": {},
         "lastPushes": pushes.iter().map(push).collect::<Vec<_>>(),
         "faults": faults.iter().map(fault).collect::<Vec<_>>(),
-        "leftOut": remarks.iter().map(remark).collect::<Vec<_>>(),
+        "skipped": remarks.iter().map(remark).collect::<Vec<_>>(),
         "rejected": rejected,
         "quarantined": state.push.context().quarantined.iter().map(quarantined).collect::<Vec<_>>(),
-        "engine": { "results": sizes.results, "facts": sizes.facts, "proxies": sizes.proxies },
+        "engine": { "results": sizes.results, "inputs": sizes.facts, "proxies": sizes.proxies },
     });
     reply::json(&parameters, &value)
 }
@@ -44,10 +44,10 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
 fn push(record: &PushRecord) -> Value {
     json!({
         "revision": record.revision,
-        "facts": record.facts,
+        "inputs": record.facts,
         "changed": record.changed.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
         "published": record.settled.published,
-        "groups": record.settled.groups,
+        "subscriptionGroups": record.settled.groups,
         "computed": record.settled.computed,
         "microseconds": u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
     })
@@ -55,12 +55,12 @@ fn push(record: &PushRecord) -> Value {
 
 /// One thing that translation could not make use of.
 fn remark(remark: &Remark) -> Value {
-    json!({ "message": &*remark.text, "results": remark.queries, "furtherResults": remark.further })
+    json!({ "message": &*remark.text, "resources": remark.queries, "furtherResources": remark.further })
 }
 
 /// One object that is not in force as it is written.
 fn quarantined((name, one): (&ObjectRef, &Arc<Quarantined>)) -> Value {
-    json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "said": &*one.said })
+    json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "message": &*one.said })
 }
 
 /// One resource that stands at its last good value.
@@ -68,6 +68,6 @@ fn fault(fault: &Faulty) -> Value {
     json!({
         "resource": fault.query,
         "message": &*fault.message,
-        "facts": fault.facts.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
+        "inputs": fault.facts.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
     })
 }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use navarch_api::object::Kind;
 use navarch_push::notice::Notice;
-use navarch_push::worker::Standing;
+use navarch_push::worker::CurrentSnapshot;
 
 /// What subjects are counted of, by istiod's names.
 const GAUGES: [(&str, &str); 6] = [
@@ -28,7 +28,7 @@ const PATCHES: &str = "pilot_envoy_filter_status";
 #[derive(Debug)]
 pub(super) struct ConfigurationMetrics {
     /// What is in force.
-    pub(super) standing: Standing,
+    pub(super) current: CurrentSnapshot,
     /// Whether EnvoyFilters are told one by one (`PILOT_ENVOY_FILTER_STATS`).
     pub(super) tells_patches: bool,
 }
@@ -53,7 +53,7 @@ fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
 
 impl Collector for ConfigurationMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let context = self.standing.context();
+        let context = self.current.context();
         gauge(&mut encoder, "pilot_services", "Services that are known", context.directory.services.len())?;
         let routes = context.objects.count(Kind::VirtualService);
         gauge(&mut encoder, "pilot_virt_services", "VirtualServices that are known", routes)?;
@@ -73,7 +73,7 @@ impl Collector for ConfigurationMetrics {
             "Changes that were stopped on their way, and are in force nowhere",
             stopped,
         )?;
-        let notices = self.standing.notices();
+        let notices = self.current.notices();
         let counts = count(&notices);
         for (name, help) in GAUGES {
             gauge(&mut encoder, name, help, counts.get(name).copied().unwrap_or_default())?;

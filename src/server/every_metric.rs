@@ -10,7 +10,7 @@ use super::{Config, Recording, remotes, security, sources, start_push};
 use navarch_api::decode::Subject;
 use navarch_net::rejections::Rejections;
 use navarch_security::ca;
-use navarch_source::{Fault, Place, Problem};
+use navarch_source::{Fault, FilePosition, Problem};
 use navarch_status::RegistrationMetrics;
 use navarch_xds::metrics::Metrics;
 
@@ -41,7 +41,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let _ = navarch_record::Metrics::register(&mut metrics);
     let place: Arc<str> = Arc::from("mesh");
     let problem = Problem {
-        place: Place { file: place.clone(), line: 0 },
+        place: FilePosition { file: place.clone(), line: 0 },
         subject: Subject::default(),
         fault: Fault::Unreadable(String::new()),
     };

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use navarch_api::decode::Subject;
     use navarch_api::field_error::FieldError;
-    use navarch_source::Place;
+    use navarch_source::FilePosition;
 
     #[test]
     fn objects_make_so_many_rows_and_no_more() {
@@ -138,7 +138,7 @@ mod tests {
         let mut refusals = Refusals::register(&mut registry);
         let place: Arc<str> = Arc::from("k8s://Gateway/shop/a");
         let problem = |fault| Problem {
-            place: Place { file: place.clone(), line: 0 },
+            place: FilePosition { file: place.clone(), line: 0 },
             subject: Subject { kind: "Gateway".to_owned(), ..Subject::default() },
             fault,
         };

@@ -44,7 +44,7 @@ use navarch_xds::connections::{ConnectionInfo, Connections};
 pub(super) use start::start;
 
 /// How often it is looked how far proxies have come.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// For how many times as long as the last look took none is taken.
 const REST: u32 = 19;
 /// How many changes are on their way at once; others wait for their turn. Each may part the proxies that share results.
@@ -126,7 +126,7 @@ impl Work {
                 // Who asked may have gone, and sees how it stands then.
                 answer.send(outcome).ok();
             }
-            due = Instant::now() + LOOK.max(begun.elapsed() * REST);
+            due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * REST);
         }
     }
 

@@ -37,7 +37,7 @@ struct Account {
 }
 
 /// A service account, and the remote cluster that it is of, if it is of one.
-type Asked = (Option<ClusterId>, NamespacedName);
+type Asker = (Option<ClusterId>, NamespacedName);
 
 /// Who is asked.
 struct Reviewers {
@@ -51,7 +51,7 @@ struct Reviewers {
 
 impl Reviewers {
     /// The account of a cluster by the name that its proxy gives.
-    fn asked(&self, cluster: &str, account: NamespacedName) -> Asked {
+    fn asked(&self, cluster: &str, account: NamespacedName) -> Asker {
         let cluster = self.remotes.meant(cluster);
         (Some(cluster).filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster), account)
     }
@@ -64,7 +64,7 @@ impl Reviewers {
 }
 
 /// What is known of an account, told to the push thread.
-fn told((cluster, account): Asked, allowed: Option<bool>) -> Change {
+fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
     match cluster {
         None => Change::SecretReader(account, allowed),
         Some(cluster) => Change::Remote(cluster, RemoteChange::SecretReader(account, allowed)),
@@ -72,7 +72,7 @@ fn told((cluster, account): Asked, allowed: Option<bool>) -> Change {
 }
 
 /// Reviews under way.
-type Reviews = JoinSet<(Asked, Result<bool, String>)>;
+type Reviews = JoinSet<(Asker, Result<bool, String>)>;
 
 /// Questions that may wait; then streams do.
 const QUESTIONS: usize = 1024;
@@ -104,7 +104,7 @@ async fn run(
     mut questions: mpsc::Receiver<AccessQuestion>,
     push: PushHandle,
 ) -> Result<(), Ended> {
-    let mut accounts: BTreeMap<Asked, Account> = BTreeMap::new();
+    let mut accounts: BTreeMap<Asker, Account> = BTreeMap::new();
     let mut reviews = Reviews::new();
     let mut round = tokio::time::interval(ROUND);
     loop {
@@ -126,7 +126,7 @@ async fn run(
 /// Takes a question in: it is answered at once, or when its review is.
 fn take(
     question: AccessQuestion,
-    accounts: &mut BTreeMap<Asked, Account>,
+    accounts: &mut BTreeMap<Asker, Account>,
     reviewer: &Reviewers,
     reviews: &mut Reviews,
 ) {
@@ -146,7 +146,7 @@ fn take(
 }
 
 /// Asks about an account.
-fn review(name: &Asked, reviewer: &Reviewers, reviews: &mut Reviews) {
+fn review(name: &Asker, reviewer: &Reviewers, reviews: &mut Reviews) {
     let (name, reviewer) = (name.clone(), reviewer.of(name.0.as_ref()));
     reviews.spawn(async move {
         let answer = match reviewer {
@@ -159,7 +159,7 @@ fn review(name: &Asked, reviewer: &Reviewers, reviews: &mut Reviews) {
 
 /// Takes an answer in. Where nobody answered the last answer stays, and without one the answer is no.
 async fn conclude(
-    name: &Asked,
+    name: &Asker,
     account: &mut Account,
     answer: Result<bool, String>,
     push: &PushHandle,
@@ -186,7 +186,7 @@ async fn conclude(
 
 /// Forgets the accounts of which no proxy is left, asks anew about others.
 async fn look_around(
-    accounts: &mut BTreeMap<Asked, Account>,
+    accounts: &mut BTreeMap<Asker, Account>,
     reviewer: &Reviewers,
     reviews: &mut Reviews,
     push: &PushHandle,

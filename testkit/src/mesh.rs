@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "istio-system";
 /// The tag of the images in the cluster, below `localhost`.
 pub const TAG: &str = "test";
 /// How long pods may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Makes the images of the mesh into the folder `out` from programs that are built: `navarch`, and beside it `pilot-agent`
 /// and `workload`. Gives their archives; those that are newer than the programs stay as they are.
@@ -164,7 +164,7 @@ impl Mesh {
     /// # Errors
     /// With its pods, when it is not in time.
     pub fn rolled_out(&self, namespace: &str) -> Result<()> {
-        let timeout = format!("--timeout={}s", PATIENCE.as_secs());
+        let timeout = format!("--timeout={}s", WAIT_TIMEOUT.as_secs());
         let outcome = self.node.kubectl(&["--namespace", namespace, "rollout", "status", "deployment", &timeout]);
         outcome.map(drop).with_context(|| self.describe(namespace))
     }
@@ -174,7 +174,7 @@ impl Mesh {
     /// # Errors
     /// With its namespace's pods, when it is not in time.
     pub fn ready(&self, namespace: &str, pod: &str) -> Result<()> {
-        let (pod, timeout) = (format!("pod/{pod}"), format!("--timeout={}s", PATIENCE.as_secs()));
+        let (pod, timeout) = (format!("pod/{pod}"), format!("--timeout={}s", WAIT_TIMEOUT.as_secs()));
         let outcome = self.node.kubectl(&["--namespace", namespace, "wait", "--for=condition=Ready", &pod, &timeout]);
         outcome.map(drop).with_context(|| self.describe(namespace))
     }
@@ -231,14 +231,14 @@ pub async fn counted(client: SocketAddr) -> Result<Tally> {
 /// # Errors
 /// When it does not ask.
 pub async fn more(client: SocketAddr, before: &Tally, requests: u64) -> Result<Tally> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_TIMEOUT;
     loop {
         let now = counted(client).await?;
         let asked = now.asked.saturating_sub(before.asked);
         if asked >= requests {
             return Ok(now);
         }
-        ensure!(Instant::now() < end, "{client} asked {asked} times in {PATIENCE:?}");
+        ensure!(Instant::now() < end, "{client} asked {asked} times in {WAIT_TIMEOUT:?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use navarch::webhook::inject::{InjectRequest, Injector};
 use serde_json::{Value, json};
 
-use crate::pod::{Launch, PORT, Told};
+use crate::pod::{Launch, PORT, PodInputs};
 use crate::world::World;
 use crate::{LONG, SECRET, missing};
 
@@ -70,7 +70,7 @@ fn quantity(text: &str) -> Result<String> {
 }
 
 /// The environment of a container.
-fn environment(pod: &Value, container: &Value, told: &Told) -> Result<Vec<(String, String)>> {
+fn environment(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for variable in container["env"].as_array().into_iter().flatten() {
         let name = variable["name"].as_str().context("a name")?;
@@ -107,7 +107,7 @@ fn arguments(container: &Value, environment: &[(String, String)]) -> Vec<String>
 }
 
 /// The files of a container: what its volumes hold, where it mounts them.
-fn files(pod: &Value, container: &Value, told: &Told) -> Result<Vec<(String, Option<String>)>> {
+fn files(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(String, Option<String>)>> {
     let mut files = Vec::new();
     for mount in container["volumeMounts"].as_array().into_iter().flatten() {
         let path = mount["mountPath"].as_str().context("a path")?.trim_start_matches('/').to_owned();
@@ -136,7 +136,7 @@ fn files(pod: &Value, container: &Value, told: &Told) -> Result<Vec<(String, Opt
 }
 
 /// How the spec of a pod has its proxy started.
-pub(crate) fn launch(pod: &Value, told: Told) -> Result<Launch> {
+pub(crate) fn launch(pod: &Value, told: PodInputs) -> Result<Launch> {
     let init = container(pod, "istio-init")?;
     let init_env = environment(pod, init, &told)?;
     ensure!(init["securityContext"]["runAsUser"] == 0, "capture needs root: {init}");

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
-use crate::pod::{Launch, PORT, PROXY, Told};
+use crate::pod::{Launch, PORT, PROXY, PodInputs};
 use crate::world::World;
 use crate::{LONG, missing};
 
@@ -37,8 +37,8 @@ fn objects() -> [Value; 3] {
 }
 
 /// The files of istioctl for that group, and what Istio's start script makes of them.
-fn launch(told: Told) -> Result<Launch> {
-    let Told { ip, envoy, token, root } = told;
+fn launch(told: PodInputs) -> Result<Launch> {
+    let PodInputs { ip, envoy, token, root } = told;
     let labels = json!({
         "app": "machines", "service.istio.io/canonical-name": "machines", "service.istio.io/canonical-revision": "latest",
     });

@@ -66,7 +66,7 @@ pub(crate) struct Launch {
 }
 
 /// What Kubernetes would tell a pod.
-pub(crate) struct Told {
+pub(crate) struct PodInputs {
     pub(crate) ip: Ipv4Addr,
     /// Where Envoy is.
     pub(crate) envoy: PathBuf,
@@ -78,8 +78,8 @@ pub(crate) struct Told {
 
 impl Launch {
     /// As the test has it: by hand.
-    pub(crate) fn by_hand(name: &str, kind: PodKind, told: Told) -> Self {
-        let Told { ip, envoy, token, root } = told;
+    pub(crate) fn by_hand(name: &str, kind: PodKind, told: PodInputs) -> Self {
+        let PodInputs { ip, envoy, token, root } = told;
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let (role, lifetime, capture) = match kind {
             PodKind::Sidecar { capture: flags, lifetime } => {

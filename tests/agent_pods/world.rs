@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::net::Net;
-use crate::pod::{Launch, PORT, Pod, PodConfig, PodKind, Told};
+use crate::pod::{Launch, PORT, Pod, PodConfig, PodInputs, PodKind};
 
 /// The last parts of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Starts a machine outside of the cluster, with a token of its service account.
-    pub(crate) async fn machine(&mut self, launch: impl FnOnce(Told) -> Result<Launch>) -> Result<Pod> {
+    pub(crate) async fn machine(&mut self, launch: impl FnOnce(PodInputs) -> Result<Launch>) -> Result<Pod> {
         let (name, _) = MACHINE;
         let token = self.token(name, json!({})).await?;
         self.start_pod(name, token, launch)
@@ -134,7 +134,12 @@ impl World {
     }
 
     /// Starts a pod.
-    fn start_pod(&mut self, name: &str, token: String, launch: impl FnOnce(Told) -> Result<Launch>) -> Result<Pod> {
+    fn start_pod(
+        &mut self,
+        name: &str,
+        token: String,
+        launch: impl FnOnce(PodInputs) -> Result<Launch>,
+    ) -> Result<Pod> {
         let (_, last) = *PODS.iter().chain([&MACHINE]).find(|(pod, _)| *pod == name).context("a pod of the mesh")?;
         let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
         let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
@@ -143,7 +148,7 @@ impl World {
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
         let ip = self.net.address(last);
-        let told = Told { ip, envoy: self.envoy(), token, root: self.root.clone() };
+        let told = PodInputs { ip, envoy: self.envoy(), token, root: self.root.clone() };
         let launch = launch(told)?;
         Pod::start(PodConfig { space, name, ip, folder, programs: self.folder.path(), launch })
     }

@@ -18,7 +18,7 @@ const LEAVING: Duration = Duration::from_secs(60);
 /// How long what comes about by itself may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two looks.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A cluster.
 pub(crate) struct Side {
@@ -78,7 +78,7 @@ impl Pair {
         let end = Instant::now() + TIMEOUT;
         while !condition().await {
             ensure!(Instant::now() < end, "not so after {TIMEOUT:?}: {what}\n{}", self.said());
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Side {
                 return Ok(());
             }
             ensure!(Instant::now() < end, "pods of {namespace} end for {LEAVING:?}");
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String
     let page: Value = serde_json::from_str(&navarch.page("/debug/push_status").await?)?;
     let all = page["quarantined"].as_array().context("a list")?.clone();
     let text = |one: &Value, member: &str| one[member].as_str().unwrap_or_default().to_owned();
-    Ok(all.iter().map(|one| (text(one, "object"), text(one, "said"))).collect())
+    Ok(all.iter().map(|one| (text(one, "object"), text(one, "message"))).collect())
 }
 
 /// Waits until just these objects are quarantined; gives what Envoy said.

@@ -24,7 +24,7 @@ use super::ONE_AT_A_TIME;
 const WEB: &str = "web.shop.svc.cluster.local";
 
 /// Where each of the two proxies takes what.
-struct Door {
+struct ProxyPorts {
     name: &'static str,
     http: SocketAddr,
     rpc: SocketAddr,
@@ -32,18 +32,18 @@ struct Door {
     tcp: SocketAddr,
 }
 
-fn doors() -> [Door; 2] {
+fn doors() -> [ProxyPorts; 2] {
     let at = |address: &str| address.parse().unwrap();
     let own = "127.0.0.1";
     [
-        Door {
+        ProxyPorts {
             name: "sidecar",
             http: at(&format!("{own}:9080")),
             rpc: at(&format!("{own}:9081")),
             tls: at(&format!("{own}:18443")),
             tcp: at(&format!("{own}:15432")),
         },
-        Door {
+        ProxyPorts {
             name: "gateway",
             http: at(&format!("{own}:18080")),
             rpc: at(&format!("{own}:18080")),
@@ -92,7 +92,7 @@ fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
 
 /// Who answers how often.
 async fn spread(
-    door: &Door,
+    door: &ProxyPorts,
     host: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -144,7 +144,7 @@ async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()>
 }
 
 /// Split, header match, consistent hash, egress by name.
-async fn choices(door: &Door) -> Result<()> {
+async fn choices(door: &ProxyPorts) -> Result<()> {
     let split = spread(door, WEB, "/split", &[], 120).await?;
     let two = split.get("two").copied().unwrap_or_default();
     ensure!((10..60).contains(&two), "75/25: {split:?}");
@@ -167,7 +167,7 @@ async fn choices(door: &Door) -> Result<()> {
 }
 
 /// Faults, retries, timeouts, mirrors.
-async fn troubles(door: &Door, shadow: &Upstream) -> Result<()> {
+async fn troubles(door: &ProxyPorts, shadow: &Upstream) -> Result<()> {
     let aborted = get(door.http, WEB, "/abort", &[]).await?;
     ensure!(aborted.status == 418, "{aborted:?}");
     let start = Instant::now();
@@ -191,7 +191,7 @@ async fn troubles(door: &Door, shadow: &Upstream) -> Result<()> {
 }
 
 /// Redirects, rewrites, CORS, answers without an upstream.
-async fn changes(door: &Door) -> Result<()> {
+async fn changes(door: &ProxyPorts) -> Result<()> {
     let moved = get(door.http, WEB, "/old/page", &[]).await?;
     ensure!(moved.status == 308 && header(&moved, "location") == "http://elsewhere.test/new", "{moved:?}");
     let inner = get(door.http, WEB, "/shop/page", &[("x-secret", "s")]).await?;
@@ -214,7 +214,7 @@ async fn changes(door: &Door) -> Result<()> {
 }
 
 /// WebSocket, gRPC, TCP, TLS by server name.
-async fn connections(door: &Door) -> Result<()> {
+async fn connections(door: &ProxyPorts) -> Result<()> {
     client::web_socket(door.http, WEB).await.context("WebSocket")?;
     client::grpc(door.rpc, "rpc.shop.svc.cluster.local:9081").await.context("gRPC")?;
     let (tcp, a) = if door.name == "sidecar" { ("replica", "replica") } else { ("db", "db") };
@@ -224,7 +224,7 @@ async fn connections(door: &Door) -> Result<()> {
 }
 
 /// While the own region serves, nobody else is asked; when it is gone, the other one is.
-async fn failover(door: &Door, near: Upstream) -> Result<()> {
+async fn failover(door: &ProxyPorts, near: Upstream) -> Result<()> {
     const NEAR: &str = "near.shop.svc.cluster.local";
     let answers = spread(door, NEAR, "/", &[], 20).await?;
     ensure!(answers.get("near") == Some(&20), "the own region serves: {answers:?}");

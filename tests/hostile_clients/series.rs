@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 
 /// What one sort of client asked.
 #[derive(Default)]
-pub(crate) struct Series(Mutex<Asked>);
+pub(crate) struct Series(Mutex<Requests>);
 
 #[derive(Default)]
-struct Asked {
+struct Requests {
     /// What is under way, by number.
     open: BTreeMap<u64, Instant>,
     /// When it began, and how it ended.

@@ -17,7 +17,7 @@ use navarch::push::world::{Change, World};
 use navarch_proto::json::Codec;
 use serde_json::{Value, json};
 
-use crate::universe::Place;
+use crate::universe::Slot;
 
 /// The types that proxies ask for, in Envoy's order.
 pub(crate) const KINDS: [ResourceType; 7] = [
@@ -228,7 +228,7 @@ pub(crate) fn mesh_config(n: u8) -> Change {
 /// What stands where, and which mesh config is in force.
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    pub(crate) objects: BTreeMap<Place, AnyObject>,
+    pub(crate) objects: BTreeMap<Slot, AnyObject>,
     pub(crate) mesh: u8,
 }
 

@@ -27,7 +27,7 @@ const EXPORTS: [&[&str]; 4] = [&[], &["."], &["*"], &["b"]];
 
 /// A place where an object may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Slot {
     pub(crate) kind: Kind,
     pub(crate) namespace: &'static str,
     pub(crate) n: usize,
@@ -53,7 +53,7 @@ impl Pick {
     }
 }
 
-pub(crate) fn places() -> Vec<Place> {
+pub(crate) fn places() -> Vec<Slot> {
     let kinds = [
         (Kind::Service, 3),
         (Kind::EndpointSlice, 3),
@@ -77,17 +77,17 @@ pub(crate) fn places() -> Vec<Place> {
         (Kind::Ingress, 1),
         (Kind::KubernetesGateway, 1),
     ];
-    let nowhere = |kind| Place { kind, namespace: "", n: 0 };
+    let nowhere = |kind| Slot { kind, namespace: "", n: 0 };
     let mut places = vec![nowhere(Kind::Node), nowhere(Kind::IngressClass)];
     for (kind, count) in kinds {
         for namespace in NAMESPACES {
-            places.extend((0..count).map(|n| Place { kind, namespace, n }));
+            places.extend((0..count).map(|n| Slot { kind, namespace, n }));
         }
     }
     places
 }
 
-impl Place {
+impl Slot {
     /// What an object here is called.
     pub(crate) fn reference(self) -> ObjectRef {
         let name = match self.kind {

@@ -17,7 +17,7 @@ pub(crate) const NAMESPACE: &str = "istio-system";
 
 /// What a command did.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     /// Whether it succeeded.
     pub(crate) well: bool,
     /// Both outputs.
@@ -98,7 +98,7 @@ impl Installed {
     }
 
     /// Runs kubectl with a text on its standard input.
-    pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> Said {
+    pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> CommandOutput {
         let mut command = Command::new(self.cluster.program("kubectl"));
         command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(args);
         command.env("HOME", self.cluster.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -106,16 +106,16 @@ impl Installed {
         drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
         let output = child.wait_with_output().unwrap();
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-        Said { well: output.status.success(), text }
+        CommandOutput { well: output.status.success(), text }
     }
 
     /// `kubectl apply` of an object.
-    pub(crate) fn apply(&self, object: &Value) -> Said {
+    pub(crate) fn apply(&self, object: &Value) -> CommandOutput {
         self.kubectl(&["apply", "-f", "-"], &object.to_string())
     }
 
     /// `kubectl create` of an object under server-side dry run.
-    pub(crate) fn try_out(&self, object: &Value) -> Said {
+    pub(crate) fn try_out(&self, object: &Value) -> CommandOutput {
         self.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], &object.to_string())
     }
 

@@ -39,7 +39,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// As it was told.
-    Told,
+    OnOrder,
     /// By itself, with this exit code; 128 and the number for a signal.
     ByItself(i32),
 }
@@ -79,11 +79,11 @@ pub async fn keep(mut launch: Launch, plan: &DrainPlan, orders: &mut mpsc::Recei
             }
             After::Order(Some(Order::Quit)) => {
                 kill(&mut child).await?;
-                return Ok(Ended::Told);
+                return Ok(Ended::OnOrder);
             }
             After::Order(Some(Order::Terminate) | None) => {
                 end_gracefully(&mut child, plan, orders, drained).await?;
-                return Ok(Ended::Told);
+                return Ok(Ended::OnOrder);
             }
         }
     }

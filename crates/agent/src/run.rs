@@ -112,7 +112,7 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
         tracing::warn!("some tasks of the agent did not end within the shutdown grace period");
     }
     Ok(match ended {
-        Ended::Told => 0,
+        Ended::OnOrder => 0,
         Ended::ByItself(code) => {
             tracing::error!(code, "Envoy exited on its own");
             code
@@ -170,7 +170,7 @@ async fn tell_of_packets() {
 /// Waits until told to end. Other orders have nobody to go to.
 async fn wait_for_end(orders: &mut mpsc::Receiver<Order>) -> Ended {
     while let Some(Order::Drain | Order::Restart(_)) = orders.recv().await {}
-    Ended::Told
+    Ended::OnOrder
 }
 
 /// How Envoy is started.

@@ -73,12 +73,12 @@ impl TraceLog {
             for message in message::parse(buffer.get(..length).unwrap_or_default()) {
                 if let Message::Logged(Logged { prefix, payload, user }) = message {
                     match limit.take(Instant::now()) {
-                        Taken::Line => line(&prefix, &payload, user),
-                        Taken::LineAfter(left_out) => {
+                        LogLine::Line => line(&prefix, &payload, user),
+                        LogLine::LineAfter(left_out) => {
                             tracing::info!(left_out, "logged packets exceed the rate limit of this log");
                             line(&prefix, &payload, user);
                         }
-                        Taken::Nothing => {}
+                        LogLine::Nothing => {}
                     }
                 }
             }
@@ -108,7 +108,7 @@ struct Limit {
 
 /// Whether there is a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Taken {
+enum LogLine {
     /// There is.
     Line,
     /// There is, and so many were left out before it.
@@ -124,18 +124,18 @@ impl Limit {
     }
 
     /// Asks for a line.
-    fn take(&mut self, now: Instant) -> Taken {
+    fn take(&mut self, now: Instant) -> LogLine {
         if now.duration_since(self.since) >= Duration::from_secs(1) {
             (self.since, self.lines) = (now, 0);
         }
         if self.lines >= LINES {
             self.left_out += 1;
-            return Taken::Nothing;
+            return LogLine::Nothing;
         }
         self.lines += 1;
         match std::mem::take(&mut self.left_out) {
-            0 => Taken::Line,
-            left_out => Taken::LineAfter(left_out),
+            0 => LogLine::Line,
+            left_out => LogLine::LineAfter(left_out),
         }
     }
 }
@@ -149,9 +149,9 @@ mod tests {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
         let mut limit = Limit::new(now);
-        assert!((0..LINES).all(|_| limit.take(now) == Taken::Line));
-        assert!((0..7).all(|_| limit.take(now) == Taken::Nothing));
-        assert_eq!(limit.take(later), Taken::LineAfter(7));
-        assert_eq!(limit.take(later), Taken::Line);
+        assert!((0..LINES).all(|_| limit.take(now) == LogLine::Line));
+        assert!((0..7).all(|_| limit.take(now) == LogLine::Nothing));
+        assert_eq!(limit.take(later), LogLine::LineAfter(7));
+        assert_eq!(limit.take(later), LogLine::Line);
     }
 }

@@ -11,7 +11,6 @@
 //! `networking/core/route`.
 
 mod action;
-mod apart;
 mod claims;
 mod collisions;
 mod context;
@@ -41,10 +40,10 @@ mod settings;
 mod sidecar;
 mod stateful_session;
 mod text_match;
+mod vhds;
 mod virtual_host;
 mod wire_field;
 
-pub use apart::with_hosts;
 use bytes::Bytes;
 pub use context::{RouteClient, RouteContext, destination_cluster};
 pub(super) use grpc::for_grpc;
@@ -52,6 +51,7 @@ pub use http_route::http_routes;
 pub use inbound::{InboundRoute, inbound};
 use navarch_proto::envoy::config::route::v3::VirtualHost;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+pub use vhds::with_hosts;
 
 use crate::filters::http::filter;
 use crate::scope;
@@ -84,7 +84,7 @@ pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let name = name.as_str();
     match view.proxy().kind() {
-        ProxyKind::Sidecar | ProxyKind::Router if apart::is_taken(view) => Some(apart::configuration(view, name)),
+        ProxyKind::Sidecar | ProxyKind::Router if vhds::is_enabled(view) => Some(vhds::configuration(view, name)),
         ProxyKind::Sidecar | ProxyKind::Waypoint => Some(patched::sidecar(view, name)),
         ProxyKind::Router => Some(patched::gateway(view, name)),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
@@ -93,13 +93,13 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 
 /// The names of the virtual hosts of a route configuration that the proxy gets one by one.
 pub(super) fn host_names(of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-    if apart::is_taken(view) { apart::names(view, of.as_str()) } else { Vec::new() }
+    if vhds::is_enabled(view) { vhds::names(view, of.as_str()) } else { Vec::new() }
 }
 
 /// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies that get them one by one.
 pub(super) fn host(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let (routes, host) = name.as_str().rsplit_once('/')?;
-    if apart::is_taken(view) { apart::host(view, routes, host) } else { None }
+    if vhds::is_enabled(view) { vhds::host(view, routes, host) } else { None }
 }
 
 #[cfg(test)]

@@ -18,14 +18,14 @@ use super::peer::counted_as;
 pub struct Budget {
     total: usize,
     /// What is held.
-    held: Mutex<Held>,
+    held: Mutex<Holders>,
     /// Told when bytes are given back.
     freed: Notify,
 }
 
 /// Bytes by holder.
 #[derive(Debug, Default)]
-struct Held {
+struct Holders {
     /// By all.
     all: usize,
     /// By each peer that holds any; the key is chosen by the network, the hasher is keyed.

@@ -64,7 +64,7 @@ struct Table {
 
 /// A connection's place in a port; free again when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct ConnectionPermit {
     port: Arc<Port>,
     /// Its number there.
     number: u64,
@@ -138,7 +138,7 @@ impl Port {
     }
 
     /// Takes a connection in, and closes others where there are too many.
-    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Place {
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> ConnectionPermit {
         let peer = counted_as(peer);
         let activity = Arc::new(Activity::new(self.begun));
         let mut table = self.table.lock();
@@ -149,7 +149,7 @@ impl Port {
             self.rejections.count(self.name, reason, peer);
             activity.evict();
         }
-        Place { port: self.clone(), number, peer, activity }
+        ConnectionPermit { port: self.clone(), number, peer, activity }
     }
 
     /// How many connections there are.
@@ -217,7 +217,7 @@ impl Table {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// When the connection was active.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
@@ -235,7 +235,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.port.table.lock().remove(self.number);
     }

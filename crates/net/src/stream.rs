@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-use super::port::Place;
+use super::port::ConnectionPermit;
 
 /// How long to wait for the rest of a client's first bytes before looking again.
 const PEEK_INTERVAL: Duration = Duration::from_millis(10);
@@ -18,7 +18,7 @@ const PEEK_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct PortStream<S = TcpStream> {
     inner: S,
-    place: Place,
+    place: ConnectionPermit,
     /// Whether bytes are a sign of activity.
     counts_bytes: bool,
     /// How long the client may read nothing of what is sent; for ever if unset.
@@ -29,7 +29,7 @@ pub struct PortStream<S = TcpStream> {
 
 impl<S> PortStream<S> {
     /// A connection at its place.
-    pub fn new(inner: S, place: Place) -> Self {
+    pub fn new(inner: S, place: ConnectionPermit) -> Self {
         Self { inner, place, counts_bytes: true, patience: None, deadline: None }
     }
 
@@ -49,7 +49,7 @@ impl<S> PortStream<S> {
 
     /// Its place.
     #[must_use]
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ConnectionPermit {
         &self.place
     }
 

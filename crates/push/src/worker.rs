@@ -5,10 +5,10 @@
 //! With `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
 mod answering;
+mod current;
 mod gone;
 mod pause;
 mod push_record;
-mod standing;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -35,8 +35,8 @@ use super::witness::{Event, Witness};
 use super::world::{Change, RemoteChange, World};
 use navarch_api::settings::Settings;
 
+pub use current::CurrentSnapshot;
 pub use push_record::PushRecord;
-pub use standing::Standing;
 
 /// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
 const QUEUE: usize = 16_384;
@@ -104,7 +104,7 @@ pub struct PushHandle {
     /// Whether the first reading is in and pushed.
     synced: watch::Receiver<bool>,
     /// What is in force.
-    standing: Standing,
+    current: CurrentSnapshot,
 }
 
 /// The push thread is gone: the process is going down.
@@ -201,7 +201,7 @@ pub fn start_watched(
         };
         runtime.block_on(worker.run(inbox));
     })?;
-    Ok((PushHandle { commands, gone, synced, standing: Standing { context, notices } }, thread))
+    Ok((PushHandle { commands, gone, synced, current: CurrentSnapshot { context, notices } }, thread))
 }
 
 impl PushHandle {
@@ -269,19 +269,19 @@ impl PushHandle {
     /// The snapshot in force.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {
-        self.standing.context()
+        self.current.context()
     }
 
     /// Shows what is in force, to those who must not keep the thread going.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.standing.clone()
+    pub fn current(&self) -> CurrentSnapshot {
+        self.current.clone()
     }
 
     /// The snapshots in force from now on; one that is quickly followed by others may be passed over.
     #[must_use]
     pub fn contexts(&self) -> watch::Receiver<Arc<PushContext>> {
-        self.standing.context.clone()
+        self.current.context.clone()
     }
 
     /// Waits until the first reading is in and pushed.

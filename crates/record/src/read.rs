@@ -12,7 +12,7 @@ use super::format::{Line, VERSION};
 const BEGIN: &str = "record-";
 const END: &str = ".jsonl";
 /// The most bytes of a segment that are read.
-const MOST: u64 = 8 << 30;
+const MAX_SEGMENT_BYTES: u64 = 8 << 30;
 
 /// The name of a segment's file.
 pub(crate) fn segment_name(number: u64) -> String {
@@ -94,7 +94,7 @@ impl Segment {
     /// # Errors
     /// When it cannot be read.
     pub fn open(file: &Path, is_last: bool) -> io::Result<Self> {
-        let text = regular_file::read(file, MOST)?;
+        let text = regular_file::read(file, MAX_SEGMENT_BYTES)?;
         Ok(Self { file: file.to_owned(), text, at: 0, is_last, is_first_line: true })
     }
 

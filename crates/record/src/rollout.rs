@@ -7,7 +7,7 @@ use navarch_api::any_object::AnyObject;
 use navarch_push::rollout::{RolloutOrder, RolloutProgress};
 use serde_json::Value;
 
-use super::format::{RolloutLine, RolloutProgress as Written};
+use super::format::{RolloutLine, RolloutProgress as RecordedProgress};
 
 /// An order as it is written down. Which rollout of an object is meant is not: orders are read in their order.
 pub(crate) fn written<E>(
@@ -21,9 +21,9 @@ pub(crate) fn written<E>(
         RolloutOrder::Complete { .. } => RolloutLine::Complete,
         RolloutOrder::Restore { new, before, progress } => {
             let progress = match progress {
-                RolloutProgress::Waiting => Written::Waiting,
-                RolloutProgress::Stage { at, chosen } => Written::Stage(*at, texts(chosen)),
-                RolloutProgress::Stopped(reason) => Written::Stopped(reason.to_string()),
+                RolloutProgress::Waiting => RecordedProgress::Waiting,
+                RolloutProgress::Stage { at, chosen } => RecordedProgress::Stage(*at, texts(chosen)),
+                RolloutProgress::Stopped(reason) => RecordedProgress::Stopped(reason.to_string()),
             };
             RolloutLine::Restore(object(new)?, before.as_ref().map(object).transpose()?, progress)
         }
@@ -39,9 +39,9 @@ pub(crate) fn read<E>(line: RolloutLine, object: impl Fn(Value) -> Result<AnyObj
         RolloutLine::Complete => RolloutOrder::Complete { serial: None },
         RolloutLine::Restore(new, before, progress) => {
             let progress = match progress {
-                Written::Waiting => RolloutProgress::Waiting,
-                Written::Stage(at, chosen) => RolloutProgress::Stage { at, chosen: names(chosen) },
-                Written::Stopped(reason) => RolloutProgress::Stopped(reason.into()),
+                RecordedProgress::Waiting => RolloutProgress::Waiting,
+                RecordedProgress::Stage(at, chosen) => RolloutProgress::Stage { at, chosen: names(chosen) },
+                RecordedProgress::Stopped(reason) => RolloutProgress::Stopped(reason.into()),
             };
             let before = before.map(&object).transpose()?;
             RolloutOrder::Restore { new: object(new)?, before, progress }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{StreamExt, StreamMap};
 
-use super::problem::{Fault, Place, Problem};
+use super::problem::{Fault, FilePosition, Problem};
 use super::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -115,14 +115,14 @@ impl Merged {
             let place: Arc<str> = Arc::from(format!("{source} ({name})"));
             let in_vain = first != Some(index) && holders.is_some_and(|holders| holders.contains_key(&index));
             let problem = holder.filter(|_| in_vain).map(|holder| Problem {
-                place: Place { file: place.clone(), line: 0 },
+                place: FilePosition { file: place.clone(), line: 0 },
                 subject: Subject {
                     api_version: name.kind.group().to_owned(),
                     kind: name.kind.to_string(),
                     namespace: name.name.namespace.to_string(),
                     name: name.name.name.to_string(),
                 },
-                fault: Fault::Duplicate { holder: Place { file: holder.clone(), line: 0 } },
+                fault: Fault::Duplicate { holder: FilePosition { file: holder.clone(), line: 0 } },
             });
             batch.push(SourceEvent::Problems { place, problems: problem.into_iter().collect() });
         }

@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 pub use fetch::{FetchError, Fetcher};
-use ring::{Due, Ring, Told};
+use ring::{Due, KeyUpdate, Ring};
 
 use super::{Batch, SourceEvent};
 use navarch_api::counter::Count;
@@ -194,7 +194,7 @@ impl KeyFetching {
     }
 
     /// A policy wants these places and no others.
-    fn demand(&mut self, policy: &NamespacedName, sources: BTreeMap<KeySource, Duration>) -> Vec<Told> {
+    fn demand(&mut self, policy: &NamespacedName, sources: BTreeMap<KeySource, Duration>) -> Vec<KeyUpdate> {
         let gone = self.ring.demand(policy, sources, Instant::now());
         for (source, _) in &gone {
             self.fetches.cancel(source);

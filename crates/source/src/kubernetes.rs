@@ -14,11 +14,11 @@ mod definitions;
 mod mesh_maps;
 mod reflector;
 pub(super) mod scope;
-mod standing;
 mod stream;
 mod tags;
 #[cfg(test)]
 mod tests;
+mod watch_state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

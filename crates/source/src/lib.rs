@@ -18,9 +18,9 @@ mod backoff;
 #[cfg(test)]
 mod conformance;
 mod files;
-mod held;
 mod host_names;
 mod keys;
+mod kind_objects;
 mod kubernetes;
 mod mesh_files;
 mod mesh_layers;
@@ -47,7 +47,7 @@ pub use kubernetes::{
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
-pub use problem::{Fault, Place, Problem};
+pub use problem::{Fault, FilePosition, Problem};
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
 
 /// What changed at once, in order. A batch is to be taken in as a whole: a file that moves objects around, or a mount that

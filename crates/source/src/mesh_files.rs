@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::files::{Agenda, Inbox, Signal, read_bytes, run_thread, signal_of};
 use super::mesh_text::{Parsed, Sound, parse_mesh_config, parse_mesh_networks};
-use super::problem::{Fault, Place, Problem};
+use super::problem::{Fault, FilePosition, Problem};
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::decode::Subject;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -158,8 +158,11 @@ impl TextFile {
     /// The event that tells the faults, where they differ from those told before.
     fn tell(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
         let file: Arc<str> = Arc::from(self.path.display().to_string());
-        let problem =
-            |(line, fault)| Problem { place: Place { file: file.clone(), line }, subject: Subject::default(), fault };
+        let problem = |(line, fault)| Problem {
+            place: FilePosition { file: file.clone(), line },
+            subject: Subject::default(),
+            fault,
+        };
         let problems: Vec<_> = faults.into_iter().map(problem).collect();
         if problems == self.problems {
             return None;

@@ -33,7 +33,7 @@ pub struct MeshLayers {
 
 /// What one source has told.
 #[derive(Debug, Default)]
-struct Told {
+struct Layer {
     /// Mesh config.
     mesh: Option<Arc<MeshConfig>>,
     /// Mesh networks.
@@ -48,19 +48,19 @@ struct Layers {
     /// Whether there is a file of mesh config, and one of networks.
     files: (bool, bool),
     /// What the shared ConfigMap says.
-    shared: Told,
+    shared: Layer,
     /// What the ConfigMaps say together.
-    maps: Told,
+    maps: Layer,
     /// What the files say.
-    file: Told,
+    file: Layer,
     /// What was passed on.
-    passed: Told,
+    passed: Layer,
 }
 
 /// A reader of files. It ends when dropped.
 type Reader = Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>>;
 
-impl Told {
+impl Layer {
     /// Takes in a batch; what is neither config nor networks goes on.
     fn take_in(&mut self, batch: Batch, on: &mut Batch) {
         for event in batch {
@@ -115,14 +115,14 @@ impl MeshLayers {
         let (to_shared, mut from_shared) = mpsc::channel(BATCHES);
         let (to_maps, mut from_maps) = mpsc::channel(BATCHES);
         let (to_files, mut from_files) = mpsc::channel(BATCHES);
-        let absent = || Told { synced: true, ..Told::default() };
+        let absent = || Layer { synced: true, ..Layer::default() };
         let needs_maps = self.mesh.is_none() || self.networks.is_none();
         let mut layers = Layers {
             files: (self.mesh.is_some(), self.networks.is_some()),
-            shared: if self.shared.is_some() { Told::default() } else { absent() },
-            maps: if needs_maps { Told::default() } else { absent() },
-            file: Told::default(),
-            passed: Told::default(),
+            shared: if self.shared.is_some() { Layer::default() } else { absent() },
+            maps: if needs_maps { Layer::default() } else { absent() },
+            file: Layer::default(),
+            passed: Layer::default(),
         };
         let names = self.shared.iter().cloned().collect::<Vec<_>>();
         let of_shared = MeshMapSourceConfig { names, ..self.maps.clone() };
@@ -145,7 +145,7 @@ impl MeshLayers {
                     if let Some(below) = layers.shared.mesh.clone().filter(|below| *below != base) {
                         base = below;
                         // Where they were good once, the rest is not kept waiting should they be broken over this base.
-                        layers.file = Told { synced: layers.passed.synced, ..Told::default() };
+                        layers.file = Layer { synced: layers.passed.synced, ..Layer::default() };
                         files = read(&base);
                     }
                 }
@@ -174,9 +174,9 @@ mod tests {
     use super::*;
 
     /// All that a source has to tell.
-    fn told(root: &str) -> Told {
+    fn told(root: &str) -> Layer {
         let config = MeshConfig { root_namespace: root.to_owned(), ..MeshConfig::istio_defaults() };
-        Told { mesh: Some(Arc::new(config)), networks: Some(Arc::default()), synced: true }
+        Layer { mesh: Some(Arc::new(config)), networks: Some(Arc::default()), synced: true }
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
                 shared: told("shared"),
                 maps: told("map"),
                 file: told("file"),
-                passed: Told::default(),
+                passed: Layer::default(),
             };
             let mut on = Batch::new();
             layers.settle(&mut on);
@@ -206,9 +206,9 @@ mod tests {
         let mut layers = Layers {
             files: (true, false),
             shared: told("shared"),
-            maps: Told::default(),
+            maps: Layer::default(),
             file: told("file"),
-            passed: Told::default(),
+            passed: Layer::default(),
         };
         let mut on = Batch::new();
         layers.settle(&mut on);

@@ -9,7 +9,7 @@ use navarch_api::validation::Verdict;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct FilePosition {
     /// The file.
     pub file: Arc<str>,
     /// The line, from 1; 0 where no line is meant.
@@ -20,7 +20,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is.
-    pub place: Place,
+    pub place: FilePosition,
     /// The object that it is about, as far as it can be told.
     pub subject: Subject,
     /// What it is.
@@ -39,7 +39,7 @@ pub enum Fault {
     /// The object is defined elsewhere already, and that definition holds until it goes.
     Duplicate {
         /// Where.
-        holder: Place,
+        holder: FilePosition,
     },
     /// The place cannot be read at all. What stood there before stays in force.
     Unreadable(String),
@@ -75,7 +75,7 @@ fn add(
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if self.line > 0 { write!(f, ":{}", self.line) } else { Ok(()) }

@@ -23,9 +23,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::held::Held;
+use super::kind_objects::KindObjects;
 use super::kubernetes::KubernetesScope;
-use super::problem::{Fault, Place, Problem};
+use super::problem::{Fault, FilePosition, Problem};
 use super::{Batch, SourceEvent};
 use navarch_api::decode::Subject;
 use navarch_api::error_chain::chain;
@@ -80,7 +80,7 @@ pub struct XdsSource {
 #[derive(Debug)]
 pub(super) struct Asked {
     kind: Kind,
-    held: Held,
+    held: KindObjects,
     /// Whether the server has ever answered for it.
     answered: bool,
 }
@@ -106,7 +106,8 @@ impl XdsSource {
         let services = [Kind::ServiceEntry, Kind::WorkloadEntry];
         let kinds = mcp::kinds().filter(|kind| !config.services_alone || services.contains(kind));
         let prefix: Arc<str> = Arc::from(format!("{name}/"));
-        let held = kinds.map(|kind| Asked { kind, held: Held::new(kind, prefix.clone()), answered: false }).collect();
+        let held =
+            kinds.map(|kind| Asked { kind, held: KindObjects::new(kind, prefix.clone()), answered: false }).collect();
         Self { config, name, held, synced: false, ailing: false, max_response: MAX_RESPONSE }
     }
 
@@ -151,7 +152,7 @@ impl XdsSource {
 
     /// Why the source as a whole cannot be read; nothing when it can.
     fn problem(&self, reason: Option<String>) -> SourceEvent {
-        let place = Place { file: self.name.clone(), line: 0 };
+        let place = FilePosition { file: self.name.clone(), line: 0 };
         let problem =
             |reason| Problem { place: place.clone(), subject: Subject::default(), fault: Fault::Unreadable(reason) };
         SourceEvent::Problems { place: self.name.clone(), problems: reason.map(problem).into_iter().collect() }

@@ -13,9 +13,9 @@
 //! from one to the other is never lost.
 
 mod entries;
+mod entry_state;
 mod metrics;
 mod permit;
-mod standing;
 mod sweep;
 mod workload;
 
@@ -38,9 +38,9 @@ use navarch_kubernetes::is_stale;
 use navarch_net::turns::Turns;
 use navarch_store::Objects;
 
+pub use entry_state::WorkloadHealth;
+use entry_state::{Annotations, Connection};
 pub use metrics::RegistrationMetrics;
-pub use standing::WorkloadHealth;
-use standing::{Annotations, Connection};
 use workload::Group;
 pub use workload::{Claim, Workload};
 
@@ -318,7 +318,7 @@ impl Registrar {
             let (outcome, counter) = match (found, &workload.claim) {
                 (Some(entry), claim) => {
                     let annotations = annotations(&entry);
-                    if matches!(claim, Claim::Entry(_)) && !annotations.contains_key(standing::CHECKED) {
+                    if matches!(claim, Claim::Entry(_)) && !annotations.contains_key(entry_state::CHECKED) {
                         return Ok(false);
                     }
                     self.permits_spec(workload, &name, spec(&entry))?;
@@ -375,10 +375,10 @@ impl Registrar {
         at: Timestamp,
     ) -> Result<(), kube::Error> {
         let Some(entry) = entries::get(&self.0.cluster, name).await? else { return Ok(()) };
-        if !standing::is_controller(&annotations(&entry), &self.0.instance) {
+        if !entry_state::is_controller(&annotations(&entry), &self.0.instance) {
             return Ok(());
         }
-        match standing::with_health(entry.data.get("status"), health, at) {
+        match entry_state::with_health(entry.data.get("status"), health, at) {
             Some(conditions) => entries::tell(&self.0.cluster, name, &entry, &conditions).await,
             None => Ok(()),
         }

@@ -27,7 +27,7 @@ const STATE: &str = "state.json";
 /// How the keys begin that say until when a replica has proxies that have not taken the stage.
 const WAITS: &str = "waits.";
 /// The most ConfigMaps that are read: there are 16 changes on their way at the most, and those that were stopped.
-const MOST: u32 = 1_024;
+const MAX_CONFIG_MAPS: u32 = 1_024;
 
 /// How far a change has come, for all replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ impl RolloutStore {
     /// # Errors
     /// When the API server does not answer.
     pub async fn list(&self) -> Result<BTreeMap<ObjectRef, KeptRollout>, StoreError> {
-        let with = ListParams::default().labels(LABEL).limit(MOST);
+        let with = ListParams::default().labels(LABEL).limit(MAX_CONFIG_MAPS);
         let maps = self.maps.list(&with).await.map_err(StoreError::Api)?;
         let mut all = BTreeMap::new();
         for map in maps {

@@ -14,7 +14,7 @@ use navarch_api::object::{NamespacedName, ObjectRef};
 /// How many warnings one object gets.
 const WARNINGS: usize = 3;
 /// The longest warning: API servers cut longer ones.
-const LONGEST_WARNING: usize = 250;
+const MAX_WARNING_LENGTH: usize = 250;
 
 /// What somebody is about to do.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Advice {
     /// The warnings of an answer.
     pub(super) fn lines(self) -> Vec<String> {
         match self {
-            Self::Warnings(lines) => lines.iter().take(WARNINGS).map(|line| cut(line, LONGEST_WARNING)).collect(),
+            Self::Warnings(lines) => lines.iter().take(WARNINGS).map(|line| cut(line, MAX_WARNING_LENGTH)).collect(),
             Self::Late | Self::Busy | Self::Unknown => Vec::new(),
         }
     }

@@ -54,7 +54,7 @@ impl Default for Limits {
 
 /// A review as it came.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ReceivedReview {
     pub(super) body: Bytes,
     /// Whose they are.
     pub(super) peer: IpAddr,
@@ -144,7 +144,7 @@ impl Intake {
     }
 
     /// Takes a review, or counts why not.
-    pub(super) async fn take(&self, request: Request<Body>) -> Result<Taken, NotTaken> {
+    pub(super) async fn take(&self, request: Request<Body>) -> Result<ReceivedReview, NotTaken> {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         let peer = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
         let taken = self.take_from(peer, request).await;
@@ -155,7 +155,7 @@ impl Intake {
     }
 
     /// Takes a review of a caller.
-    async fn take_from(&self, peer: IpAddr, request: Request<Body>) -> Result<Taken, NotTaken> {
+    async fn take_from(&self, peer: IpAddr, request: Request<Body>) -> Result<ReceivedReview, NotTaken> {
         let said = request.headers().get(header::CONTENT_LENGTH);
         let said = said.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
         if said.is_some_and(|length| length > MAX_BODY) {
@@ -182,7 +182,7 @@ impl Intake {
         if !is_json {
             return Err(NotTaken::WrongType);
         }
-        Ok(Taken { body, peer, _charges: charges, _share_of_caller: share })
+        Ok(ReceivedReview { body, peer, _charges: charges, _share_of_caller: share })
     }
 
     /// Reads a body; its bytes are charged as they come, whatever their number was said to be.

@@ -158,14 +158,18 @@ impl Unwritten {
 
     /// Writes it.
     pub(super) fn write(self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(&Written { kind: "AdmissionReview", api_version: self.version, response: self.answer })
+        serde_json::to_vec(&ReviewResponse {
+            kind: "AdmissionReview",
+            api_version: self.version,
+            response: self.answer,
+        })
     }
 }
 
 /// An answer as it is written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct ReviewResponse {
     /// `AdmissionReview`.
     kind: &'static str,
     /// The version of the review.

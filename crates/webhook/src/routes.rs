@@ -86,7 +86,7 @@ impl Webhooks {
 }
 
 /// Which webhook is asked.
-enum Asked {
+enum Webhook {
     /// `/validate`. What is invalid is so whatever else there is; only warnings need other objects, and are left out as long
     /// as those are not known.
     Validation,
@@ -139,7 +139,7 @@ impl Webhooks {
 
 /// Answers `/validate`.
 async fn validate(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
-    review(webhooks, Asked::Validation, request).await
+    review(webhooks, Webhook::Validation, request).await
 }
 
 /// Answers `/inject`.
@@ -152,16 +152,16 @@ async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -
         }
     };
     let path = request.uri().path().to_owned();
-    review(webhooks, Asked::Injection(path, injector), request).await
+    review(webhooks, Webhook::Injection(path, injector), request).await
 }
 
 /// Answers `/plan`.
 async fn advise(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
-    review(webhooks, Asked::Advice, request).await
+    review(webhooks, Webhook::Advice, request).await
 }
 
 /// Takes a review and answers it.
-async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -> Response {
+async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>) -> Response {
     let taken = match webhooks.intake.take(request).await {
         Ok(taken) => taken,
         Err(not_taken) => {
@@ -215,15 +215,15 @@ fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
 
 /// Answers the body of a review; `None` when that failed. A panic goes no further: the next review is answered as if it had
 /// not been.
-fn decide(webhooks: &Webhooks, asked: &Asked, body: &[u8]) -> Option<Decided> {
+fn decide(webhooks: &Webhooks, asked: &Webhook, body: &[u8]) -> Option<Decided> {
     let answer = || {
         let objects = (webhooks.surroundings)();
         let answer = match asked {
-            Asked::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
-            Asked::Injection(path, injector) => {
+            Webhook::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
+            Webhook::Injection(path, injector) => {
                 injection::counted(body, path, injector, objects.as_ref(), &webhooks.metrics)
             }
-            Asked::Advice => match advice::read(body) {
+            Webhook::Advice => match advice::read(body) {
                 (answer, Some(intent)) => return Some(Decided::Advise(answer, intent)),
                 (answer, None) => answer.write(),
             },

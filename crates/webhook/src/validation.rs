@@ -14,9 +14,9 @@ const WARNINGS: usize = 20;
 /// The longest part of a fault that is told: values that users wrote are within.
 const MAX_MESSAGE_LENGTH: usize = 1000;
 /// The longest warning: API servers cut longer ones, and drop what comes after.
-const LONGEST_WARNING: usize = 250;
+const MAX_WARNING_LENGTH: usize = 250;
 /// The longest note in the audit log.
-const LONGEST_NOTE: usize = 250;
+const MAX_REASON_LENGTH: usize = 250;
 
 /// Answers the body of a review. `objects` are those that are there already, where they are known.
 ///
@@ -60,7 +60,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
         }
         let fields = verdict.errors.iter().map(|problem| problem.field.as_str()).collect::<Vec<_>>().join(", ");
         return Answer::refuse(refusal(&subject.to_string(), &verdict.errors))
-            .noting("validation", format!("refused: {}", cut(&fields, LONGEST_NOTE)));
+            .noting("validation", format!("refused: {}", cut(&fields, MAX_REASON_LENGTH)));
     }
     let mut warnings: Vec<String> =
         verdict.warnings.iter().take(WARNINGS).map(|problem| warning(&subject.to_string(), problem)).collect();
@@ -98,5 +98,5 @@ fn fault(problem: &Problem, longest: usize) -> String {
 
 /// A warning as it is told, short enough for an API server.
 fn warning(subject: &str, problem: &Problem) -> String {
-    cut(&format!("{subject}: {}", fault(problem, LONGEST_WARNING)), LONGEST_WARNING)
+    cut(&format!("{subject}: {}", fault(problem, MAX_WARNING_LENGTH)), MAX_WARNING_LENGTH)
 }

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 /// How long the API server may take for all of it.
-const LOOK: Duration = Duration::from_secs(10);
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long what it said is told again: whoever asks often asks the API server no more often than so.
 const FRESH: Duration = Duration::from_secs(5);
 /// Requests that are under way at once.
@@ -157,10 +157,10 @@ impl ApiServerLook {
             return seen.clone();
         }
         let problem = |problem| Seen { problem: Some(problem), ..Seen::default() };
-        let seen = match timeout(LOOK, self.ask(roots)).await {
+        let seen = match timeout(API_SERVER_TIMEOUT, self.ask(roots)).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => problem(InWords(&error).to_string()),
-            Err(_) => problem(format!("nothing came within {LOOK:?}")),
+            Err(_) => problem(format!("nothing came within {API_SERVER_TIMEOUT:?}")),
         };
         let seen = Arc::new(seen);
         *latest = Some((Instant::now(), seen.clone()));

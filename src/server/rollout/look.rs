@@ -41,7 +41,7 @@ pub(super) struct Tally {
 
 /// What a proxy has said of one type.
 #[derive(Clone, Debug)]
-pub(super) struct Said {
+pub(super) struct TypeState {
     taken: Option<(Arc<Collection>, u64)>,
     refused: Option<(Option<Arc<Collection>>, Arc<str>)>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Said {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
     names: BTreeMap<ProxyId, Arc<str>>,
-    said: BTreeMap<(ProxyId, ResourceType), Said>,
+    said: BTreeMap<(ProxyId, ResourceType), TypeState>,
 }
 
 impl Members {
@@ -61,7 +61,7 @@ impl Members {
             members.names.insert(info.proxy_id, info.proxy.name.clone());
             for watch in &info.types {
                 let refused = watch.rejected.as_ref().map(|said| (watch.refused.clone(), said.message.clone()));
-                let said = Said { taken: watch.taken.clone(), refused };
+                let said = TypeState { taken: watch.taken.clone(), refused };
                 members.said.insert((info.proxy_id, watch.kind), said);
             }
         }

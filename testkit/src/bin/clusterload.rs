@@ -28,7 +28,7 @@ const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 /// How long a cluster may take to be served.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two looks at whether it is.
-const PAUSE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -112,7 +112,7 @@ async fn add(navarch: &Navarch, writer: &Writer, (number, remote): (usize, &Clus
     writer.put(&secret).await?;
     while services(navarch).await? == before {
         ensure!(begun.elapsed() < TIMEOUT, "{name} is not served after {TIMEOUT:?}");
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
     let (served, at_served) = (begun.elapsed(), usage(pid)?);
     settle(pid).await?;

@@ -38,7 +38,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 const USAGE: &str =
     "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -199,7 +199,7 @@ struct Reply {
 
 /// Fails when it takes too long.
 async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(PATIENCE, work).await.unwrap_or_else(|_| bail!("no answer in {PATIENCE:?}"))
+    timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| bail!("no answer in {REQUEST_TIMEOUT:?}"))
 }
 
 /// A connection to a target.

@@ -43,14 +43,14 @@ struct Inner {
 }
 
 /// A question under way; forgotten when dropped.
-struct Asked<'a> {
+struct PendingQuery<'a> {
     /// Where it is noted.
     inner: &'a Inner,
     /// Its id and port.
     key: (u16, u16),
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingQuery<'_> {
     fn drop(&mut self) {
         self.inner.asked.lock().remove(&self.key);
     }
@@ -175,7 +175,7 @@ impl Forwarding {
     }
 
     /// The same question under an id of the agent's own, noted as asked from a port.
-    fn note(&self, message: &[u8], port: u16) -> io::Result<(Asked<'_>, Vec<u8>)> {
+    fn note(&self, message: &[u8], port: u16) -> io::Result<(PendingQuery<'_>, Vec<u8>)> {
         let rest = message.get(2..).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let id: [u8; 2] = random::bytes();
         let key = (u16::from_be_bytes(id), port);
@@ -183,7 +183,7 @@ impl Forwarding {
         let mut request = Vec::with_capacity(message.len());
         request.extend_from_slice(&id);
         request.extend_from_slice(rest);
-        Ok((Asked { inner: &self.0, key }, request))
+        Ok((PendingQuery { inner: &self.0, key }, request))
     }
 }
 

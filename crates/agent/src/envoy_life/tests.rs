@@ -39,17 +39,17 @@ async fn an_exit_code_is_passed_on_and_a_signal_is_told_as_shells_do() {
 async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     let drain = Duration::from_millis(300);
     let (ended, took) = run("exec sleep 60", drain, &[Order::Terminate]).await;
-    assert!(ended == Ended::Told && took >= drain, "{took:?}");
+    assert!(ended == Ended::OnOrder && took >= drain, "{took:?}");
     let (ended, took) = run("exec sleep 60", Duration::from_secs(60), &[Order::Drain, Order::Terminate]).await;
-    assert!(ended == Ended::Told && took < Duration::from_secs(5), "{took:?}");
+    assert!(ended == Ended::OnOrder && took < Duration::from_secs(5), "{took:?}");
 }
 
 #[tokio::test]
 async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
     let (ended, took) = run("exec sleep 60", Duration::from_secs(60), &[Order::Terminate, Order::Quit]).await;
-    assert!(ended == Ended::Told && took < Duration::from_secs(5), "{took:?}");
+    assert!(ended == Ended::OnOrder && took < Duration::from_secs(5), "{took:?}");
     let (ended, _) = run("sleep 0.2; exit 3", Duration::from_secs(60), &[Order::Terminate]).await;
-    assert_eq!(ended, Ended::Told);
+    assert_eq!(ended, Ended::OnOrder);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use super::options::Options;
 use super::routes;
 use super::rule::{Rule, cleaning, guards, restore_text};
 use super::rules::rules;
-use super::state::{Standing, State};
+use super::state::{Comparison, State};
 use super::tool::{Tool, ToolError};
 use super::trace::traced;
 
@@ -125,17 +125,17 @@ fn parts(options: &Options) -> Result<Vec<Part>, ApplyError> {
 
 /// Whether something of a mesh is in the kernel, and whether it is not what is wanted.
 fn drift(parts: &[Part], capture: &Capture, options: &Options) -> (bool, bool) {
-    let mut found = parts.iter().map(|part| (part, standing(part))).collect::<Vec<_>>();
-    found.retain(|(part, standing)| {
-        tracing::debug!(family = ?part.family, ?standing, "looked at the kernel's tables");
+    let mut found = parts.iter().map(|part| (part, comparison(part))).collect::<Vec<_>>();
+    found.retain(|(part, comparison)| {
+        tracing::debug!(family = ?part.family, ?comparison, "looked at the kernel's tables");
         true
     });
-    let residue = found.iter().any(|(part, standing)| *standing != Standing::Clean && !part.rules.is_empty());
-    let delta = found.iter().any(|(_, standing)| *standing != Standing::Alike);
+    let residue = found.iter().any(|(part, comparison)| *comparison != Comparison::Clean && !part.rules.is_empty());
+    let delta = found.iter().any(|(_, comparison)| *comparison != Comparison::Alike);
     // Rules left behind for IPv6 do harm even where none are wanted.
     if !capture.ipv6
         && let Ok(tool) = Tool::find(Family::V6, &options.binary, None)
-        && tool.save().is_ok_and(|saved| State::parse(&saved).against(&State::default()) == Standing::Differs)
+        && tool.save().is_ok_and(|saved| State::parse(&saved).against(&State::default()) == Comparison::Differs)
     {
         tracing::warn!("IPv6 rules of a mesh exist although IPv6 is not captured");
     }
@@ -143,12 +143,12 @@ fn drift(parts: &[Part], capture: &Capture, options: &Options) -> (bool, bool) {
 }
 
 /// How the kernel stands to the rules of a family.
-fn standing(part: &Part) -> Standing {
+fn comparison(part: &Part) -> Comparison {
     let wanted = State::of(&part.rules);
-    let Ok(saved) = part.tool.save() else { return Standing::Clean };
+    let Ok(saved) = part.tool.save() else { return Comparison::Clean };
     let alike = State::parse(&saved).against(&wanted);
     let checked = || part.rules.iter().all(|rule| part.tool.run(&rule.checking()).is_ok());
-    if alike == Standing::Alike && !checked() { Standing::Differs } else { alike }
+    if alike == Comparison::Alike && !checked() { Comparison::Differs } else { alike }
 }
 
 /// Stops all traffic. Guards of an earlier run that broke off are taken away first.

@@ -10,7 +10,7 @@ pub(super) struct State(BTreeMap<(Table, String), usize>);
 
 /// How what is in the kernel stands to what is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Comparison {
     /// Nothing is there.
     Clean,
     /// All is there, perhaps; each rule is still to be checked.
@@ -62,15 +62,15 @@ impl State {
     }
 
     /// How this state stands to the one that is wanted. Other people's chains may have any number of rules.
-    pub(super) fn against(&self, wanted: &Self) -> Standing {
+    pub(super) fn against(&self, wanted: &Self) -> Comparison {
         if self.is_empty() {
-            return Standing::Clean;
+            return Comparison::Clean;
         }
         let there = |(key, rules): (&(Table, String), &usize)| {
             self.0.get(key).is_some_and(|found| !key.1.starts_with(OWN_PREFIX) || found == rules)
         };
         let surplus = self.0.keys().any(|key| key.1.starts_with(OWN_PREFIX) && !wanted.0.contains_key(key));
-        if wanted.0.iter().all(there) && !surplus { Standing::Alike } else { Standing::Differs }
+        if wanted.0.iter().all(there) && !surplus { Comparison::Alike } else { Comparison::Differs }
     }
 }
 
@@ -90,11 +90,11 @@ mod tests {
     fn a_state_is_alike_when_our_chains_have_as_many_rules() {
         let wanted = State::parse("* nat\n-N ISTIO_A\n-A PREROUTING -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n");
         let saved = State::parse(SAVED);
-        assert_eq!(saved.against(&wanted), Standing::Alike);
-        assert_eq!(State::parse("").against(&wanted), Standing::Clean);
+        assert_eq!(saved.against(&wanted), Comparison::Alike);
+        assert_eq!(State::parse("").against(&wanted), Comparison::Clean);
         let more = State::parse(&SAVED.replace("-A ISTIO_A -j RETURN", "-A ISTIO_A -j RETURN\n-A ISTIO_A -p udp"));
-        assert_eq!(more.against(&wanted), Standing::Differs);
+        assert_eq!(more.against(&wanted), Comparison::Differs);
         let other = State::parse(&SAVED.replace(":KUBE_X", ":ISTIO_OLD"));
-        assert_eq!(other.against(&wanted), Standing::Differs);
+        assert_eq!(other.against(&wanted), Comparison::Differs);
     }
 }

@@ -12,7 +12,7 @@ use super::families::METRICS;
 /// The most connections that are remembered; others count when they end.
 const MAX_CONNECTIONS: usize = 16_384;
 /// After how long without a word a connection is forgotten where there is no room: its end was lost.
-const SILENCE: Duration = Duration::from_hours(1);
+const IDLE_TIMEOUT: Duration = Duration::from_hours(1);
 /// How long nobody looks for silent ones after they were looked for.
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
@@ -55,7 +55,7 @@ impl Connections {
         }
         if self.by_id.len() >= MAX_CONNECTIONS && self.swept.is_none_or(|swept| now >= swept + SWEEP_PAUSE) {
             self.swept = Some(now);
-            self.by_id.retain(|_, connection| now.duration_since(connection.heard) < SILENCE);
+            self.by_id.retain(|_, connection| now.duration_since(connection.heard) < IDLE_TIMEOUT);
         }
         let has_room = self.by_id.len() < MAX_CONNECTIONS;
         if has_room {
@@ -81,7 +81,7 @@ mod tests {
             connections.take(b"0").is_some() && connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin)
         );
         assert!(!connections.keep(&Bytes::new(), none.clone(), (1, 1), begin), "without an id");
-        assert!(connections.keep(&Bytes::from("later"), none, (1, 1), begin + SILENCE));
+        assert!(connections.keep(&Bytes::from("later"), none, (1, 1), begin + IDLE_TIMEOUT));
         assert_eq!(connections.by_id.len(), 1);
     }
 }

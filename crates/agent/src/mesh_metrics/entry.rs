@@ -34,7 +34,7 @@ const NO_ROOM: Option<u32> = Some(u32::MAX);
 pub(super) struct Seen<'a> {
     pub(super) reporter: Reporter,
     /// What the peer's proxy said of it, or its endpoint.
-    peer: Told<'a>,
+    peer: PeerMetadata<'a>,
     pub(super) peer_principal: &'a str,
     pub(super) own_principal: &'a str,
     /// The cluster's services as JSON.
@@ -51,7 +51,7 @@ pub(super) struct Seen<'a> {
 
 /// What is known of a peer.
 #[derive(Clone, Copy, Debug)]
-enum Told<'a> {
+enum PeerMetadata<'a> {
     /// Its proxy's headers, as Envoy keeps them.
     Headers(&'a [u8]),
     /// Its endpoint's metadata.
@@ -82,13 +82,13 @@ impl<'a> Seen<'a> {
         let (peer, peer_principal, own_principal) = match reporter {
             Reporter::Source => {
                 let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
-                (Told::Endpoint(tag(WORKLOAD_TAG)), first(PEER_TAG), first(OWN_TAG))
+                (PeerMetadata::Endpoint(tag(WORKLOAD_TAG)), first(PEER_TAG), first(OWN_TAG))
             }
             Reporter::Destination => {
                 let tls = common.tls_properties.as_ref();
                 let peer = uri(tls.and_then(|tls| tls.peer_certificate_properties.as_ref()));
                 let own = uri(tls.and_then(|tls| tls.local_certificate_properties.as_ref()));
-                (Told::Headers(told(common)), peer, own)
+                (PeerMetadata::Headers(told(common)), peer, own)
             }
         };
         let no_service = match text(&common.route_name) {
@@ -124,8 +124,8 @@ impl<'a> Seen<'a> {
         key.push(u8::from(status.is_some()));
         key.extend(status.unwrap_or_default().to_le_bytes());
         let peer = match self.peer {
-            Told::Headers(headers) => headers,
-            Told::Endpoint(endpoint) => endpoint.as_bytes(),
+            PeerMetadata::Headers(headers) => headers,
+            PeerMetadata::Endpoint(endpoint) => endpoint.as_bytes(),
         };
         let texts = [self.peer_principal, self.own_principal, self.services, self.host, self.flags];
         let texts = texts.into_iter().chain(self.no_service).map(str::as_bytes);
@@ -254,8 +254,8 @@ impl State {
     /// The labels of an entry, by metric.
     fn render(&mut self, own: &Workload, log: &Log, seen: &Seen<'_>) -> Rendered {
         let peer = match seen.peer {
-            Told::Headers(headers) => self.peers.read(headers),
-            Told::Endpoint(endpoint) => Arc::new(Workload::from_endpoint(endpoint)),
+            PeerMetadata::Headers(headers) => self.peers.read(headers),
+            PeerMetadata::Endpoint(endpoint) => Arc::new(Workload::from_endpoint(endpoint)),
         };
         let of_peers = labels::of_peers(own, &peer, seen);
         let mut all = of_peers.clone();

@@ -63,7 +63,7 @@ pub enum ProbeSpecError {
 /// A probe as Kubernetes writes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct ProbeJson {
     /// Over HTTP.
     http_get: Option<HttpGet>,
     /// A connection.
@@ -116,9 +116,9 @@ impl Probes {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        let written: BTreeMap<String, Written> =
+        let written: BTreeMap<String, ProbeJson> =
             serde_json::from_str(text).map_err(|error| ProbeSpecError::Json(error.to_string()))?;
-        let spec = |(path, written): (String, Written)| {
+        let spec = |(path, written): (String, ProbeJson)| {
             if !is_probe_path(&path) {
                 return Err(ProbeSpecError::Path(path));
             }
@@ -140,7 +140,7 @@ impl Probes {
 }
 
 /// What a probe asks; `None` where it is not exactly one thing.
-fn action(written: Written) -> Option<Action> {
+fn action(written: ProbeJson) -> Option<Action> {
     match (written.http_get, written.tcp_socket, written.grpc) {
         (Some(http), None, None) => {
             let path = if http.path.starts_with('/') { http.path } else { format!("/{}", http.path) };

@@ -37,7 +37,7 @@ pub enum ScrapeConfigError {
 
 /// The variable's JSON.
 #[derive(Deserialize)]
-struct Written {
+struct ScrapeJson {
     /// `false` switches scraping off.
     #[serde(default)]
     scrape: String,
@@ -69,7 +69,7 @@ impl ScrapeConfig {
     /// # Errors
     /// When it cannot be read, or a port cannot be scraped.
     pub fn parse(text: &str, own: u16) -> Result<Option<Self>, ScrapeConfigError> {
-        let written: Written =
+        let written: ScrapeJson =
             serde_json::from_str(text).map_err(|error| ScrapeConfigError::Json(error.to_string()))?;
         if written.scrape == "false" {
             return Ok(None);

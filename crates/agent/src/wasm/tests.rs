@@ -37,7 +37,7 @@ const MODULE: &[u8] = b"\0asm\x01\0\0\0module";
 
 /// What was asked of the server.
 #[derive(Debug, Default)]
-struct Asked(AtomicUsize);
+struct RequestCount(AtomicUsize);
 
 /// An image's layer.
 fn layer() -> Vec<u8> {
@@ -63,7 +63,7 @@ fn manifest() -> Vec<u8> {
 }
 
 /// A server of files and images.
-async fn server(asked: Arc<Asked>, tasks: &mut tokio::task::JoinSet<()>) -> SocketAddr {
+async fn server(asked: Arc<RequestCount>, tasks: &mut tokio::task::JoinSet<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let flaky = AtomicUsize::new(0);
@@ -170,7 +170,7 @@ async fn outcome(modules: &Modules, mut resource: Any) -> Outcome {
 #[tokio::test]
 async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     let mut tasks = tokio::task::JoinSet::new();
-    let asked = Arc::new(Asked::default());
+    let asked = Arc::new(RequestCount::default());
     let address = server(asked.clone(), &mut tasks).await;
     let folder = tempfile::tempdir().unwrap();
     let mut limits = ModulesConfig::new(folder.path().to_owned());
@@ -236,7 +236,7 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
 #[tokio::test]
 async fn modules_that_listeners_name_in_place_are_fetched_too() {
     let mut tasks = tokio::task::JoinSet::new();
-    let address = server(Arc::new(Asked::default()), &mut tasks).await;
+    let address = server(Arc::new(RequestCount::default()), &mut tasks).await;
     let folder = tempfile::tempdir().unwrap();
     let modules = Modules::new(ModulesConfig::new(folder.path().to_owned()), clock);
     let packed = config(&format!("http://{address}/module.wasm"), "", FailurePolicy::FailClosed, &[]);

@@ -106,7 +106,7 @@ pub(super) fn value(text: &str) -> Result<(), String> {
     if text.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
         return Err(format!("{text:?} has control characters, which a header cannot hold"));
     }
-    let mut state = Place::Literal;
+    let mut state = State::Literal;
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
         state = match step(state, byte, &mut bytes) {
@@ -114,7 +114,7 @@ pub(super) fn value(text: &str) -> Result<(), String> {
             None => return Err(unbalanced(text)),
         };
     }
-    if state == Place::Literal { Ok(()) } else { Err(unbalanced(text)) }
+    if state == State::Literal { Ok(()) } else { Err(unbalanced(text)) }
 }
 
 /// The message for a value whose variables do not parse.
@@ -126,7 +126,7 @@ fn unbalanced(text: &str) -> String {
 
 /// Where in a header's value the reader stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum State {
     /// In text.
     Literal,
     /// In the name of a variable.
@@ -146,29 +146,29 @@ enum Place {
 }
 
 /// The place after a byte, as Envoy's header parser moves; `None` where it refuses.
-fn step(place: Place, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<Place> {
+fn step(place: State, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<State> {
     Some(match (place, byte) {
-        (Place::Literal, b'%') if peek(rest) == Some(b'%') => {
+        (State::Literal, b'%') if peek(rest) == Some(b'%') => {
             rest.next();
-            Place::Literal
+            State::Literal
         }
-        (Place::Literal, b'%') if peek(rest).is_none() => return None,
-        (Place::Literal, b'%') => Place::Name,
-        (Place::Literal, _) | (Place::Name | Place::End, b'%') => Place::Literal,
-        (Place::Name, b'(') => Place::Arguments,
-        (Place::Arguments, b'[') | (Place::AfterArgument, b',') => Place::Quote,
-        (Place::Quote, b'"') => Place::Argument,
-        (Place::Argument, b'\\') => {
+        (State::Literal, b'%') if peek(rest).is_none() => return None,
+        (State::Literal, b'%') => State::Name,
+        (State::Literal, _) | (State::Name | State::End, b'%') => State::Literal,
+        (State::Name, b'(') => State::Arguments,
+        (State::Arguments, b'[') | (State::AfterArgument, b',') => State::Quote,
+        (State::Quote, b'"') => State::Argument,
+        (State::Argument, b'\\') => {
             rest.next()?;
-            Place::Argument
+            State::Argument
         }
-        (Place::Argument | Place::Parenthesis, b')') => Place::End,
-        (Place::Argument, b'"') => Place::AfterArgument,
-        (Place::AfterArgument, b']') => Place::Parenthesis,
-        (Place::Arguments | Place::Quote | Place::AfterArgument | Place::Parenthesis | Place::End, b' ') => place,
-        (Place::Arguments, _) => Place::Argument,
-        (Place::Name | Place::Argument, _) => place,
-        (Place::Quote | Place::AfterArgument | Place::Parenthesis | Place::End, _) => return None,
+        (State::Argument | State::Parenthesis, b')') => State::End,
+        (State::Argument, b'"') => State::AfterArgument,
+        (State::AfterArgument, b']') => State::Parenthesis,
+        (State::Arguments | State::Quote | State::AfterArgument | State::Parenthesis | State::End, b' ') => place,
+        (State::Arguments, _) => State::Argument,
+        (State::Name | State::Argument, _) => place,
+        (State::Quote | State::AfterArgument | State::Parenthesis | State::End, _) => return None,
     })
 }
 

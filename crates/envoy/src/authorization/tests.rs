@@ -21,7 +21,7 @@ use navarch_api::object::ObjectMeta;
 
 /// A request, or a connection where nothing of HTTP is looked at.
 #[derive(Clone, Debug)]
-struct Asked {
+struct TestRequest {
     /// Namespace and service account of a peer with mutual TLS.
     peer: Option<(&'static str, &'static str)>,
     /// Where the connection comes from.
@@ -96,12 +96,12 @@ fn policy() -> impl Strategy<Value = Object<AuthorizationPolicy>> {
     })
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
+fn asked() -> impl Strategy<Value = TestRequest> {
     let pick = proptest::sample::select::<&'static str>;
     let peer = prop::option::of((pick(&NAMESPACES[..]), pick(&ACCOUNTS[..])));
     let numbers = (proptest::sample::select(&ADDRESSES[..]), proptest::sample::select(&PORTS[..]));
     (peer, numbers, pick(&METHODS[..]), pick(&PATHS[..]), pick(&HOSTS[..]))
-        .prop_map(|(peer, (address, port), method, path, host)| Asked { peer, address, port, method, path, host })
+        .prop_map(|(peer, (address, port), method, path, host)| TestRequest { peer, address, port, method, path, host })
 }
 
 /// What a text of a policy says of a text: the wildcard stands at one end.
@@ -119,7 +119,7 @@ fn holds(values: &[String], not_values: &[String], one: impl Fn(&str) -> bool) -
     (values.is_empty() || values.iter().any(|value| one(value))) && !not_values.iter().any(|value| one(value))
 }
 
-impl Asked {
+impl TestRequest {
     fn is_from(&self, source: &AuthorizationSource) -> bool {
         let peer = self.peer.map(|(namespace, account)| format!("cluster.local/ns/{namespace}/sa/{account}"));
         let in_block = |block: &str| {
@@ -283,8 +283,8 @@ fn of_yaml(yaml: &str) -> Object<AuthorizationPolicy> {
 }
 
 /// A connection of a peer.
-fn of_peer(namespace: &'static str, account: &'static str) -> Asked {
-    Asked {
+fn of_peer(namespace: &'static str, account: &'static str) -> TestRequest {
+    TestRequest {
         peer: Some((namespace, account)),
         address: ADDRESSES[0],
         port: 80,
@@ -319,7 +319,7 @@ fn cve_2021_39155_hosts_are_the_same_in_any_case() {
         [of_yaml("{action: DENY, rules: [{to: [{operation: {hosts: ['Shop.example', 'shop.example:*']}}]}]}")];
     let told = rbac(&policies, Transport::Http);
     for host in ["shop.example", "SHOP.EXAMPLE", "shop.example:8080"] {
-        assert!(!told.iter().all(|rbac| Asked { host, ..of_peer("shop", "web") }.passes(rbac)), "{host}");
+        assert!(!told.iter().all(|rbac| TestRequest { host, ..of_peer("shop", "web") }.passes(rbac)), "{host}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::endpoints::locality_setting::LocalitySetting;
 use crate::endpoints::{self, Group, Target, Way};
 use crate::hbone;
 use crate::hbone::filters::cluster_baggage;
-use crate::hbone::sockets::{self, Told};
+use crate::hbone::sockets::{self, PassedMetadata};
 use crate::names::VipCluster;
 use crate::{scope, waypoint};
 use navarch_api::istio::{ClientTlsMode, ConnectionPoolSettings, TrafficPolicy};
@@ -83,7 +83,7 @@ pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     apply(view, &mut draft, &service, port, policy.as_ref());
     let (socket, is_opaque) = inner_socket(view, &mut draft, policy.as_ref());
     draft.metadata.keeps_baggage = is_opaque && view.mesh().settings.hbone.baggage;
-    draft.cluster.transport_socket = Some(sockets::telling(view, Told::Endpoint, socket));
+    draft.cluster.transport_socket = Some(sockets::telling(view, PassedMetadata::Endpoint, socket));
     if draft.discovery == Discovery::Eds {
         draft.cluster.filters.extend(cluster_baggage(view));
     }
@@ -109,7 +109,7 @@ fn between_networks(view: &View<'_>, name: &VipCluster, service: &Service, port:
     if draft.discovery == Discovery::OriginalDst {
         draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
-    draft.cluster.transport_socket = Some(sockets::telling(view, Told::EndpointAndCluster, sockets::raw()));
+    draft.cluster.transport_socket = Some(sockets::telling(view, PassedMetadata::EndpointAndCluster, sockets::raw()));
     Some(draft.finish())
 }
 

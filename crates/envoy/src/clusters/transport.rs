@@ -15,7 +15,7 @@ use prost_types::{Any, Struct, Value};
 
 use super::draft::{Discovery, Draft};
 use super::tls::DecidedBy;
-use crate::hbone::sockets::{self, Told};
+use crate::hbone::sockets::{self, PassedMetadata};
 use navarch_api::istio::{ProxyProtocol, ProxyProtocolVersion};
 use navarch_push::view::View;
 
@@ -41,7 +41,7 @@ pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: Dec
 /// Has a cluster send HBONE to endpoints that carry its hint, and what else was decided on to the others. `istio` says that TLS is
 /// Istio's own, which HBONE stands in for; a user's is spoken inside the tunnel as well.
 pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(DecidedBy, bool)>) {
-    let hbone = |inner| with_tunnel(sockets::telling(view, Told::EndpointAndCluster, inner));
+    let hbone = |inner| with_tunnel(sockets::telling(view, PassedMetadata::EndpointAndCluster, inner));
     let disabled = || matching("tlsMode-disabled", None, raw(RAW));
     let istio = |socket| matching("tlsMode-istio", Some("istio"), socket);
     let is_original = draft.discovery == Discovery::OriginalDst;

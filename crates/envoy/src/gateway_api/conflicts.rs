@@ -41,7 +41,7 @@ pub(super) struct Conflicts {
 
 /// The listeners of one port that were taken.
 #[derive(Debug, Default)]
-struct Taken {
+struct PortListeners {
     /// The first for TCP or UDP.
     l4: Option<String>,
     /// The first for HTTP, HTTPS or TLS.
@@ -72,7 +72,7 @@ impl Query for AllConflicts {
         if !controller.is_some_and(|controller| controller.takes_listener_sets()) {
             return conflicts;
         }
-        let mut ports: BTreeMap<i32, Taken> = BTreeMap::new();
+        let mut ports: BTreeMap<i32, PortListeners> = BTreeMap::new();
         let mut add = |of: &ListenersOf, listener: &Listener, port: i32| {
             if let Some(conflict) = ports.entry(port).or_default().add(listener) {
                 conflicts.entry(of.clone()).or_default().insert(listener.name.clone(), conflict);
@@ -116,7 +116,7 @@ pub(super) fn port_of(listener: &Listener) -> Result<i32, String> {
     }
 }
 
-impl Taken {
+impl PortListeners {
     /// Takes a listener, unless it has to give way to one that was taken.
     fn add(&mut self, listener: &Listener) -> Option<Conflict> {
         let protocol = listener.protocol.as_str();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn one_port_has_one_transport_and_each_host_once() {
-        let mut port = Taken::default();
+        let mut port = PortListeners::default();
         assert_eq!(port.add(&listener("HTTP", Some("a.example"))), None);
         assert_eq!(port.add(&listener("HTTP", Some("a.example"))), Some(Conflict::Hostname));
         assert_eq!(port.add(&listener("HTTPS", Some("a.example"))), Some(Conflict::Protocol));
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(port.add(&listener("TCP", None)), Some(Conflict::Protocol));
         assert_eq!(port.add(&listener("HBONE", None)), None);
         assert_eq!(port.add(&listener("HBONE", None)), Some(Conflict::Hostname));
-        let mut port = Taken::default();
+        let mut port = PortListeners::default();
         assert_eq!(port.add(&listener("UDP", None)), None);
         assert_eq!(port.add(&listener("TCP", None)), Some(Conflict::Protocol));
         assert_eq!(port.add(&listener("HTTP", None)), Some(Conflict::Protocol));

@@ -29,7 +29,7 @@ const SPIFFE: &str = "spiffe://";
 
 /// Of what a listener behind a cluster is told the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum PassedMetadata {
     /// Of the endpoint.
     Endpoint,
     /// Of the endpoint and of the cluster.
@@ -56,7 +56,7 @@ pub(super) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
 }
 
 /// Into a listener of Envoy's own, which is told where the endpoint is.
-pub(crate) fn telling(view: &View<'_>, told: Told, inner: TransportSocket) -> TransportSocket {
+pub(crate) fn telling(view: &View<'_>, told: PassedMetadata, inner: TransportSocket) -> TransportSocket {
     let of = |kind: metadata_kind::Kind, name: &str| MetadataValueSource {
         kind: Some(MetadataKind { kind: Some(kind) }),
         name: name.to_owned(),
@@ -65,8 +65,8 @@ pub(crate) fn telling(view: &View<'_>, told: Told, inner: TransportSocket) -> Tr
     let cluster = || metadata_kind::Kind::Cluster(metadata_kind::Cluster {});
     let mut passthrough_metadata = vec![of(host(), ORIGINAL_DST)];
     let name = match told {
-        Told::Endpoint => "internal_upstream",
-        Told::EndpointAndCluster => {
+        PassedMetadata::Endpoint => "internal_upstream",
+        PassedMetadata::EndpointAndCluster => {
             passthrough_metadata.push(of(cluster(), ISTIO));
             "envoy.transport_sockets.internal_upstream"
         }

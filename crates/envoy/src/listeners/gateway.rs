@@ -100,7 +100,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let ports = view.get(&PortsOfListener { name: name.to_owned() });
     let at = ports.first()?;
     let (transport, _) = transport_of(name);
-    let place = chains::Place { listener: name, port: at.port, transport };
+    let place = chains::ListenerContext { listener: name, port: at.port, transport };
     let groups: Vec<_> = match transport {
         Transport::Tcp => ports.iter().flat_map(|at| servers_at(view, at).to_vec()).collect(),
         Transport::Quic => ports.iter().flat_map(|at| quic_servers_at(view, at).to_vec()).collect(),

@@ -147,13 +147,13 @@ impl Query for AllRivals {
 fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
     /// Who asked for a text first.
     #[derive(Default)]
-    struct Asked {
+    struct FirstClaims {
         /// As a name for everyone.
         by_all: Option<usize>,
         /// As a name for one namespace.
         by_namespace: BTreeMap<Arc<str>, usize>,
     }
-    let mut asked: HashMap<String, Asked> = HashMap::new();
+    let mut asked: HashMap<String, FirstClaims> = HashMap::new();
     let mut found = Vec::new();
     for (place, domain) in wanted.iter().enumerate().flat_map(|(place, all)| all.iter().map(move |one| (place, one))) {
         let known = asked.entry(domain.text.to_ascii_lowercase()).or_default();

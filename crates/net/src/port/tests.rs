@@ -17,7 +17,7 @@ fn pod(last: u8) -> IpAddr {
 }
 
 /// Whether a place was given to another.
-async fn is_evicted(place: &Place) -> bool {
+async fn is_evicted(place: &ConnectionPermit) -> bool {
     timeout(Duration::ZERO, place.activity().evicted()).await.is_ok()
 }
 
@@ -30,14 +30,14 @@ fn port(limits: PortLimits) -> (Arc<Port>, Rejections) {
 #[tokio::test]
 async fn one_peer_with_all_connections_keeps_nobody_out() {
     let (port, rejections) = port(PortLimits::plain(512));
-    let held: Vec<Place> = (0..2000).map(|_| port.admit(pod(1))).collect();
+    let held: Vec<ConnectionPermit> = (0..2000).map(|_| port.admit(pod(1))).collect();
     assert_eq!(port.len(), 512);
     for other in 2..=255 {
         let place = port.admit(pod(other));
         assert!(!is_evicted(&place).await);
         drop(place);
     }
-    let others: Vec<Place> = (0..200).map(|_| port.admit(pod(2))).collect();
+    let others: Vec<ConnectionPermit> = (0..200).map(|_| port.admit(pod(2))).collect();
     for place in &others {
         assert!(!is_evicted(place).await, "while another holds more");
     }
@@ -59,8 +59,9 @@ async fn addresses_of_either_family_are_one_peer() {
 async fn handshakes_have_a_limit_of_their_own() {
     let limits = PortLimits { connections: 100, handshakes: Some(4), loopback: 0 };
     let (port, rejections) = port(limits);
-    let done: Vec<Place> = (0..50).map(|_| port.admit(pod(1))).inspect(Place::established).collect();
-    let silent: Vec<Place> = (0..4).map(|_| port.admit(pod(1))).collect();
+    let done: Vec<ConnectionPermit> =
+        (0..50).map(|_| port.admit(pod(1))).inspect(ConnectionPermit::established).collect();
+    let silent: Vec<ConnectionPermit> = (0..4).map(|_| port.admit(pod(1))).collect();
     let newcomer = port.admit(pod(2));
     assert!(is_evicted(&silent[0]).await && !is_evicted(&silent[1]).await && !is_evicted(&newcomer).await);
     for place in &done {
@@ -75,9 +76,9 @@ async fn handshakes_have_a_limit_of_their_own() {
 async fn places_are_kept_for_this_machine() {
     let (port, _) = port(PortLimits { connections: 8, handshakes: None, loopback: 3 });
     // As many pods as it takes, each with one connection: nobody holds more than others.
-    let remote: Vec<Place> = (1..=20).map(|last| port.admit(pod(last))).collect();
+    let remote: Vec<ConnectionPermit> = (1..=20).map(|last| port.admit(pod(last))).collect();
     assert_eq!(port.len(), 5);
-    let local: Vec<Place> = (0..3).map(|_| port.admit(IpAddr::from([127, 0, 0, 1]))).collect();
+    let local: Vec<ConnectionPermit> = (0..3).map(|_| port.admit(IpAddr::from([127, 0, 0, 1]))).collect();
     for place in remote.iter().skip(15).chain(&local) {
         assert!(!is_evicted(place).await);
     }

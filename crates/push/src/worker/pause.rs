@@ -5,11 +5,11 @@ use std::time::Duration;
 /// How much longer than a push the pause after it is: under a flood of changes pushes take a fifth of the time.
 const SHARE: u32 = 4;
 /// The longest pause: that for which istiod waits before any push.
-const MOST: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause after a push that took so long.
 pub(super) fn after(took: Duration) -> Duration {
-    took.saturating_mul(SHARE).min(MOST)
+    took.saturating_mul(SHARE).min(MAX_PAUSE)
 }
 
 #[cfg(test)]
@@ -20,6 +20,6 @@ mod tests {
     fn pushes_take_a_bounded_share_of_the_time_and_the_pause_is_bounded() {
         assert_eq!(after(Duration::ZERO), Duration::ZERO);
         assert_eq!(after(Duration::from_millis(2)), Duration::from_millis(8));
-        assert_eq!(after(Duration::from_secs(3)), MOST);
+        assert_eq!(after(Duration::from_secs(3)), MAX_PAUSE);
     }
 }

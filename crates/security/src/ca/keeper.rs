@@ -25,7 +25,7 @@ use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::Clock;
 use begin::Begun;
 use navarch_api::error_chain::chain;
-use orders::Asked;
+use orders::PendingOrder;
 
 /// Names the proxies that do not trust all of these roots (PEM) yet.
 pub type Witness = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
@@ -115,7 +115,7 @@ pub struct RootKeeper {
     /// Tells where things stand.
     status: watch::Sender<Arc<RotationStatus>>,
     /// What operators ask for.
-    orders: mpsc::Receiver<Asked>,
+    orders: mpsc::Receiver<PendingOrder>,
 }
 
 impl std::fmt::Debug for RootKeeper {

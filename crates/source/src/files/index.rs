@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::slots::{Contents, Slot};
-use crate::problem::{Fault, Place, Problem};
+use crate::problem::{Fault, FilePosition, Problem};
 use crate::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -100,7 +100,7 @@ impl Index {
         self.touched_places.insert(place.clone());
         match reason {
             Some(reason) => {
-                let place = Place { file: place.clone(), line: 0 };
+                let place = FilePosition { file: place.clone(), line: 0 };
                 let problem =
                     Problem { place: place.clone(), subject: Subject::default(), fault: Fault::Unreadable(reason) };
                 self.other_problems.insert(place.file, vec![problem]);
@@ -211,9 +211,9 @@ impl Index {
                 name: slot.reference.name.name.to_string(),
             };
             Some(Problem {
-                place: Place { file: place.clone(), line: slot.line },
+                place: FilePosition { file: place.clone(), line: slot.line },
                 subject,
-                fault: Fault::Duplicate { holder: Place { file: holder.file.clone(), line } },
+                fault: Fault::Duplicate { holder: FilePosition { file: holder.file.clone(), line } },
             })
         };
         contents.slots.iter().filter_map(duplicate).collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::problem::{Fault, Place, Problem, faults_of};
+use crate::problem::{Fault, FilePosition, Problem, faults_of};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Decoded, Outcome, Subject};
 use navarch_api::object::ObjectRef;
@@ -99,7 +99,7 @@ impl Contents {
 
     /// Notes a problem.
     fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: Fault) {
-        let place = Place { file: file.clone(), line };
+        let place = FilePosition { file: file.clone(), line };
         self.problems.push(Problem { place, subject: subject.clone(), fault });
     }
 }

@@ -20,7 +20,7 @@ const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 const MAX_BYTES: usize = 64 << 20;
 
 /// What is told of a place: its keys, or that it has none any more.
-pub(super) type Told = (KeySource, Option<Arc<str>>);
+pub(super) type KeyUpdate = (KeySource, Option<Arc<str>>);
 
 /// A place that is to be fetched now.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Ring {
         policy: &NamespacedName,
         sources: BTreeMap<KeySource, Duration>,
         now: Instant,
-    ) -> Vec<Told> {
+    ) -> Vec<KeyUpdate> {
         for entry in self.entries.values_mut() {
             entry.wanted_by.remove(policy);
         }
@@ -134,7 +134,7 @@ impl Ring {
     }
 
     /// A place was fetched (`None` where that failed). Tells of what that changes: this place, and others whose keys make room.
-    pub(super) fn fetched(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Vec<Told> {
+    pub(super) fn fetched(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Vec<KeyUpdate> {
         let Some(before) = self.entries.get(source).map(Entry::bytes) else { return Vec::new() };
         // Keys that there is no room for are as good as none; those before stay.
         let (keys, mut told) = match keys {
@@ -156,7 +156,7 @@ impl Ring {
     ///
     /// # Errors
     /// When that is the namespace that wants the place.
-    fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<Told>, Full> {
+    fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<KeyUpdate>, Full> {
         let needed = |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
         let mut told = Vec::new();
         if needed(self) <= self.most_bytes {
@@ -189,7 +189,7 @@ impl Ring {
     }
 
     /// Takes in what fetching a place gave.
-    fn put(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Option<Told> {
+    fn put(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Option<KeyUpdate> {
         let refresh = self.refresh;
         let entry = self.entries.get_mut(source)?;
         entry.tried = true;

@@ -14,7 +14,7 @@ use super::reflector::{Reflector, Target};
 use super::scope::{KubernetesScope, Tags, versions};
 use super::stream::Connection;
 use crate::mesh_text::{Parsed, parse_mesh_config, parse_mesh_networks};
-use crate::problem::{Fault, Place, Problem};
+use crate::problem::{Fault, FilePosition, Problem};
 use crate::{Batch, SourceError, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -212,8 +212,11 @@ impl Maps {
                 None => map.lacks |= self.counting.networks && map.networks.is_none(),
             },
         }
-        let problem =
-            |(line, fault)| Problem { place: Place { file: place.clone(), line }, subject: Subject::default(), fault };
+        let problem = |(line, fault)| Problem {
+            place: FilePosition { file: place.clone(), line },
+            subject: Subject::default(),
+            fault,
+        };
         let problems: Vec<_> = faults.into_iter().map(problem).collect();
         if problems != map.problems {
             map.problems.clone_from(&problems);

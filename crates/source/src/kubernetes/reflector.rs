@@ -9,11 +9,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::scope::{KubernetesScope, Tags};
-use super::standing::{Ask, Outcome, Pause, Standing};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
+use super::watch_state::{Ask, Outcome, Pause, WatchState};
 use crate::Batch;
 use crate::backoff::Backoff;
-use crate::held::{Held, kind_problem};
+use crate::kind_objects::{KindObjects, kind_problem};
 use navarch_api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
@@ -68,11 +68,11 @@ pub(super) struct Reflector {
     /// The tags of this revision; `None` until they are known. Nobody tells them where they do not matter.
     tags: watch::Receiver<Option<Tags>>,
     /// What was told.
-    held: Held,
+    held: KindObjects,
     /// Texts that objects repeat.
     texts: SharedTexts,
     /// Where the reading stands.
-    standing: Standing,
+    state: WatchState,
     /// The waits between failures.
     backoff: Backoff,
     /// Failures since something came.
@@ -95,7 +95,7 @@ impl Reflector {
         synced: mpsc::Sender<Kind>,
     ) -> Self {
         Self {
-            held: Held::new(target.kind, SOURCE.into()),
+            held: KindObjects::new(target.kind, SOURCE.into()),
             texts: SharedTexts::default(),
             target,
             scope,
@@ -104,7 +104,7 @@ impl Reflector {
             redefined,
             events,
             synced: Some(synced),
-            standing: Standing::new(),
+            state: WatchState::new(),
             backoff: Backoff::new(),
             failures: 0,
             ailing: false,
@@ -118,7 +118,7 @@ impl Reflector {
             if self.take_tags().await.is_err() {
                 return;
             }
-            let asked = match (self.standing.next.clone(), self.standing.streams_lists) {
+            let asked = match (self.state.next.clone(), self.state.streams_lists) {
                 (Ask::All | Ask::Newest, false) => self.list().await,
                 (next, _) => self.watch(next).await,
             };
@@ -128,8 +128,8 @@ impl Reflector {
             {
                 tracing::debug!(kind = %self.target.kind, %status, "what was read is too old to go on from");
             }
-            let (standing, pause) = self.standing.after(outcome, self.target.paths.len());
-            self.standing = standing;
+            let (state, pause) = self.state.after(outcome, self.target.paths.len());
+            self.state = state;
             if self.pause(pause).await.is_err() {
                 return;
             }
@@ -149,7 +149,7 @@ impl Reflector {
         if is_first || self.tags.has_changed().unwrap_or_default() {
             let tags = self.tags.borrow_and_update().clone().unwrap_or_default();
             self.held.set_tags(tags);
-            self.standing.next = match self.standing.next.clone() {
+            self.state.next = match self.state.next.clone() {
                 Ask::All => Ask::All,
                 Ask::Newest | Ask::Since(_) => Ask::Newest,
             };
@@ -295,7 +295,7 @@ impl Reflector {
                 Err(error) => return Some(StreamError::Broken(format!("no event of a watch came: {error}"))),
             };
             if !*initial && !version.is_empty() {
-                self.standing.next = Ask::Since(version);
+                self.state.next = Ask::Since(version);
             }
         }
         None
@@ -333,7 +333,7 @@ impl Reflector {
             let version = text("/metadata/resourceVersion");
             if more.is_empty() {
                 self.held.end_round(&mut batch);
-                self.standing.next = Ask::Since(version);
+                self.state.next = Ask::Since(version);
             }
             self.tell(batch).await?;
             self.progress().await?;
@@ -346,7 +346,7 @@ impl Reflector {
 
     /// The path of the version that is asked.
     fn path(&self) -> &str {
-        self.target.paths.get(self.standing.version).map(String::as_str).unwrap_or_default()
+        self.target.paths.get(self.state.version).map(String::as_str).unwrap_or_default()
     }
 
     /// The selector as a part of a query.

@@ -24,7 +24,7 @@ const TAG_LABEL: &str = "istio.io/tag";
 
 /// Where a tag is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum TagSource {
     /// A MutatingWebhookConfiguration.
     Webhook,
     /// A Service.
@@ -35,16 +35,16 @@ enum Place {
 #[derive(Debug, Default)]
 struct Known {
     /// Names of tags by place and object.
-    tags: BTreeMap<(Place, String), String>,
+    tags: BTreeMap<(TagSource, String), String>,
     /// What a list has told so far.
-    listed: BTreeMap<(Place, String), String>,
+    listed: BTreeMap<(TagSource, String), String>,
     /// The places whose first list is in, or cannot be had.
     seen: [bool; 2],
 }
 
 impl Known {
     /// Takes an event in.
-    fn take(&mut self, place: Place, event: Result<Event<ObjectMeta>, Error>) {
+    fn take(&mut self, place: TagSource, event: Result<Event<ObjectMeta>, Error>) {
         let entry = |meta: ObjectMeta| {
             let tag = meta.labels.and_then(|mut labels| labels.remove(TAG_LABEL)).filter(|tag| !tag.is_empty());
             ((place, meta.name.unwrap_or_default()), tag)
@@ -78,11 +78,11 @@ impl Known {
     }
 
     /// A place has been looked at.
-    fn see(&mut self, place: Place) {
+    fn see(&mut self, place: TagSource) {
         let [webhooks, services] = &mut self.seen;
         match place {
-            Place::Webhook => *webhooks = true,
-            Place::Service => *services = true,
+            TagSource::Webhook => *webhooks = true,
+            TagSource::Service => *services = true,
         }
     }
 
@@ -98,9 +98,9 @@ pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, tol
     let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
     let services = Api::<PartialObjectMeta<Service>>::namespaced(client, scope.system_namespace.as_str());
     let webhooks = watcher(webhooks, config.clone()).default_backoff();
-    let webhooks = webhooks.map(|event| (Place::Webhook, event.map(|event| meta(event, |object| object.metadata))));
+    let webhooks = webhooks.map(|event| (TagSource::Webhook, event.map(|event| meta(event, |object| object.metadata))));
     let services = watcher(services, config).default_backoff();
-    let services = services.map(|event| (Place::Service, event.map(|event| meta(event, |object| object.metadata))));
+    let services = services.map(|event| (TagSource::Service, event.map(|event| meta(event, |object| object.metadata))));
     let mut events = std::pin::pin!(futures_util::stream::select(webhooks, services));
     let mut known = Known::default();
     while let Some((place, event)) = events.next().await {
@@ -142,23 +142,23 @@ mod tests {
     fn tags_are_known_once_both_places_are_and_follow_what_changes() {
         let mut known = Known::default();
         let tags = |known: &Known| known.tags().map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "));
-        known.take(Place::Webhook, Ok(Event::Init));
-        known.take(Place::Webhook, Ok(Event::InitApply(object("w", "prod"))));
-        known.take(Place::Service, Ok(Event::Init));
-        known.take(Place::Webhook, Ok(Event::InitDone));
+        known.take(TagSource::Webhook, Ok(Event::Init));
+        known.take(TagSource::Webhook, Ok(Event::InitApply(object("w", "prod"))));
+        known.take(TagSource::Service, Ok(Event::Init));
+        known.take(TagSource::Webhook, Ok(Event::InitDone));
         assert_eq!(tags(&known), None);
-        known.take(Place::Service, Ok(Event::InitApply(object("s", "canary"))));
-        known.take(Place::Service, Ok(Event::InitDone));
+        known.take(TagSource::Service, Ok(Event::InitApply(object("s", "canary"))));
+        known.take(TagSource::Service, Ok(Event::InitDone));
         assert_eq!(tags(&known).as_deref(), Some("canary prod"));
-        known.take(Place::Webhook, Ok(Event::Delete(object("w", "prod"))));
-        known.take(Place::Service, Ok(Event::Apply(object("s", "next"))));
+        known.take(TagSource::Webhook, Ok(Event::Delete(object("w", "prod"))));
+        known.take(TagSource::Service, Ok(Event::Apply(object("s", "next"))));
         assert_eq!(tags(&known).as_deref(), Some("next"));
-        known.take(Place::Service, Ok(Event::Init));
-        known.take(Place::Service, Ok(Event::InitDone));
+        known.take(TagSource::Service, Ok(Event::Init));
+        known.take(TagSource::Service, Ok(Event::InitDone));
         assert_eq!(tags(&known).as_deref(), Some(""));
         let mut blind = Known::default();
-        blind.take(Place::Webhook, Err(Error::NoResourceVersion));
-        blind.take(Place::Service, Err(Error::NoResourceVersion));
+        blind.take(TagSource::Webhook, Err(Error::NoResourceVersion));
+        blind.take(TagSource::Service, Err(Error::NoResourceVersion));
         assert_eq!(tags(&blind).as_deref(), Some(""), "what may not be seen keeps nothing back");
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::objects::ObjectsError;
 use super::settings::GatewayControllerSettings;
-use super::watches::{self, Made, Told};
+use super::watches::{self, Made, TaggedEvent};
 use super::world::{Plan, World};
 use super::writer::{Outcome, Writer};
 use crate::cluster::Cluster;
@@ -194,7 +194,7 @@ impl GatewayDeployments {
 }
 
 /// Takes in what a watch tells.
-fn hear(world: &mut World, (source, event): Told) {
+fn hear(world: &mut World, (source, event): TaggedEvent) {
     match event {
         Ok(event) => world.take(source, event),
         Err(error) if is_absent(&error) => {

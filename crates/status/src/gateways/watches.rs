@@ -104,9 +104,12 @@ pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> 
 }
 
 /// An event, and what it is about.
-pub(super) type Told = (Source, Result<Event<DynamicObject>, Error>);
+pub(super) type TaggedEvent = (Source, Result<Event<DynamicObject>, Error>);
 
-pub(super) fn all(cluster: &Cluster, settings: &GatewayControllerSettings) -> SelectAll<BoxStream<'static, Told>> {
+pub(super) fn all(
+    cluster: &Cluster,
+    settings: &GatewayControllerSettings,
+) -> SelectAll<BoxStream<'static, TaggedEvent>> {
     let beside = settings.namespace.as_str();
     let config = Config::default;
     let maps = resource("", "v1", "ConfigMap", "configmaps");
@@ -147,7 +150,7 @@ impl Watches<'_> {
         namespace: Option<&str>,
         kind: &ApiResource,
         config: Config,
-    ) -> BoxStream<'static, Told> {
+    ) -> BoxStream<'static, TaggedEvent> {
         let api: Api<DynamicObject> = self.api(namespace, kind);
         watcher(api, config).default_backoff().map(move |event| (source, event)).boxed()
     }
@@ -159,7 +162,7 @@ impl Watches<'_> {
         namespace: Option<&str>,
         kind: &ApiResource,
         config: Config,
-    ) -> BoxStream<'static, Told> {
+    ) -> BoxStream<'static, TaggedEvent> {
         let api: Api<PartialObjectMeta<DynamicObject>> = self.api(namespace, kind);
         let events = watcher(api, config).default_backoff();
         events.map(move |event| (source, event.map(without_content))).boxed()

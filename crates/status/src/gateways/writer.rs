@@ -43,7 +43,7 @@ impl Fields {
 
 /// What was written last.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct LastWrite {
     /// The digest of the object as it was applied.
     object: [u8; 32],
     /// Its fields after that.
@@ -66,7 +66,7 @@ pub(super) struct Writer {
     /// The name under which fields are applied: the controller's, as istiod has it.
     manager: String,
     /// What was written last.
-    written: BTreeMap<(Made, NamespacedName), Written>,
+    written: BTreeMap<(Made, NamespacedName), LastWrite>,
     /// When the next may be written.
     free: Instant,
     /// Whether the API server stores annotations that come with a status.
@@ -142,7 +142,7 @@ impl Writer {
         self.spend();
         let applied = api.patch(&name.name, &self.parameters(), &Patch::Apply(object)).await?;
         let applied = MadeObject::of(&applied, &self.manager);
-        self.written.insert(key, Written { object: digest, fields: applied.fields });
+        self.written.insert(key, LastWrite { object: digest, fields: applied.fields });
         world.note_made(made, name, applied);
         if self.written.len() > 2 * world.made_count() + FEW {
             self.written.retain(|(made, name), _| world.made(*made, name).is_some());

@@ -22,7 +22,7 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 /// The first pause after a watch has failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest: while a watch is not there, statuses are not written.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// A watch that went well for so long counts as one that never failed.
 const GOOD: Duration = Duration::from_secs(60);
 
@@ -53,7 +53,7 @@ pub(super) struct Live {
 }
 
 /// What a watch tells.
-pub(super) type Told = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
+pub(super) type KindEvent = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
 
 impl Live {
     /// An object as it was last seen.
@@ -110,7 +110,7 @@ impl Iterator for Pauses {
 
     fn next(&mut self) -> Option<Duration> {
         let next = self.0;
-        self.0 = (next * 2).min(LONGEST_PAUSE);
+        self.0 = (next * 2).min(MAX_PAUSE);
         Some(next)
     }
 }
@@ -122,7 +122,7 @@ impl Backoff for Pauses {
 }
 
 /// Follows the objects of a kind, in the best version that the server has of those that are understood.
-pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, Told> {
+pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEvent> {
     let client = cluster.0.clone();
     let found = stream::once(served(client.clone(), kind));
     let events = found.flat_map(move |resource| {

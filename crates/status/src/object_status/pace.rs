@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 use navarch_api::object::ObjectRef;
 
 /// The pause after a write of an object that was not written for long.
-const LEAST: Duration = Duration::from_millis(25);
+const MIN_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause.
-const MOST: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a write that failed, which doubles with each further one.
 const FAILED_LEAST: Duration = Duration::from_millis(500);
 /// The longest of these.
@@ -24,7 +24,7 @@ pub(super) struct Pace {
     /// To be looked at now.
     pub(super) due: BTreeSet<ObjectRef>,
     /// Written lately.
-    written: BTreeMap<ObjectRef, Written>,
+    written: BTreeMap<ObjectRef, LastWrite>,
     /// To be looked at when their pauses end.
     later: BTreeSet<(Instant, ObjectRef)>,
     /// When `written` was last looked through.
@@ -44,7 +44,7 @@ pub(super) enum Outcome {
 
 /// When an object was written.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct LastWrite {
     /// When the last write began.
     at: Instant,
     /// How long the next one has to wait from then.
@@ -60,7 +60,7 @@ struct Written {
     failed: u32,
 }
 
-impl Written {
+impl LastWrite {
     /// When the object may be written again.
     fn free(&self) -> Instant {
         if self.may_at_once { self.at } else { self.at + self.pause }
@@ -101,16 +101,17 @@ impl Pace {
 
     /// A write begins.
     pub(super) fn is_begun(&mut self, object: ObjectRef, now: Instant) {
-        if self.swept.is_none_or(|swept| swept + MOST * 3 < now) {
+        if self.swept.is_none_or(|swept| swept + MAX_PAUSE * 3 < now) {
             self.written.retain(|_, written| written.is_under_way || written.forgotten() > now);
             self.swept = Some(now);
         }
         let before = self.written.get(&object).filter(|written| written.forgotten() > now);
-        let pause = before
-            .map_or(LEAST, |written| if written.may_at_once { written.pause } else { (written.pause * 2).min(MOST) });
+        let pause = before.map_or(MIN_PAUSE, |written| {
+            if written.may_at_once { written.pause } else { (written.pause * 2).min(MAX_PAUSE) }
+        });
         let (overtaken, failed) = before.map_or((0, 0), |written| (written.overtaken, written.failed));
         let begun =
-            Written { at: now, pause, is_under_way: true, is_due: false, may_at_once: false, overtaken, failed };
+            LastWrite { at: now, pause, is_under_way: true, is_due: false, may_at_once: false, overtaken, failed };
         self.written.insert(object, begun);
     }
 
@@ -220,13 +221,13 @@ mod tests {
         assert_eq!(pace.next(begun), None, "it is under way");
         pace.is_written(object("one"), Outcome::Taken, begun);
         assert_eq!(pace.next(begun), None, "it was written only now");
-        assert_eq!(pace.next(begun + LEAST), Some(object("one")));
-        assert_eq!(pace.next(begun + LEAST), None);
+        assert_eq!(pace.next(begun + MIN_PAUSE), Some(object("one")));
+        assert_eq!(pace.next(begun + MIN_PAUSE), None);
         // After a rest it counts as new.
-        pace.is_begun(object("one"), begun + LEAST);
-        pace.is_written(object("one"), Outcome::Taken, begun + LEAST);
-        let later = begun + MOST * 4;
+        pace.is_begun(object("one"), begun + MIN_PAUSE);
+        pace.is_written(object("one"), Outcome::Taken, begun + MIN_PAUSE);
+        let later = begun + MAX_PAUSE * 4;
         pace.is_begun(object("one"), later);
-        assert_eq!(pace.written.get(&object("one")).map(|written| written.pause), Some(LEAST));
+        assert_eq!(pace.written.get(&object("one")).map(|written| written.pause), Some(MIN_PAUSE));
     }
 }

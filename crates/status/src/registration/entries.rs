@@ -5,7 +5,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::standing::Annotations;
+use super::entry_state::Annotations;
 use crate::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::json_patch;

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::workload::{Claim, Workload};
-use super::{Registrar, RegistrationError, standing};
+use super::{Registrar, RegistrationError, entry_state};
 use navarch_api::istio::{WorkloadEntry, WorkloadGroup};
 use navarch_api::names::{is_kubernetes_label, is_kubernetes_name};
 use navarch_api::object::NamespacedName;
@@ -27,7 +27,7 @@ impl Registrar {
         match (entry, &workload.claim) {
             (Some(entry), claim) => {
                 self.permits_account(workload, &name, &entry.spec.service_account)?;
-                Ok(matches!(claim, Claim::Group(_)) || entry.meta.annotations.contains_key(standing::CHECKED))
+                Ok(matches!(claim, Claim::Group(_)) || entry.meta.annotations.contains_key(entry_state::CHECKED))
             }
             (None, Claim::Entry(_)) => Err(RegistrationError::NoEntry(name)),
             (None, Claim::Group(group)) => {

@@ -9,8 +9,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::MissedTickBehavior;
 
-use super::standing::Remedy;
-use super::{Claim, Registrar, annotations, entries, standing};
+use super::entry_state::Remedy;
+use super::{Claim, Registrar, annotations, entries, entry_state};
 use navarch_api::object::NamespacedName;
 
 /// Entries that are read at once.
@@ -112,7 +112,7 @@ impl Registrar {
     /// What is to be done with an entry now.
     fn remedy(&self, entry: &DynamicObject) -> Option<Remedy> {
         let spans = (self.0.config.grace, self.0.config.longest);
-        standing::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
+        entry_state::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
     }
 
     /// Does what is to be done with an entry.
@@ -127,7 +127,7 @@ impl Registrar {
                 Ok(())
             }
             Some(Remedy::Forget) => {
-                let conditions = standing::without_health(entry.data.get("status"));
+                let conditions = entry_state::without_health(entry.data.get("status"));
                 entries::tell(cluster, name, entry, &conditions).await
             }
         }

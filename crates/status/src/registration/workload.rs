@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::standing;
+use super::entry_state;
 use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
@@ -100,7 +100,7 @@ impl Workload {
     }
 
     /// The entry as it is created: the group's template, with what the workload says of itself.
-    pub(super) fn entry_of(&self, group: &Group<'_>, connection: &standing::Connection<'_>) -> Value {
+    pub(super) fn entry_of(&self, group: &Group<'_>, connection: &entry_state::Connection<'_>) -> Value {
         let mut spec = group.spec.get("template").and_then(Value::as_object).cloned().unwrap_or_default();
         spec.insert("address".to_owned(), Value::String(self.address.to_string()));
         let labels = self.labels_in(group.spec, &spec);
@@ -112,10 +112,10 @@ impl Workload {
                 spec.insert(member.to_owned(), Value::String(value.clone()));
             }
         }
-        let mut annotations = BTreeMap::from([(standing::GROUP.to_owned(), group.name.to_owned())]);
+        let mut annotations = BTreeMap::from([(entry_state::GROUP.to_owned(), group.name.to_owned())]);
         annotations.extend(texts(group.spec.pointer("/metadata/annotations")));
         if self.is_probed {
-            annotations.insert(standing::CHECKED.to_owned(), "true".to_owned());
+            annotations.insert(entry_state::CHECKED.to_owned(), "true".to_owned());
         }
         connection.write(&mut annotations);
         let entry = self.entry();
@@ -216,7 +216,7 @@ mod tests {
         };
         let at = "2026-01-02T03:04:05.5Z".parse().unwrap();
         let group = Group { name: "vms", uid: "u1", spec: &spec };
-        let entry = workload.entry_of(&group, &standing::Connection { instance: "istiod-1", at });
+        let entry = workload.entry_of(&group, &entry_state::Connection { instance: "istiod-1", at });
         assert_eq!(
             entry["spec"],
             json!({

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::session::diff::{Asked, Base, Diff, Leaving, Payload, encode_keeping, find, meant_by_aliases, missing};
+use crate::session::diff::{
+    Base, Diff, Leaving, Payload, SubscribedBy, encode_keeping, find, meant_by_aliases, missing,
+};
 use crate::session::discovery_request::Protocol;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::watch::{PendingRemovals, Watch};
@@ -82,7 +84,7 @@ impl Watch {
             RemovalPolicy::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
             RemovalPolicy::Withheld => leaving.retain(|name, _| !removed.contains(name)),
         }
-        let asked = if self.interest.wildcard { Asked::ForAll } else { Asked::ByName };
+        let asked = if self.interest.wildcard { SubscribedBy::ForAll } else { SubscribedBy::ByName };
         let (payload, count) = (changes.delta(asked), changes.resources.len());
         let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
         Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }

@@ -41,7 +41,7 @@ pub(crate) type Leaving = (ResourceName, Option<Arc<Resource>>);
 
 /// How a client asks for resources of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum SubscribedBy {
     /// For all that there are.
     ForAll,
     /// For each by one of its names: it is told the others.
@@ -241,7 +241,7 @@ impl Diff {
     }
 
     /// The changed resources as the `resources` of a delta response. All who make this step ask in one way.
-    pub(crate) fn delta(&self, asked: Asked) -> Payload {
+    pub(crate) fn delta(&self, asked: SubscribedBy) -> Payload {
         self.delta.get_or_init(|| encode_delta(&self.resources, asked)).clone()
     }
 
@@ -300,7 +300,7 @@ fn warms_with(resource: &Resource) -> Option<ResourceName> {
 }
 
 /// The `resources` field of a delta response.
-fn encode_delta(resources: &[Arc<Resource>], asked: Asked) -> Payload {
+fn encode_delta(resources: &[Arc<Resource>], asked: SubscribedBy) -> Payload {
     let resources = resources
         .iter()
         .map(|resource| RawResource {
@@ -308,8 +308,8 @@ fn encode_delta(resources: &[Arc<Resource>], asked: Asked) -> Payload {
             resource: Some(any(resource)),
             name: resource.name.as_str().to_owned(),
             aliases: match asked {
-                Asked::ByName => aliases_of(resource),
-                Asked::ForAll => Vec::new(),
+                SubscribedBy::ByName => aliases_of(resource),
+                SubscribedBy::ForAll => Vec::new(),
             },
         })
         .collect();

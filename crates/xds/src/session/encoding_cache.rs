@@ -161,7 +161,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::session::diff::Asked;
+    use crate::session::diff::SubscribedBy;
     use navarch_push::resource::{Resource, ResourceType};
 
     fn collection(resources: &[(&str, &str)]) -> Arc<Collection> {
@@ -179,7 +179,7 @@ mod tests {
         let base = Base::Sent(old);
         let (one, other) = (frames.changes(&base, &new, None), frames.changes(&base, &new, None));
         assert!(Arc::ptr_eq(&one, &other));
-        assert_eq!(one.delta(Asked::ForAll).0.as_ptr(), other.delta(Asked::ForAll).0.as_ptr());
+        assert_eq!(one.delta(SubscribedBy::ForAll).0.as_ptr(), other.delta(SubscribedBy::ForAll).0.as_ptr());
         let forced: Names = Arc::new([ResourceName::new("b")].into());
         assert_eq!(frames.changes(&base, &new, Some(&forced)).resources.len(), 2);
         assert_eq!(frames.changes(&Base::Nothing, &new, None).resources.len(), 2);

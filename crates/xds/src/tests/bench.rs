@@ -218,7 +218,7 @@ pub(super) struct StateClient {
 
 /// A response in short: type, `name=body` of each resource, removed names.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Got {
+pub(super) struct ReceivedResponse {
     pub(super) kind: &'static str,
     pub(super) resources: Vec<String>,
     pub(super) removed: Vec<String>,
@@ -226,7 +226,7 @@ pub(super) struct Got {
     pub(super) versions: BTreeMap<String, String>,
 }
 
-impl Got {
+impl ReceivedResponse {
     /// Whether it is this, its marks aside.
     #[track_caller]
     pub(super) fn is(self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> Self {
@@ -325,13 +325,13 @@ impl DeltaClient {
     }
 
     /// The next response, not answered.
-    pub(super) async fn get(&mut self) -> Got {
+    pub(super) async fn get(&mut self) -> ReceivedResponse {
         let response = soon(self.responses.message()).await.unwrap().expect("the stream ended");
         let named = |resource: &navarch_proto::envoy::service::discovery::v3::Resource| {
             let value = resource.resource.as_ref().map(|any| shown(&any.type_url, &any.value)).unwrap_or_default();
             format!("{}={value}", resource.name)
         };
-        Got {
+        ReceivedResponse {
             kind: kind_of(&response.type_url),
             resources: response.resources.iter().map(named).collect(),
             removed: response.removed_resources,
@@ -341,7 +341,7 @@ impl DeltaClient {
     }
 
     /// The next response, accepted.
-    pub(super) async fn take(&mut self) -> Got {
+    pub(super) async fn take(&mut self) -> ReceivedResponse {
         let got = self.get().await;
         let kind = ResourceType::ALL.into_iter().find(|kind| kind.short_name() == got.kind).unwrap();
         self.answer(kind, &got.nonce, None).await;
@@ -383,9 +383,9 @@ impl StateClient {
     }
 
     /// The next response, not answered. Resources have no names in this protocol.
-    pub(super) async fn get(&mut self) -> Got {
+    pub(super) async fn get(&mut self) -> ReceivedResponse {
         let response = soon(self.responses.message()).await.unwrap().expect("the stream ended");
-        Got {
+        ReceivedResponse {
             kind: kind_of(&response.type_url),
             resources: response.resources.iter().map(|any| shown(&any.type_url, &any.value)).collect(),
             removed: Vec::new(),
@@ -395,7 +395,7 @@ impl StateClient {
     }
 
     /// The next response, accepted, still wanting `names`.
-    pub(super) async fn take(&mut self, names: &[&str]) -> Got {
+    pub(super) async fn take(&mut self, names: &[&str]) -> ReceivedResponse {
         let got = self.get().await;
         let kind = ResourceType::ALL.into_iter().find(|kind| kind.short_name() == got.kind).unwrap();
         self.request(kind, names, &got.nonce, None).await;

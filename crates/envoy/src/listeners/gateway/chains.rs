@@ -18,7 +18,7 @@ use navarch_registry::protocol::Protocol;
 
 /// The listener that chains are made for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ListenerContext<'a> {
     pub(super) listener: &'a str,
     pub(super) port: u16,
     /// What its connections come over.
@@ -26,7 +26,7 @@ pub(super) struct Place<'a> {
 }
 
 /// The chains of all servers of a listener.
-pub(super) fn of_groups(view: &View<'_>, at: Place<'_>, groups: &[ServerGroup]) -> Vec<GatewayChain> {
+pub(super) fn of_groups(view: &View<'_>, at: ListenerContext<'_>, groups: &[ServerGroup]) -> Vec<GatewayChain> {
     let mut chains = Vec::new();
     let mut taken = l4::TakenSni::default();
     for group in groups {
@@ -44,7 +44,12 @@ pub(super) fn of_groups(view: &View<'_>, at: Place<'_>, groups: &[ServerGroup]) 
 }
 
 /// The chains of a server that is not plain HTTP.
-fn of_server(view: &View<'_>, at: Place<'_>, server: &PlannedServer, taken: &mut l4::TakenSni) -> Vec<GatewayChain> {
+fn of_server(
+    view: &View<'_>,
+    at: ListenerContext<'_>,
+    server: &PlannedServer,
+    taken: &mut l4::TakenSni,
+) -> Vec<GatewayChain> {
     match server.handling() {
         // Such servers have groups of their own.
         Handling::Http => Vec::new(),
@@ -89,7 +94,7 @@ fn ending_tls(
 }
 
 /// A chain for HTTP, its routes by name. `stat_prefix` is empty where the listener's name is to count.
-fn http_chain(view: &View<'_>, at: Place<'_>, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
+fn http_chain(view: &View<'_>, at: ListenerContext<'_>, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
     let mut manager = connection_manager(
         view,
         HttpOptions {

@@ -35,7 +35,7 @@ pub enum RotateError {
 }
 
 /// An order that waits for its answer.
-pub(super) struct Asked {
+pub(super) struct PendingOrder {
     pub(super) order: Order,
     /// Where the answer goes.
     pub(super) answer: oneshot::Sender<Result<(), RotateError>>,
@@ -45,20 +45,20 @@ pub(super) struct Asked {
 #[derive(Clone, Debug)]
 pub struct Orders {
     /// To the keeper.
-    sender: mpsc::Sender<Asked>,
+    sender: mpsc::Sender<PendingOrder>,
     /// From the keeper.
     status: watch::Receiver<Arc<RotationStatus>>,
 }
 
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for PendingOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asked").field("order", &self.order).finish_non_exhaustive()
+        f.debug_struct("PendingOrder").field("order", &self.order).finish_non_exhaustive()
     }
 }
 
 impl Orders {
     /// To a keeper and from it.
-    pub(super) fn new(sender: mpsc::Sender<Asked>, status: watch::Receiver<Arc<RotationStatus>>) -> Self {
+    pub(super) fn new(sender: mpsc::Sender<PendingOrder>, status: watch::Receiver<Arc<RotationStatus>>) -> Self {
         Self { sender, status }
     }
 
@@ -74,7 +74,7 @@ impl Orders {
     /// When it is refused or fails.
     pub async fn give(&self, order: Order) -> Result<(), RotateError> {
         let (answer, answered) = oneshot::channel();
-        let asked = Asked { order, answer };
+        let asked = PendingOrder { order, answer };
         self.sender.send(asked).await.map_err(|_| RotateError::NoKeeper)?;
         answered.await.map_err(|_| RotateError::NoKeeper)?
     }

@@ -8,11 +8,11 @@ fn namespace(name: &str, label: &str) -> String {
 
 /// An index with what was told of it, one line an event.
 #[derive(Default)]
-struct Told {
+struct Events {
     index: Index,
 }
 
-impl Told {
+impl Events {
     /// Puts a file and says what is told.
     fn put(&mut self, file: &str, text: &str) -> Vec<String> {
         let file = Arc::from(file);
@@ -49,7 +49,7 @@ impl Told {
 
 #[test]
 fn objects_come_change_and_go_with_their_file() {
-    let mut told = Told::default();
+    let mut told = Events::default();
     assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "1"))), ["+x 1", "+y 1"]);
     assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "1"))), [""; 0]);
     assert_eq!(told.put("a", &(namespace("y", "2") + &namespace("x", "1"))), ["~y 2"]);
@@ -59,7 +59,7 @@ fn objects_come_change_and_go_with_their_file() {
 
 #[test]
 fn the_first_of_two_definitions_holds_until_it_goes() {
-    let mut told = Told::default();
+    let mut told = Events::default();
     assert_eq!(told.put("b", &namespace("x", "b")), ["+x b"]);
     assert_eq!(told.put("c", &namespace("x", "c")), ["c:1: Namespace x: is defined in b:1 already, which holds"]);
     assert_eq!(
@@ -78,7 +78,7 @@ fn the_first_of_two_definitions_holds_until_it_goes() {
 
 #[test]
 fn an_object_that_moves_to_another_file_is_not_touched() {
-    let mut told = Told::default();
+    let mut told = Events::default();
     told.put("a", &namespace("x", "1"));
     told.index.set_vanishing("a", true);
     assert_eq!(told.put("b", &namespace("x", "1")), [""; 0]);
@@ -88,7 +88,7 @@ fn an_object_that_moves_to_another_file_is_not_touched() {
 
 #[test]
 fn the_last_good_version_stays_while_an_object_is_broken() {
-    let mut told = Told::default();
+    let mut told = Events::default();
     told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
     let broken = namespace("x", "1").replace("labels: {l: '1'}", "labels: []");
     let events = told.put("a", &(broken.clone() + &namespace("y", "2")));
@@ -102,7 +102,7 @@ fn the_last_good_version_stays_while_an_object_is_broken() {
 
 #[test]
 fn a_broken_object_without_a_name_is_the_one_that_stood_there() {
-    let mut told = Told::default();
+    let mut told = Events::default();
     told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
     let events = told.put("a", &("kind: [\n---\n".to_owned() + &namespace("y", "1")));
     assert_eq!(events.len(), 1, "{events:?}");
@@ -112,7 +112,7 @@ fn a_broken_object_without_a_name_is_the_one_that_stood_there() {
 
 #[test]
 fn a_file_that_cannot_be_read_keeps_its_objects() {
-    let mut told = Told::default();
+    let mut told = Events::default();
     told.put("a", &namespace("x", "1"));
     let file = Arc::from("a");
     let contents = Contents::unreadable(&file, "no".to_owned(), &told.index.contents("a"));
@@ -125,7 +125,7 @@ fn a_file_that_cannot_be_read_keeps_its_objects() {
 fn any_order_of_readings_ends_alike() {
     let files = [("a", "1"), ("b", "2"), ("c", "3")];
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        let mut told = Told::default();
+        let mut told = Events::default();
         for at in order {
             told.put(files[at].0, &namespace("x", files[at].1));
         }

@@ -30,7 +30,7 @@ const OWN_PORTS: [(u16, &str); 9] = [
 
 /// What an annotation says of scraping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum ScrapeAnnotation {
     /// Whether to scrape.
     Scrape,
     /// The port.
@@ -41,7 +41,7 @@ enum Said {
     Targets,
 }
 
-impl Said {
+impl ScrapeAnnotation {
     /// What an annotation says. Prometheus tells apart letters, digits and underscores alone.
     fn of(name: &str) -> Option<Self> {
         let sanitised = sanitised(name);
@@ -84,11 +84,11 @@ impl Scraping {
         let mut found = Self::default();
         for (name, value) in annotations {
             let value = value.as_str().unwrap_or_default();
-            match Said::of(name) {
-                Some(Said::Scrape) => value.clone_into(&mut found.scrape),
-                Some(Said::Port) => value.clone_into(&mut found.port),
-                Some(Said::Path) => value.clone_into(&mut found.path),
-                Some(Said::Targets) => found.targets = targets(value).unwrap_or_default(),
+            match ScrapeAnnotation::of(name) {
+                Some(ScrapeAnnotation::Scrape) => value.clone_into(&mut found.scrape),
+                Some(ScrapeAnnotation::Port) => value.clone_into(&mut found.port),
+                Some(ScrapeAnnotation::Path) => value.clone_into(&mut found.path),
+                Some(ScrapeAnnotation::Targets) => found.targets = targets(value).unwrap_or_default(),
                 None => {}
             }
         }
@@ -138,13 +138,13 @@ fn targets(text: &str) -> Option<Vec<Target>> {
 
 /// The port that annotations announce.
 pub(in super::super) fn port(annotations: &Map<String, Value>) -> Option<String> {
-    let port = annotations.iter().find(|(name, _)| Said::of(name) == Some(Said::Port));
+    let port = annotations.iter().find(|(name, _)| ScrapeAnnotation::of(name) == Some(ScrapeAnnotation::Port));
     port.and_then(|(_, value)| Some(value.as_str()?.to_owned()))
 }
 
 /// Removes all annotations about scraping.
 pub(in super::super) fn clear(annotations: &mut Map<String, Value>) {
-    annotations.retain(|name, _| Said::of(name).is_none());
+    annotations.retain(|name, _| ScrapeAnnotation::of(name).is_none());
 }
 
 /// Has the agent serve the metrics of a pod's application, and Prometheus ask the agent.
@@ -155,7 +155,7 @@ pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError
     let annotations = pod::annotations_mut(pod);
     let refused = annotations
         .iter()
-        .filter(|(name, _)| Said::of(name) == Some(Said::Scrape))
+        .filter(|(name, _)| ScrapeAnnotation::of(name) == Some(ScrapeAnnotation::Scrape))
         .find_map(|(_, value)| parse_bool(value.as_str()?))
         .is_some_and(|scrape| !scrape);
     if refused || port(annotations).as_deref() == Some(agent_port) {

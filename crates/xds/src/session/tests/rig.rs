@@ -32,7 +32,7 @@ pub(crate) struct Rig {
 
 /// A response in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Got {
+pub(crate) struct SentResponse {
     pub(crate) kind: ResourceType,
     /// `name=body` in delta, `body` else; a cluster's body is its version.
     pub(crate) resources: Vec<String>,
@@ -155,7 +155,7 @@ impl Rig {
         assert_eq!(effects, []);
     }
 
-    pub(crate) fn next(&mut self) -> Option<Got> {
+    pub(crate) fn next(&mut self) -> Option<SentResponse> {
         let response = self.session.next(self.now, &self.frames)?;
         Some(read(self.session.protocol, &response))
     }
@@ -175,7 +175,7 @@ impl Rig {
     }
 }
 
-pub(crate) fn read(protocol: Protocol, response: &Response) -> Got {
+pub(crate) fn read(protocol: Protocol, response: &Response) -> SentResponse {
     let kind = response.kind.unwrap();
     let resources = match protocol {
         Protocol::Delta => {
@@ -193,5 +193,5 @@ pub(crate) fn read(protocol: Protocol, response: &Response) -> Got {
     let resources: Vec<String> = resources;
     assert_eq!(resources.len(), response.count);
     let removed = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
-    Got { kind, resources, removed, nonce: response.nonce.to_string() }
+    SentResponse { kind, resources, removed, nonce: response.nonce.to_string() }
 }

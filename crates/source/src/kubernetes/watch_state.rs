@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::stream::StreamError;
 use navarch_api::decode::ServerStatus;
 
-/// Where the reading of a kind stands. A machine without time or sockets: [`Standing::after`] says what follows from what.
+/// Where the reading of a kind stands. A machine without time or sockets: [`WatchState::after`] says what follows from what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct WatchState {
     /// What is to be asked for next.
     pub(super) next: Ask,
     /// The version of the API that is asked, as an index into those that are understood.
@@ -55,7 +55,7 @@ pub(super) enum Pause {
     Missing,
 }
 
-impl Standing {
+impl WatchState {
     /// At the start.
     pub(super) fn new() -> Self {
         Self { next: Ask::All, version: 0, streams_lists: true }
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn each_outcome_has_its_next_step() {
-        let start = Standing::new();
-        let at = |next: Ask| Standing { next, ..Standing::new() };
+        let start = WatchState::new();
+        let at = |next: Ask| WatchState { next, ..WatchState::new() };
         let since = || at(Ask::Since("7".to_owned()));
         let failure = || Pause::Failure { least: Duration::from_secs(2), reason: "no (500)".to_owned() };
         // In order: a watch that ends goes on where it was.
@@ -127,18 +127,18 @@ mod tests {
         assert_eq!(since().after(refusal(410), 1), (at(Ask::Newest), Pause::None));
         assert!(matches!(at(Ask::Newest).after(refusal(410), 1), (_, Pause::Failure { .. })));
         // Missing: the versions in turn, then patience.
-        let second = Standing { version: 1, ..Standing::new() };
+        let second = WatchState { version: 1, ..WatchState::new() };
         assert_eq!(since().after(refusal(404), 2), (second.clone(), Pause::None));
-        assert_eq!(second.after(refusal(404), 2), (Standing::new(), Pause::Missing));
+        assert_eq!(second.after(refusal(404), 2), (WatchState::new(), Pause::Missing));
         // Forbidden: what is held stays.
         assert_eq!(since().after(refusal(403), 2), (since(), Pause::Forbidden("no (403)".to_owned())));
         // An old server.
-        let old = Standing { streams_lists: false, ..Standing::new() };
+        let old = WatchState { streams_lists: false, ..WatchState::new() };
         assert_eq!(start.after(refusal(422), 1), (old.clone(), Pause::None));
         assert_eq!(start.after(refusal(429), 1), (old.clone(), Pause::None));
         assert!(matches!(old.after(refusal(400), 1), (_, Pause::Failure { .. })));
         assert_eq!(
-            Standing { next: Ask::Since("7".to_owned()), ..old }.after(Outcome::Ended, 1),
+            WatchState { next: Ask::Since("7".to_owned()), ..old }.after(Outcome::Ended, 1),
             (since(), Pause::None)
         );
     }
@@ -148,8 +148,8 @@ mod tests {
         let body =
             json!({ "message": "m", "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } }).to_string();
         let too_large = Outcome::Failed(StreamError::Refused(ServerStatus::of_answer(504, body.as_bytes())));
-        let (standing, pause) = Standing { next: Ask::Since("9".to_owned()), ..Standing::new() }.after(too_large, 1);
-        assert_eq!(standing.next, Ask::Newest);
+        let (state, pause) = WatchState { next: Ask::Since("9".to_owned()), ..WatchState::new() }.after(too_large, 1);
+        assert_eq!(state.next, Ask::Newest);
         assert!(matches!(pause, Pause::Failure { .. }));
     }
 }

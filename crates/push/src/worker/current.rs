@@ -10,13 +10,13 @@ use crate::notice::Notice;
 
 /// Shows what is in force. Does not keep the thread going.
 #[derive(Clone)]
-pub struct Standing {
+pub struct CurrentSnapshot {
     pub(super) context: watch::Receiver<Arc<PushContext>>,
     /// What is counted about results.
     pub(super) notices: watch::Receiver<Arc<BTreeSet<Notice>>>,
 }
 
-impl Standing {
+impl CurrentSnapshot {
     /// The snapshot in force.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {
@@ -30,8 +30,8 @@ impl Standing {
     }
 }
 
-impl std::fmt::Debug for Standing {
+impl std::fmt::Debug for CurrentSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Standing").field("notices", &self.notices().len()).finish_non_exhaustive()
+        f.debug_struct("CurrentSnapshot").field("notices", &self.notices().len()).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::kubernetes::scope::{KubernetesScope, Tags};
-use crate::problem::{Fault, Place, Problem, faults_of};
+use crate::problem::{Fault, FilePosition, Problem, faults_of};
 use crate::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, StoredObject, Subject};
@@ -13,7 +13,7 @@ use navarch_api::validation::validate_any;
 
 /// The objects of one kind as they were told.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct KindObjects {
     kind: Kind,
     /// What the source is called in problems: `k8s://`, `xds://host:port/`.
     source: Arc<str>,
@@ -29,7 +29,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 struct Entry {
     /// What was told.
-    told: Told,
+    told: Known,
     /// Whether problems of it were told.
     ailing: bool,
     /// The last round in which it was seen.
@@ -38,7 +38,7 @@ struct Entry {
 
 /// What was told of a name.
 #[derive(Debug)]
-enum Told {
+enum Known {
     /// This object.
     Object(AnyObject),
     /// Nothing, for nothing good ever came.
@@ -48,13 +48,13 @@ enum Told {
 impl HasName for Entry {
     fn name(&self) -> &NamespacedName {
         match &self.told {
-            Told::Object(object) => &object.meta().key,
-            Told::Nothing(name) => name,
+            Known::Object(object) => &object.meta().key,
+            Known::Nothing(name) => name,
         }
     }
 }
 
-impl Held {
+impl KindObjects {
     /// Nothing yet.
     pub(super) fn new(kind: Kind, source: Arc<str>) -> Self {
         Self { kind, source, objects: NamedTable::default(), round: 0, tags: Tags::default() }
@@ -62,7 +62,7 @@ impl Held {
 
     /// How many objects are in force.
     pub(super) fn len(&self) -> usize {
-        self.objects.iter().filter(|entry| matches!(entry.told, Told::Object(_))).count()
+        self.objects.iter().filter(|entry| matches!(entry.told, Known::Object(_))).count()
     }
 
     /// From now on these are the tags of this revision. What was told before is not looked at again.
@@ -70,7 +70,7 @@ impl Held {
         self.tags = tags;
     }
 
-    /// From now on all objects are seen anew, until [`Held::end_round`].
+    /// From now on all objects are seen anew, until [`KindObjects::end_round`].
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
     }
@@ -115,21 +115,21 @@ impl Held {
         }
         let Some(entry) = known else {
             batch.push(SourceEvent::Added(object.clone()));
-            self.objects.put(Entry { told: Told::Object(object), ailing, seen: self.round });
+            self.objects.put(Entry { told: Known::Object(object), ailing, seen: self.round });
             return;
         };
         (entry.seen, entry.ailing) = (self.round, ailing);
         match &entry.told {
-            Told::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
+            Known::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
             // What was told stays, or everything would be held twice after all was listed again.
-            Told::Object(before)
+            Known::Object(before)
                 if before.same_content(&object) && before.meta().generation == object.meta().generation =>
             {
                 return;
             }
-            Told::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
+            Known::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
         }
-        entry.told = Told::Object(object);
+        entry.told = Known::Object(object);
     }
 
     /// An object is there that cannot be read or accepted: what was told of it before stays in force.
@@ -137,7 +137,7 @@ impl Held {
         let name = NamespacedName::new(&subject.namespace, &subject.name);
         match self.objects.get_mut(&name) {
             Some(entry) => (entry.seen, entry.ailing) = (self.round, true),
-            None => _ = self.objects.put(Entry { told: Told::Nothing(name), ailing: true, seen: self.round }),
+            None => _ = self.objects.put(Entry { told: Known::Nothing(name), ailing: true, seen: self.round }),
         }
         batch.push(problems(&self.source, subject, faults));
     }
@@ -145,7 +145,7 @@ impl Held {
     /// An object is gone.
     pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
         let Some((_, entry)) = self.objects.remove(name) else { return };
-        if matches!(entry.told, Told::Object(_)) {
+        if matches!(entry.told, Known::Object(_)) {
             batch.push(SourceEvent::Deleted(ObjectRef { kind: self.kind, name: name.clone() }));
         }
         if entry.ailing {
@@ -174,7 +174,8 @@ fn place(source: &str, subject: &Subject) -> Arc<str> {
 /// All that is wrong with an object.
 fn problems(source: &str, subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
     let file = place(source, subject);
-    let problem = |fault| Problem { place: Place { file: file.clone(), line: 0 }, subject: subject.clone(), fault };
+    let problem =
+        |fault| Problem { place: FilePosition { file: file.clone(), line: 0 }, subject: subject.clone(), fault };
     SourceEvent::Problems { place: file.clone(), problems: faults.into_iter().map(problem).collect() }
 }
 
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_round_tells_only_what_differs() {
-        let (mut held, scope) = (Held::new(Kind::VirtualService, "k8s://".into()), KubernetesScope::default());
+        let (mut held, scope) = (KindObjects::new(Kind::VirtualService, "k8s://".into()), KubernetesScope::default());
         let mut round = |objects: Vec<StoredObject>| {
             let mut batch = Batch::new();
             held.begin_round();

@@ -33,7 +33,7 @@ const METADATA: &str = "FINE_GRAINED_ROUTES";
 
 /// Whether the proxy takes virtual hosts one by one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Taken;
+struct VhdsEnabled;
 
 /// The claim of one virtual host of a sidecar's port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,11 +70,11 @@ enum Table {
 }
 
 /// Whether the proxy takes virtual hosts one by one.
-pub(super) fn is_taken(view: &View<'_>) -> bool {
-    *view.derived(&Taken)
+pub(super) fn is_enabled(view: &View<'_>) -> bool {
+    *view.derived(&VhdsEnabled)
 }
 
-impl Query for Taken {
+impl Query for VhdsEnabled {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
@@ -86,7 +86,7 @@ impl Query for Taken {
     }
 }
 
-impl ProxyQuery for Taken {}
+impl ProxyQuery for VhdsEnabled {}
 
 /// The route configuration of this name, without the virtual hosts that [`names`] lists.
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
