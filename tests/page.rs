@@ -19,6 +19,8 @@ mod build;
 #[path = "answers/proxy.rs"]
 #[allow(dead_code, reason = "the test of answers uses the rest")]
 mod proxy;
+#[path = "page/replicas.rs"]
+mod replicas;
 #[path = "page/served.rs"]
 mod served;
 

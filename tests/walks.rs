@@ -14,6 +14,8 @@ mod authorization;
 mod breadth;
 #[path = "walks/crashes.rs"]
 mod crashes;
+#[path = "walks/entering.rs"]
+mod entering;
 #[path = "walks/mesh.rs"]
 mod mesh;
 #[path = "walks/past.rs"]
@@ -28,6 +30,8 @@ mod rbac;
 mod shown;
 #[path = "walks/waypoint.rs"]
 mod waypoint;
+#[path = "walks/ztunnel.rs"]
+mod ztunnel;
 
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};
@@ -59,6 +63,7 @@ fn request(to: &str, host: &str, path: &str, headers: &[(&str, &str)]) -> Connec
         host: host.to_owned(),
         path: path.to_owned(),
         headers: headers.collect(),
+        claims: None,
     };
     Connection { http: Some(http), ..bytes(to) }
 }

@@ -69,7 +69,10 @@ const PAGES: [(&str, &str); 47] = [
     ),
     ("view/replicas", "Which replica of the control plane this is, and which others there are"),
     ("view/resources", "The resources that a proxy was sent (?proxyID=, &type=, &filter=, &name=, &offset=, &limit=)"),
-    ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
+    (
+        "why/not",
+        "Why requests of a proxy, or at a gateway, fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=, &claims=)",
+    ),
     ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=, &fields)"),
     ("why/push", "What the last pushes of a proxy were for (?proxy=POD.NAMESPACE)"),
     ("force_disconnect", "Ends the stream of a proxy (?proxyID=)"),

@@ -26,10 +26,13 @@ use navarch_push::fact::FactKey;
 use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_push::resource::{ResourceType, Version};
 use navarch_push::worker::{Inspect, PushRecord};
+use navarch_walk::token::Claims;
 use navarch_xds::connections::{ConnectionInfo, PushInfo};
 
 /// How many causes of one push are told.
 const CAUSES: usize = 8;
+/// The most bytes that the claims of a token may have, as JSON.
+const CLAIMS: usize = 8 << 10;
 
 /// What objects do to a resource, of those of which it is known.
 type Effects = BTreeMap<ObjectRef, Effect>;
@@ -228,7 +231,17 @@ fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, 
     }
 }
 
-/// Why a request of the proxy's workload fails: `host`, `port`, `path` and `method` say which.
+/// The claims of a token: a JSON object, as its payload is one.
+fn read_claims(text: &str) -> Result<Claims, String> {
+    if text.len() > CLAIMS {
+        return Err(format!("claims must have at most {CLAIMS} bytes\n"));
+    }
+    serde_json::from_str(text)
+        .map_err(|error| format!("claims must be a JSON object, as in {{\"iss\": \"…\"}}: {error}\n"))
+}
+
+/// Why a request of the proxy's workload, or one that enters at a gateway, fails: `host`, `port`, `path`, `method` and the `claims` of
+/// its token say which.
 pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let origin = match proxy(&state, &parameters) {
@@ -244,7 +257,13 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         Some(Ok(port)) => Some(port),
         None => None,
     };
-    let request = Request { host: text("host", ""), port, method: text("method", "GET"), path: text("path", "/") };
+    let claims = match parameters.get("claims").filter(|claims| !claims.is_empty()).map(|claims| read_claims(claims)) {
+        Some(Err(reason)) => return (StatusCode::BAD_REQUEST, reason).into_response(),
+        Some(Ok(claims)) => Some(claims),
+        None => None,
+    };
+    let (host, method, path) = (text("host", ""), text("method", "GET"), text("path", "/"));
+    let request = Request { host, port, method, path, claims };
     let others: BTreeMap<IpAddr, ConnectionInfo> = {
         let all = state.connections.list().into_iter();
         all.filter_map(|other| Some((*other.proxy.ips.first()?, other))).collect()
@@ -255,9 +274,13 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     let (answer, found) = oneshot::channel();
     let work = move || {
         let at = |ip: IpAddr| others.get(&ip).map(place);
-        let waypoints = || others.values().filter(|one| one.proxy.kind == ProxyKind::Waypoint).map(place).collect();
+        let of_kind = |kind: ProxyKind| -> Vec<Place> {
+            others.values().filter(|one| one.proxy.kind == kind).map(place).collect()
+        };
+        let (waypoints, ztunnels) = (|| of_kind(ProxyKind::Waypoint), || of_kind(ProxyKind::Ztunnel));
+        let others = Others { at: &at, waypoints: &waypoints, ztunnels: &ztunnels };
         // Whoever asked may have gone.
-        _ = answer.send(why_not(&context, &origin, &request, Others { at: &at, waypoints: &waypoints }));
+        _ = answer.send(why_not(&context, &origin, &request, others));
         drop(turn);
     };
     if let Err(error) = std::thread::Builder::new().name("why not".to_owned()).stack_size(STACK).spawn(work) {

@@ -1,5 +1,7 @@
 //! `navarch dashboard`: the page of a control plane, on this machine and with the token that the control plane asks for.
 
+mod proxies;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -12,9 +14,12 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use clap::Args;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::debug_api::{DebugApi, LET_IN, Place, Servers};
 use crate::admin;
@@ -27,6 +32,12 @@ const ANSWER: usize = 256 << 20;
 const BODY: usize = 4 << 20;
 /// Questions that are under way at once; others wait.
 const AT_ONCE: usize = 8;
+/// How many replicas are asked for their proxies.
+const REPLICAS: usize = 16;
+/// How long one may take to list them.
+const LISTING: Duration = Duration::from_secs(10);
+/// For how long it is known which replicas there are.
+const KNOWN: Duration = Duration::from_secs(5);
 /// What is told to the control plane of a request, and to the browser of an answer.
 const ASKED: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
 const ANSWERED: [HeaderName; 7] = [
@@ -44,7 +55,8 @@ const ANSWERED: [HeaderName; 7] = [
 /// Serves until Ctrl-C: the mesh as a graph, proxies, objects, changes as they happen, certificates, traces of requests and plans.
 ///
 /// Whoever has an account on this machine can use the port, and sees what the token or the kubeconfig lets see. Nothing can be changed
-/// through it. The page shows one control plane, that of a cluster which is ready first by name.
+/// through it. The page lists the proxies of all control planes that are ready (or that --address names), and shows of each what it is
+/// asked for; all else is of the first.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch dashboard
@@ -61,12 +73,16 @@ pub(super) struct Dashboard {
     api: DebugApi,
 }
 
+/// Who is ready, and since when that is known.
+type Known = Option<(Instant, Vec<Place>)>;
+
 /// Where requests go.
 #[derive(Clone, Debug)]
 struct Forward {
     servers: Servers,
     /// Who answers, as long as it does.
     place: Arc<Mutex<Place>>,
+    known: Arc<Mutex<Known>>,
     turns: Arc<Semaphore>,
 }
 
@@ -80,10 +96,11 @@ impl Dashboard {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
         runtime.block_on(async {
             let servers = self.api.servers().await?;
-            let (place, _) = servers.one().await?;
+            let place = servers.ready().await?.into_iter().next().context("no control plane is ready")?;
             let name = place.to_string();
-            let turns = Arc::new(Semaphore::new(AT_ONCE));
-            let forward = Forward { servers, place: Arc::new(Mutex::new(place)), turns };
+            let (place, known, turns) =
+                (Arc::new(Mutex::new(place)), Arc::default(), Arc::new(Semaphore::new(AT_ONCE)));
+            let forward = Forward { servers, place, known, turns };
             // Told here rather than by an empty page.
             let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
@@ -123,17 +140,96 @@ fn show(url: &str) {
 impl Forward {
     /// Asks the control plane. Where a pod is gone, another that is ready takes its place.
     async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
-        let mut question = Question::get("", 0, path, TIMEOUT);
-        (question.method, question.headers, question.body, question.limit) = (method, headers, body, ANSWER);
+        let question = Self::question((method, path), headers, body, TIMEOUT);
         let place = self.place.lock().clone();
         let answer = self.servers.put(&place, question.clone()).await;
         let (Err(lost), Place::Pod(_)) = (&answer, &place) else { return answer };
-        let (next, _) = self.servers.one().await.with_context(|| format!("{lost:#}"))?;
-        if next.to_string() == place.to_string() {
-            return answer;
-        }
+        let ready = self.servers.ready().await.with_context(|| format!("{lost:#}"))?;
+        let Some(next) = ready.into_iter().find(|next| next.to_string() != place.to_string()) else { return answer };
         *self.place.lock() = next.clone();
         self.servers.put(&next, question).await
+    }
+
+    /// A question without its place.
+    fn question((method, path): (Method, &str), headers: HeaderMap, body: Bytes, timeout: Duration) -> Question {
+        let mut question = Question::get("", 0, path, timeout);
+        (question.method, question.headers, question.body, question.limit) = (method, headers, body, ANSWER);
+        question
+    }
+
+    /// All that are ready, the one that answers for all first; who was ready a moment ago is not looked for anew.
+    async fn replicas(&self) -> anyhow::Result<Vec<Place>> {
+        let known = self.known.lock().clone();
+        let mut all = match known {
+            Some((since, all)) if since.elapsed() < KNOWN => all,
+            Some(_) | None => {
+                let all = self.servers.ready().await?;
+                *self.known.lock() = Some((Instant::now(), all.clone()));
+                all
+            }
+        };
+        let first = self.place.lock().to_string();
+        all.sort_by_key(|place| place.to_string() != first);
+        all.truncate(REPLICAS);
+        Ok(all)
+    }
+
+    /// The proxies of all replicas.
+    async fn all_proxies(&self, query: &str) -> anyhow::Result<Value> {
+        let wanted = proxies::Wanted::read(query);
+        let replicas = self.replicas().await?;
+        let answers = replicas.iter().map(async |place| {
+            let answer = tokio::time::timeout(LISTING, self.proxies_of(place, &wanted)).await;
+            let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} has not answered after {LISTING:?}")));
+            (place.to_string(), answer.map_err(|error| format!("{error:#}")))
+        });
+        let told = join_all(answers).await;
+        let errors: Vec<&str> = told.iter().filter_map(|(_, answer)| Some(answer.as_ref().err()?.as_str())).collect();
+        if errors.len() == told.len() {
+            anyhow::bail!("{}", errors.join("; "));
+        }
+        Ok(wanted.merged(told))
+    }
+
+    /// What one replica says of its proxies, as far as that may be shown.
+    async fn proxies_of(&self, place: &Place, wanted: &proxies::Wanted) -> anyhow::Result<Vec<proxies::Part>> {
+        let mut parts = Vec::new();
+        let mut read = 0;
+        while read < wanted.depth() {
+            let path = wanted.path(read);
+            let question = Self::question((Method::GET, &path), HeaderMap::new(), Bytes::new(), LISTING);
+            let answer = self.servers.put(place, question).await?;
+            match answer.status.as_u16() {
+                200 => {}
+                401 | 403 => anyhow::bail!("{place} does not let you: {LET_IN}"),
+                status => anyhow::bail!("{place} answers {status}"),
+            }
+            let part: proxies::Part =
+                serde_json::from_slice(&answer.body).context("the answer is of another release")?;
+            read += proxies::ROWS;
+            let is_last = part.total <= read;
+            parts.push(part);
+            if is_last {
+                break;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Asks about one proxy: first who answers for all, then the others, until one knows it.
+    async fn ask_about_one(&self, path: &str, headers: HeaderMap) -> anyhow::Result<Answer> {
+        let first = self.ask(Method::GET, path, headers.clone(), Bytes::new()).await?;
+        if first.status != StatusCode::NOT_FOUND {
+            return Ok(first);
+        }
+        for place in self.replicas().await?.iter().skip(1) {
+            let question = Self::question((Method::GET, path), headers.clone(), Bytes::new(), TIMEOUT);
+            match self.servers.put(place, question).await {
+                Ok(answer) if answer.status != StatusCode::NOT_FOUND => return Ok(answer),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(first)
     }
 }
 
@@ -155,8 +251,20 @@ async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
     let Ok(_turn) = forward.turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    if path == proxies::LIST {
+        return match forward.all_proxies(head.uri.query().unwrap_or_default()).await {
+            Ok(all) => ([(header::CACHE_CONTROL, "no-store")], axum::Json(all)).into_response(),
+            Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
+        };
+    }
+    let is_of_one = proxies::is_of_one(path);
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    match forward.ask(head.method, path, some(&head.headers, &ASKED), body).await {
+    let headers = some(&head.headers, &ASKED);
+    let answer = match is_of_one {
+        true => forward.ask_about_one(path, headers).await,
+        false => forward.ask(head.method, path, headers, body).await,
+    };
+    match answer {
         Ok(answer) => (answer.status, some(&answer.headers, &ANSWERED), answer.body).into_response(),
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
     }

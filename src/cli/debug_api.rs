@@ -218,6 +218,14 @@ impl Servers {
         }
     }
 
+    /// Every control plane that is ready.
+    ///
+    /// # Errors
+    /// When an address cannot be resolved, or no pod is ready.
+    pub(super) async fn ready(&self) -> anyhow::Result<Vec<Place>> {
+        self.all(Among::Ready).await
+    }
+
     /// Every control plane, as it is now.
     async fn all(&self, among: Among) -> anyhow::Result<Vec<Place>> {
         match &self.way {

@@ -31,7 +31,8 @@ const FAILS: u8 = 3;
 #[command(after_help = "Examples:
   navarch why proxy web-1.shop 'outbound|9080||reviews.shop.svc.cluster.local'
   navarch why push web-1.shop
-  navarch why not web-1.shop reviews:9080/api")]
+  navarch why not web-1.shop reviews:9080/api
+  navarch why not ingress-1.istio-system shop.example:443/ --token-claims '{\"iss\": \"https://issuer.example\", \"sub\": \"me\"}'")]
 pub(super) struct Why {
     #[command(subcommand)]
     question: Question,
@@ -60,7 +61,8 @@ enum Question {
         /// The proxy, as POD.NAMESPACE
         pod: String,
     },
-    /// Why a request of a pod to a host fails: the first reason on its way, policies of the other side included
+    /// Why a request of a pod to a host fails: the first reason on its way, policies of the other side included. Of a gateway's pod
+    /// the requests that come to it from outside are followed
     Not {
         /// The pod, as POD.NAMESPACE
         pod: String,
@@ -69,6 +71,10 @@ enum Question {
         /// The method
         #[arg(long, default_value = "GET")]
         method: String,
+        /// The claims of the token that the request carries, as JSON, such as '{"iss": "https://issuer.example", "sub": "me"}'; without
+        /// it the request carries none
+        #[arg(long, value_name = "JSON")]
+        token_claims: Option<String>,
     },
 }
 
@@ -85,7 +91,7 @@ impl Why {
                 self.tell::<WhyProxy>("/debug/why/proxy", &parameters)?;
             }
             Question::Push { pod } => _ = self.tell::<WhyPush>("/debug/why/push", &[("proxy", pod)])?,
-            Question::Not { pod, host, method } => {
+            Question::Not { pod, host, method, token_claims } => {
                 let (authority, path) = host.split_once('/').unwrap_or((host, ""));
                 let path = format!("/{path}");
                 let (host, port) = match authority.rsplit_once(':') {
@@ -94,6 +100,7 @@ impl Why {
                 };
                 let mut parameters = vec![("proxy", pod.as_str()), ("host", host), ("path", &path), ("method", method)];
                 parameters.extend(port.map(|port| ("port", port)));
+                parameters.extend(token_claims.as_deref().map(|claims| ("claims", claims)));
                 let answer = self.tell::<WhyNot>("/debug/why/not", &parameters)?;
                 if answer.reason.is_some() {
                     return Ok(ExitCode::from(FAILS));

@@ -1,5 +1,6 @@
 //! A real browser, with real Envoys behind what it shows.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -47,11 +48,23 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
 
 /// Has a browser driven by a script of `web/test` on the page of a control plane whose mesh is in `folder`.
 pub(crate) async fn drive(script: &str, packages: &Path, folder: &Path, navarch: &Navarch) {
+    drive_at(script, packages, folder, navarch.monitoring, &|| navarch.output()).await;
+}
+
+/// As [`drive`], on the page at an address; `output` is what who serves it has said.
+pub(crate) async fn drive_at(
+    script: &str,
+    packages: &Path,
+    folder: &Path,
+    page: SocketAddr,
+    output: &(dyn Fn() -> String + Sync),
+) {
+    let said_there = output;
     // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with the test.
     let pictures = std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.join("pictures"), Into::into);
     std::fs::create_dir_all(&pictures).unwrap();
     let scene = json!({
-        "page": format!("http://{}/", navarch.monitoring), "modules": packages, "pictures": pictures,
+        "page": format!("http://{page}/"), "modules": packages, "pictures": pictures,
         "mesh": folder.join("mesh"), "profile": folder.join("browser"),
     });
     let drive = root().join("web/test").join(script);
@@ -60,6 +73,6 @@ pub(crate) async fn drive(script: &str, packages: &Path, folder: &Path, navarch:
     });
     let output = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap().unwrap();
     let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{log}\n{}", navarch.output());
+    assert!(output.status.success(), "{said}\n{log}\n{}", said_there());
     assert!(said.contains("all views work"), "{said}");
 }

@@ -8,6 +8,7 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::object::NamespacedName;
 use navarch::push::context::PushContext;
+use navarch::push::proxy::ProxyKind;
 use navarch::push::world::{Change, World};
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::{Plan, plan_of};
@@ -95,7 +96,7 @@ fn split(name: &str, one: u32) -> String {
 }
 
 /// The objects of a text, as changes.
-fn changes(yaml: &str) -> Vec<Change> {
+pub(crate) fn changes(yaml: &str) -> Vec<Change> {
     let read = |outcome| match outcome {
         Outcome::Read { object, .. } => Some(Change::Put(object)),
         Outcome::Ignored => None,
@@ -105,7 +106,7 @@ fn changes(yaml: &str) -> Vec<Change> {
 }
 
 /// The snapshot of the shop, in ambient mode.
-fn snapshot(more: &str) -> Arc<PushContext> {
+pub(crate) fn snapshot(more: &str) -> Arc<PushContext> {
     let on = |name: &str| (name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned());
     let mut world = World::new(navarch::cli::environment::settings(on).unwrap());
     let mesh = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
@@ -114,7 +115,7 @@ fn snapshot(more: &str) -> Arc<PushContext> {
 }
 
 /// Why a request of a pod to a host fails, with the proxies that the shop implies.
-fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
+pub(crate) fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
     let places =
@@ -126,8 +127,11 @@ fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
         Some(pod) => Origin::Ambient(Arc::new(pod)),
         None => Origin::Proxy(places.iter().find(|place| place.proxy.name.starts_with(pod)).unwrap().clone()),
     };
-    let request = Request { host: host.to_owned(), port: None, method: "GET".to_owned(), path: "/".to_owned() };
-    why_not(&context, &origin, &request, Others { at: &at, waypoints: &|| places.clone() })
+    let (method, path) = ("GET".to_owned(), "/".to_owned());
+    let request = Request { host: host.to_owned(), port: None, method, path, claims: None };
+    let of_kind = |kind: ProxyKind| places.iter().filter(|place| place.proxy.kind == kind).cloned().collect();
+    let (waypoints, ztunnels) = (|| of_kind(ProxyKind::Waypoint), || of_kind(ProxyKind::Ztunnel));
+    why_not(&context, &origin, &request, Others { at: &at, waypoints: &waypoints, ztunnels: &ztunnels })
 }
 
 #[test]
@@ -140,7 +144,7 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
         "waypoint way.shop takes it for web.shop.svc.cluster.local:80",
         "it goes on to one 90 %, two 10 %",
         "ztunnel takes it in for the pod at 10.1.0.1:8080",
-        "policies without targetRefs are enforced there",
+        "the ztunnel of its node was sent: none is connected here",
     ] {
         assert!(text.contains(step), "{step} in\n{text}");
     }

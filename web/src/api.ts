@@ -30,11 +30,15 @@ export interface Proxy {
   connectedAt: string;
   state: Standing;
   types: ProxyType[];
+  /** Whom it is connected to, where several replicas were asked (`navarch dashboard`). */
+  replica?: string;
 }
 
 export interface Proxies extends Rows<Proxy> {
   counts: { all: number; chosen: number; synced: number; lagging: number; refused: number };
   kinds: Record<string, number>;
+  /** The replicas that were asked, where several can be. */
+  replicas?: { name: string; proxies?: number; error?: string }[];
 }
 
 /** The replica that answers, and the others by their pods, whose proxies it does not know. */

@@ -143,6 +143,18 @@ async function trace() {
   await page.keyboard.press("Enter");
   await page.getByText("has no port 9999").waitFor();
   await page.getByText(state("it fails")).waitFor();
+  // A request that enters at the gateway, with a token.
+  await page.getByLabel("From the proxy").fill("gateway-1.istio-system");
+  await page.getByLabel("To the host").fill("shop.example.com");
+  await page.getByLabel("Port").fill("");
+  await page.getByLabel("Claims of its token").fill('{"iss": "https://issuer.example", "sub": "me"}');
+  await page.getByRole("button", { name: "Trace" }).click();
+  await page.getByText("claims shop.example.com").waitFor();
+  await page.getByText("looks at no token").first().waitFor();
+  await picture("trace-gateway");
+  await page.getByLabel("Claims of its token").fill("none");
+  await page.getByRole("button", { name: "Trace" }).click();
+  await page.getByText("The claims of a token are a JSON object").waitFor();
 }
 
 async function plan() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use navarch_push::engine::Interest;
-use navarch_push::proxy::Proxy;
+use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_push::resource::ResourceType;
 
 /// A proxy and what it asks for.
@@ -17,12 +17,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// A proxy that has just connected: it asks for all clusters, listeners and names, and from then on for what these name.
+    /// A proxy that has just connected: it asks for all clusters, listeners and names, and from then on for what these name; ztunnel for
+    /// all workloads, services and policies.
     #[must_use]
     pub fn fresh(proxy: Proxy) -> Self {
         let all = Interest { wildcard: true, ..Interest::default() };
-        let kinds = [ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable];
-        let interests = kinds.into_iter().map(|kind| (kind, all.clone())).collect();
+        let kinds: &[ResourceType] = match proxy.kind {
+            ProxyKind::Ztunnel => &[ResourceType::Address, ResourceType::Authorization],
+            ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::AgentGateway => {
+                &[ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable]
+            }
+        };
+        let interests = kinds.iter().copied().map(|kind| (kind, all.clone())).collect();
         Self { proxy: Arc::new(proxy), interests }
     }
 

@@ -25,12 +25,15 @@ const WAYPOINT: &str = "istio.io-mesh-controller";
 /// The label by which the pods of Istio's own gateways are selected, and what it begins or ends with there.
 const ISTIO: &str = "istio";
 
+/// The label of ztunnel's pods.
+const APP: (&str, &str) = ("app", "ztunnel");
+
 /// The proxies of the pods and WorkloadEntries of a snapshot, by namespace and name.
 ///
 /// A pod has one unless it is on the host's network, has no address, or it or its namespace refuses injection
 /// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry whose address is an IP has one. A pod is a
 /// gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar. In ambient mode
-/// pods that ztunnel stands for have none, and waypoints are told by who made them.
+/// pods that ztunnel stands for have none, waypoints are told by who made them, and ztunnels by the label `app`.
 #[must_use]
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
@@ -55,6 +58,8 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     let label = |name: &str| pod.meta.labels.get(name).map(|value| &**value).unwrap_or_default();
     let kind = if context.mesh.settings.ambient && label(MANAGED) == WAYPOINT {
         "waypoint"
+    } else if context.mesh.settings.ambient && label(APP.0) == APP.1 {
+        "ztunnel"
     } else if !label(GATEWAY_NAME).is_empty() || label(ISTIO).ends_with("gateway") {
         "router"
     } else {

@@ -7,14 +7,18 @@
 //!
 //! Knows no sockets and no clocks; nothing here changes what is in force.
 
+mod ambient_traffic;
 pub mod applied;
 mod arrival;
+mod arriving;
 pub mod client;
 pub mod difference;
 pub mod doctor;
+mod entering;
 pub mod fields;
 pub mod had;
 mod implied;
+mod judgement;
 pub mod mirror;
 mod object_parts;
 pub mod parts;
@@ -30,6 +34,7 @@ mod traffic;
 pub mod why;
 pub mod why_not;
 mod words;
+mod ztunnel;
 
 pub use implied::{ambient, implied};
 

@@ -1,15 +1,16 @@
 //! Which waypoint a request passes, and what it does with it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use navarch_proto::envoy::config::listener::v3::FilterChain;
 use navarch_push::proxy::ProxyKind;
 use navarch_registry::model::Service;
-use navarch_walk::policy::Visitor;
+use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry, HttpRequest};
 
-use super::arrival::{follow, judged};
+use super::arrival::follow;
 use super::had::{ReadRoutes, Walkable};
+use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::why::WhyNot;
 use super::why_not::{Asked, Others, Place, identity, outbound_reason};
 use super::words::{outcome, service_of};
@@ -46,14 +47,16 @@ pub(super) fn pass(answer: &mut WhyNot, waypoint: &Place, destination: SocketAdd
         return false;
     };
     answer.steps.push(format!("waypoint {name} takes it for {}", served(chain)));
-    let visitor = Visitor {
-        identity: Some(asked.identity),
-        source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        destination: (destination.ip(), destination.port()),
+    // What address a waypoint sees of its client is its own matter.
+    let visit = Visit {
+        peer: Peer::Proven(asked.identity),
+        source: None,
+        remote: None,
+        destination,
         http: connection.http.as_ref(),
     };
-    if let Some(reason) = judged(name, chain, &visitor, answer) {
-        answer.reason = Some(reason);
+    let judgement = judge(name, chain, &visit, answer);
+    if judgement == Judgement::Refused {
         return false;
     }
     let walk = walkable.walk(&connection);
@@ -67,7 +70,10 @@ pub(super) fn pass(answer: &mut WhyNot, waypoint: &Place, destination: SocketAdd
     }
     // A request passes one waypoint; behind it, it comes from there.
     let identity = identity(&waypoint.proxy, asked.context);
-    follow(answer, &walk, &Asked { identity: &identity, passes: false, ..*asked })
+    let http = connection.http.as_ref().map(|request| goes_on(request, judgement));
+    let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
+    let behind = Asked { connection: &connection, identity: &identity, source, remote: None, passes: false, ..*asked };
+    follow(answer, &walk, &behind)
 }
 
 /// What a chain of a waypoint is for.

@@ -334,10 +334,10 @@ impl Plan {
             };
             let Some(old) = before.get(at) else { continue };
             let workloads = || group.members.iter().filter_map(|at| clients.get(*at));
-            for change in traffic::changes(client, &group.steps, [old, &mirror.had(*at)], contexts, &mut read) {
+            let changes = traffic::changes(client, &group.steps, [old, &mirror.had(*at)], contexts, &mut read);
+            for (change, is_own) in changes {
                 let from = all.entry((change.request, change.before, change.after)).or_default();
-                // What comes to a waypoint is somebody else's.
-                if client.proxy.kind != ProxyKind::Waypoint {
+                if is_own {
                     from.extend(workloads().map(|client| workload_of(client, contexts[1])));
                 }
             }

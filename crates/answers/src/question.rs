@@ -18,13 +18,14 @@ use prost::Message;
 
 use super::client::Client;
 use super::difference::Step;
+use super::entering::is_tls;
 use super::had::{chains, manager_of, routes_of};
 use super::plan::workload_of;
 use super::route_example::{Example, examples};
 use super::words::{service_of, short};
 
 /// How many hosts of one proxy are walked to.
-const HOSTS: usize = 32;
+pub(super) const HOSTS: usize = 32;
 /// How many requests of one proxy are walked.
 const QUESTIONS: usize = 64;
 
@@ -39,6 +40,8 @@ pub(super) struct Question {
     pub(super) port: u16,
     /// What is walked.
     pub(super) connection: Connection,
+    /// Whether the proxy's own workload is named as who sends it.
+    pub(super) is_own: bool,
 }
 
 /// What is asked about one proxy.
@@ -56,8 +59,8 @@ impl Scene<'_> {
     /// The requests to walk.
     pub(super) fn questions(&self) -> Vec<Question> {
         let mut questions = match self.client.proxy.kind {
-            ProxyKind::Router => self.of_gateway(),
-            ProxyKind::Sidecar => self.of_sidecar(),
+            ProxyKind::Router => [self.of_gateway(), self.of_streams()].concat(),
+            ProxyKind::Sidecar => [self.of_arrivals(), self.of_sidecar()].concat(),
             ProxyKind::Waypoint => self.of_waypoint(),
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
         };
@@ -111,6 +114,7 @@ impl Scene<'_> {
             let at = |question: Question| Question {
                 label: format!("{} at waypoint {}", question.label, workload_name(self.client, self.contexts)),
                 connection: Connection { entry: Entry::Tunnel, ..question.connection },
+                is_own: false,
                 ..question
             };
             if declared.is_some_and(|declared| !declared.protocol.is_http_or_sniffed()) {
@@ -158,19 +162,20 @@ impl Scene<'_> {
         let what = if is_tls { "TLS" } else { "TCP" };
         let label = format!("{what} {}:{}", short(host, self.client.proxy.namespace.as_str()), destination.port());
         let connection = Connection { entry: Entry::Outbound, destination, source: None, tls, http: None };
-        Question { label, host: host.to_owned(), port: destination.port(), connection }
+        Question { label, host: host.to_owned(), port: destination.port(), connection, is_own: true }
     }
 
     /// A request over a connection.
-    fn request(&self, host: &str, port: u16, example: Example, connection: Connection) -> Question {
+    pub(super) fn request(&self, host: &str, port: u16, example: Example, connection: Connection) -> Question {
         let Example { method, path, headers } = example;
         let shown: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let shown = if shown.is_empty() { String::new() } else { format!(" with {}", shown.join(", ")) };
         let scheme = if connection.tls.is_some() { "https " } else { "" };
         let name = short(host, self.client.proxy.namespace.as_str());
         let label = format!("{method} {scheme}{name}:{port}{path}{shown}");
-        let http = HttpRequest { method, host: format!("{host}:{port}"), path, headers };
-        Question { label, host: host.to_owned(), port, connection: Connection { http: Some(http), ..connection } }
+        let http = HttpRequest { method, host: format!("{host}:{port}"), path, headers, claims: None };
+        let connection = Connection { http: Some(http), ..connection };
+        Question { label, host: host.to_owned(), port, connection, is_own: true }
     }
 
     /// An address at which a service is asked for.
@@ -264,12 +269,15 @@ impl Scene<'_> {
                 let Some(routes) = routes_of(&manager) else { continue };
                 let of_routes: Vec<String> =
                     hosts.iter().filter(|(of, _)| of == routes).map(|(_, domain)| domain.clone()).collect();
-                // Where clusters alone change, every host of the gateway may.
+                // Where clusters or policies alone change, every host of the gateway may.
+                let listeners = self.steps.get(&ResourceType::Listener);
+                let is_touched =
+                    listeners.is_some_and(|step| step.resources.keys().any(|name| name.as_str() == listener.name));
                 let all = || {
                     let hosts = resources.routes.get(routes).map(|routes| routes.virtual_hosts.as_slice());
                     hosts.unwrap_or_default().iter().filter_map(|host| host.domains.first().cloned()).collect()
                 };
-                let domains = if of_routes.is_empty() && has_clusters { all() } else { of_routes };
+                let domains = if of_routes.is_empty() && (has_clusters || is_touched) { all() } else { of_routes };
                 for domain in domains.iter().take(HOSTS) {
                     questions.extend(self.at_gateway(chain, (routes, domain), port));
                 }
@@ -284,9 +292,8 @@ impl Scene<'_> {
     fn at_gateway(&self, chain: &FilterChain, (routes, domain): (&str, &str), port: u16) -> Vec<Question> {
         let domain = domain.rsplit_once(':').map_or(domain, |(domain, _)| domain);
         let host = domain.replacen('*', if domain == "*" { "any.example" } else { "any" }, 1);
-        let takes_names = chain.filter_chain_match.as_ref().is_some_and(|wanted| !wanted.server_names.is_empty());
-        let tls = (takes_names || chain.transport_socket.is_some())
-            .then(|| Tls { sni: host.clone(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()] });
+        let alpn = || vec!["h2".to_owned(), "http/1.1".to_owned()];
+        let tls = is_tls(chain).then(|| Tls { sni: host.clone(), alpn: alpn() });
         let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut tried: BTreeSet<Example> = BTreeSet::from([Example::default()]);
         for resources in self.resources {
@@ -327,7 +334,7 @@ fn workload_name(client: &Client, contexts: [&PushContext; 2]) -> String {
 }
 
 /// The port that a listener is bound to.
-fn port_of(listener: &Listener) -> Option<u16> {
+pub(super) fn port_of(listener: &Listener) -> Option<u16> {
     let address::Address::SocketAddress(socket) = listener.address.as_ref()?.address.as_ref()? else { return None };
     match socket.port_specifier.as_ref()? {
         socket_address::PortSpecifier::PortValue(port) => u16::try_from(*port).ok(),

@@ -4,14 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::ambient_traffic;
 use super::client::Client;
 use super::difference::Step;
+use super::entering::demands_certificate;
 use super::had::{Had, ReadRoutes, Walkable};
+use super::judgement::{Visit, allowing, policy_of, visitor};
 use super::question::Scene;
 use super::words::outcome;
 use navarch_push::context::PushContext;
+use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
-use navarch_walk::Walk;
+use navarch_walk::policy::{Peer, TokenClaims, Verdict, verdict};
+use navarch_walk::token::{Admission, admission};
+use navarch_walk::{Connection, Entry, Resources, Walk};
 
 /// A request that goes another way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,14 +32,18 @@ pub struct TrafficChange {
     pub after: String,
 }
 
-/// The requests of one proxy that go another way.
+/// The requests of one proxy that go another way, or are let in otherwise, each with whether its own workload sends it.
 pub(super) fn changes(
     client: &Client,
     steps: &BTreeMap<ResourceType, Step>,
     [before, after]: [&Had; 2],
     contexts: [&PushContext; 2],
     read: &mut ReadRoutes,
-) -> Vec<TrafficChange> {
+) -> Vec<(TrafficChange, bool)> {
+    if client.proxy.kind == ProxyKind::Ztunnel {
+        let changes = ambient_traffic::changes(client, steps, [before, after]);
+        return changes.into_iter().map(|change| (change, false)).collect();
+    }
     let mut before = Walkable::read(before, read);
     let mut after = Walkable::read(after, read);
     let questions = Scene { client, steps, resources: [before.resources(), after.resources()], contexts }.questions();
@@ -41,12 +51,51 @@ pub(super) fn changes(
     let mut found = Vec::new();
     for question in questions {
         let walks = [before.walk(&question.connection), after.walk(&question.connection)];
-        let [was, is] = words(&walks, (&question.host, question.port), namespace);
+        let told = words(&walks, (&question.host, question.port), namespace);
+        let [was, is] = match question.connection.entry {
+            // What the other side says is told there.
+            Entry::Outbound => told,
+            Entry::Direct | Entry::Tunnel | Entry::Inbound => {
+                let [was, is] = told;
+                [(&before, was), (&after, is)].map(|(at, told)| judged(at.resources(), &question.connection, told))
+            }
+        };
         if was != is {
-            found.push(TrafficChange { request: question.label, from: BTreeSet::new(), before: was, after: is });
+            let change = TrafficChange { request: question.label, from: BTreeSet::new(), before: was, after: is };
+            found.push((change, question.is_own));
         }
     }
     found
+}
+
+/// What becomes of a request that comes to a proxy without a token, and would go where it is told.
+fn judged(resources: &Resources, connection: &Connection, told: String) -> String {
+    let Some(chain) = resources.chain(connection) else { return told };
+    let peer = match connection.entry {
+        // Who has no proxy proves nothing, unless a certificate is demanded.
+        Entry::Direct if !demands_certificate(chain) => Peer::Nobody,
+        Entry::Inbound if connection.tls.is_none() => Peer::Nobody,
+        Entry::Direct | Entry::Inbound | Entry::Tunnel | Entry::Outbound => Peer::Somebody,
+    };
+    let (destination, http) = (connection.destination, connection.http.as_ref());
+    let visit = Visit { peer, source: None, remote: None, destination, http };
+    if let Some(Admission::Refused { status, reason, .. }) = http.map(|request| admission(chain, request)) {
+        return format!("{status}: {reason}");
+    }
+    let said = |claims| verdict(chain, &visitor(&visit, claims));
+    let verdict = said(TokenClaims::Absent);
+    let end = if http.is_some() { "403" } else { "closed" };
+    let token = if http.is_some() && said(TokenClaims::Unknown) != verdict { " without a token" } else { "" };
+    let told = if connection.entry == Entry::Inbound { "let in".to_owned() } else { told };
+    match &verdict {
+        Verdict::Passes => told,
+        Verdict::Denied(rule) => {
+            let policy = policy_of(rule).unwrap_or_else(|| rule.clone());
+            format!("{end}{token} by {policy}")
+        }
+        Verdict::NotAllowed(rules) => format!("{end}{token}: not allowed by {}", allowing(rules)),
+        Verdict::Unknown => format!("{told} where policies allow who asks"),
+    }
 }
 
 /// Both walks in words; where these are the same and the endpoints are others, those are counted.

@@ -1,6 +1,7 @@
 //! Why a proxy has what it has: the objects behind a resource, the pushes that brought it, why a request fails.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +98,29 @@ pub struct WhyNot {
     pub advice: Option<String>,
     /// What cannot be told from here.
     pub unknown: Vec<String>,
+}
+
+impl WhyNot {
+    /// Tells a step unless it was told.
+    pub(super) fn step_once(&mut self, step: String) {
+        if !self.steps.contains(&step) {
+            self.steps.push(step);
+        }
+    }
+
+    /// Tells a step about an address, unless it was told about another.
+    pub(super) fn first_step(&mut self, step: &str, address: &SocketAddr) {
+        if !self.steps.iter().any(|told| told.starts_with(step)) {
+            self.steps.push(format!("{step} {address}"));
+        }
+    }
+
+    /// Tells what is not known unless it was told.
+    pub(super) fn unknown_once(&mut self, what: &str) {
+        if !self.unknown.iter().any(|told| told == what) {
+            self.unknown.push(what.to_owned());
+        }
+    }
 }
 
 impl fmt::Display for WhyProxy {

@@ -1,16 +1,19 @@
 //! Follows a request from one proxy to the next, and gives the first reason for which it fails.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
-use navarch_push::proxy::Proxy;
+use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_registry::model::{Health, Service, ServiceKey};
-use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Upstream, Walk};
+use navarch_walk::token::Claims;
+use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Transport, Upstream, Walk};
 
-use super::arrival::{arrive, first_endpoints, follow};
+use super::arrival::{ambient_pod_at, arrive, first_endpoints, follow};
+use super::entering;
 use super::had::{Had, ReadRoutes, Walkable};
 use super::passing::{pass, serving};
 use super::why::WhyNot;
@@ -30,6 +33,8 @@ pub struct Request {
     pub method: String,
     /// The path with its query.
     pub path: String,
+    /// The claims of its token; `None` without one.
+    pub claims: Option<Claims>,
 }
 
 /// A proxy and what it has taken.
@@ -57,6 +62,8 @@ pub struct Others<'a> {
     pub at: &'a dyn Fn(IpAddr) -> Option<Place>,
     /// All waypoints.
     pub waypoints: &'a dyn Fn() -> Vec<Place>,
+    /// All ztunnels.
+    pub ztunnels: &'a dyn Fn() -> Vec<Place>,
 }
 
 impl std::fmt::Debug for Others<'_> {
@@ -75,8 +82,14 @@ pub(super) struct Asked<'a> {
     pub(super) called: (&'a str, u16),
     /// Who sends it, where mutual TLS proves that.
     pub(super) identity: &'a str,
+    /// The address that its connections come from, where it is known.
+    pub(super) source: Option<IpAddr>,
+    /// The address that the request came from in the first place, where it is known.
+    pub(super) remote: Option<IpAddr>,
     /// Whether a waypoint may still come.
     pub(super) passes: bool,
+    /// For how many pods ztunnel was asked.
+    pub(super) judged_by_ztunnel: &'a Cell<usize>,
 }
 
 impl Origin {
@@ -89,9 +102,14 @@ impl Origin {
     }
 }
 
-/// Why a request of a workload fails, or that it does not.
+/// Why a request of a workload, or one that enters at a gateway, fails, or that it does not.
 #[must_use]
 pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: Others<'_>) -> WhyNot {
+    if let Origin::Proxy(gateway) = from
+        && gateway.proxy.kind == ProxyKind::Router
+    {
+        return entering::enter(context, gateway, request, others);
+    }
     let own = &from.proxy().namespace;
     let mut answer = WhyNot::default();
     let found = service(context, own, &request.host);
@@ -114,6 +132,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
         host: format!("{}:{port}", request.host),
         path: request.path.clone(),
         headers: BTreeMap::new(),
+        claims: request.claims.clone(),
     };
     let connection = Connection {
         entry: Entry::Outbound,
@@ -127,7 +146,18 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     let host = found.map_or(request.host.as_str(), |service| service.key.hostname.as_str());
     let identity = identity(from.proxy(), context);
     let (connection, called) = (&connection, (host, port));
-    let asked = Asked { context, others, connection, called, identity: &identity, passes: true };
+    let (source, judged) = (from.proxy().ips.first().copied(), Cell::new(0));
+    let asked = Asked {
+        context,
+        others,
+        connection,
+        called,
+        identity: &identity,
+        source,
+        remote: source,
+        passes: true,
+        judged_by_ztunnel: &judged,
+    };
     match from {
         Origin::Proxy(place) => from_proxy(&mut answer, place, found, &asked),
         Origin::Ambient(_) => from_ztunnel(&mut answer, found, &asked),
@@ -199,7 +229,10 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &Asked<'_>)
     }
     answer.steps.push(format!("it goes to {} endpoints of {}", ready.len(), service.origin));
     for destination in ready {
-        if !arrive(answer, destination, asked) {
+        // It speaks plain text to whom no ztunnel stands for.
+        let takes_tunnel = ambient_pod_at(asked.context, destination.ip()).is_some();
+        let transport = if takes_tunnel { Transport::Tunnel } else { Transport::Plain };
+        if !arrive(answer, destination, transport, asked) {
             return;
         }
     }

@@ -76,7 +76,7 @@ fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_walk::Endpoint;
+    use navarch_walk::{Endpoint, Transport};
 
     #[test]
     fn clusters_of_services_are_known_by_their_names() {
@@ -88,11 +88,14 @@ mod tests {
 
     #[test]
     fn shares_are_told_in_percent() {
-        let endpoint = Endpoint { address: "10.0.0.1:80".to_owned(), waypoint: None, priority: 0, weight: 1 };
+        let transport = Transport::Plain;
+        let address = "10.0.0.1:80".to_owned();
+        let endpoint = Endpoint { address, waypoint: None, priority: 0, weight: 1, transport };
         let share = |cluster: &str, weight, endpoints| Share {
             cluster: cluster.to_owned(),
             weight,
             upstream: Upstream::Endpoints(endpoints),
+            transport,
         };
         let walk = Walk {
             listener: String::new(),

@@ -12,13 +12,28 @@ use navarch_proto::envoy::config::route::v3::{
     RedirectAction, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
 };
 
-use super::{HttpRequest, Outcome, Share, pattern};
+use super::token::Claims;
+use super::{HttpRequest, Outcome, Share, pattern, token};
 
-/// The route of a request: the first of the virtual host that suits its host best.
-pub(super) fn find<'a>(routes: &'a RouteConfiguration, request: &HttpRequest) -> Option<&'a Route> {
+/// The route of a request: the first of the virtual host that suits its host best. `claims` are those of a token that is believed.
+pub(super) fn find<'a>(
+    routes: &'a RouteConfiguration,
+    request: &HttpRequest,
+    claims: Option<&Claims>,
+) -> Option<&'a Route> {
     let host = virtual_host(routes, &request.host.to_ascii_lowercase())?;
     let headers = all_headers(request);
-    host.routes.iter().find(|route| route.r#match.as_ref().is_some_and(|wanted| matches(wanted, request, &headers)))
+    let is_for = |wanted: &RouteMatch| {
+        // What other filters leave is not known; nobody is led by it.
+        matches(wanted, request, &headers)
+            && wanted.dynamic_metadata.iter().all(|matcher| token::fits(matcher, claims).unwrap_or_default())
+    };
+    host.routes.iter().find(|route| route.r#match.as_ref().is_some_and(is_for))
+}
+
+/// Whether a request is as a rule of a filter demands.
+pub(super) fn is_for(wanted: &RouteMatch, request: &HttpRequest) -> bool {
+    matches(wanted, request, &all_headers(request))
 }
 
 /// Whether the virtual host of a request takes it over TLS only, and sends it there otherwise.

@@ -4,8 +4,8 @@
 //! connection ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints
 //! ```
 //!
-//! Knows Envoy's messages and nothing of where they come from. Filters on the way are taken to let the request pass ([`policy`]
-//! says whether those of authorization do), shares of traffic are told rather than drawn, and all hosts are taken to be up. What a walk cannot tell it says.
+//! Knows Envoy's messages and nothing of where they come from. Filters on the way are taken to let the request pass ([`policy`],
+//! [`token`] and [`ztunnel`] say whether those do that know who asks), shares of traffic are told rather than drawn, and all hosts are taken to be up. What a walk cannot tell it says.
 
 mod chain;
 mod http;
@@ -13,7 +13,9 @@ mod listener;
 mod matcher;
 mod pattern;
 pub mod policy;
+pub mod token;
 mod upstream;
+pub mod ztunnel;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,6 +28,8 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
 use prost::Message;
+
+use token::Claims;
 
 /// All that one proxy has.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +92,8 @@ pub struct HttpRequest {
     pub path: String,
     /// Further headers, names in lower case.
     pub headers: BTreeMap<String, String>,
+    /// The claims of the token (JWT) that it carries; `None` without one.
+    pub claims: Option<Claims>,
 }
 
 /// Where a request went.
@@ -132,6 +138,22 @@ pub struct Share {
     pub weight: u32,
     /// Where the cluster sends to.
     pub upstream: Upstream,
+    /// What it speaks where that does not depend on the endpoint.
+    pub transport: Transport,
+}
+
+/// What is spoken to an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Plain text.
+    #[default]
+    Plain,
+    /// TLS that does not prove who in the mesh the client is.
+    Tls,
+    /// Mutual TLS of the mesh.
+    Mutual,
+    /// A tunnel (HBONE), which mutual TLS of the mesh is around.
+    Tunnel,
 }
 
 /// Where a cluster sends to.
@@ -158,6 +180,8 @@ pub struct Endpoint {
     pub priority: u32,
     /// Its weight within its locality.
     pub weight: u32,
+    /// What is spoken to it.
+    pub transport: Transport,
 }
 
 impl Walk {
@@ -197,6 +221,12 @@ impl Share {
 }
 
 impl Resources {
+    /// The listener that takes a connection.
+    #[must_use]
+    pub fn listener(&self, connection: &Connection) -> Option<&Listener> {
+        listener::find(&self.listeners, connection)
+    }
+
     /// The filter chain that takes a connection.
     #[must_use]
     pub fn chain(&self, connection: &Connection) -> Option<&FilterChain> {
@@ -258,7 +288,8 @@ impl Resources {
             let location = format!("https://{}{}", request.host, request.path);
             return (None, Outcome::Redirected { status: 301, location });
         }
-        let Some(route) = http::find(routes, request) else { return (None, Outcome::NotFound) };
+        let claims = token::claims_at(manager, request);
+        let Some(route) = http::find(routes, request, claims.as_ref()) else { return (None, Outcome::NotFound) };
         let outcome = http::act(route, request, |cluster, weight| self.share(cluster, weight, connection));
         (Some(route.name.clone()), outcome)
     }
@@ -279,6 +310,18 @@ impl Resources {
 
     /// A cluster with its share.
     fn share(&self, cluster: &str, weight: u32, connection: &Connection) -> Share {
-        Share { cluster: cluster.to_owned(), weight, upstream: upstream::of(self, cluster, connection) }
+        let upstream = upstream::of(self, cluster, connection);
+        let transport = self.clusters.get(cluster).map(upstream::transport_of).unwrap_or_default();
+        Share { cluster: cluster.to_owned(), weight, upstream, transport }
     }
+}
+
+/// The connection manager of a filter chain, if it has one.
+fn manager_of(chain: &FilterChain) -> Option<HttpConnectionManager> {
+    chain.filters.iter().find_map(|filter| match &filter.config_type {
+        Some(filter::ConfigType::TypedConfig(config)) if config.type_url.ends_with(".HttpConnectionManager") => {
+            HttpConnectionManager::decode(config.value.as_slice()).ok()
+        }
+        Some(filter::ConfigType::TypedConfig(_) | filter::ConfigType::ConfigDiscovery(_)) | None => None,
+    })
 }

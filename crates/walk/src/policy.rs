@@ -1,5 +1,5 @@
 //! Whether the authorization policies of a filter chain let somebody pass, and which says so: Envoy's RBAC filters, evaluated as
-//! its documentation has it. What only the proxy itself can know, such as the claims of a token, is told as unknown.
+//! its documentation has it. What is not known of who asks is told as unknown, and so is what only the proxy itself can know.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,21 +13,49 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
     HttpConnectionManager, http_filter,
 };
 use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
-use navarch_proto::envoy::r#type::matcher::v3::{filter_state_matcher, path_matcher};
+use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use navarch_proto::envoy::r#type::matcher::v3::{MetadataMatcher, StringMatcher, filter_state_matcher, path_matcher};
 use prost::Message;
 
-use super::{HttpRequest, chain, pattern};
+use super::token::Claims;
+use super::{HttpRequest, chain, pattern, token};
 
 /// What the end of a tunnel notes the identity of its peer under.
 const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
 
+/// Who is at the other end, as far as mutual TLS proves that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer<'a> {
+    /// This identity, such as `spiffe://cluster.local/ns/shop/sa/web`.
+    Proven(&'a str),
+    /// Nobody in particular: it speaks plain text, or shows no certificate.
+    Nobody,
+    /// Somebody who is proven, and of whom it is not known who.
+    Somebody,
+}
+
+/// The claims that policies see.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TokenClaims<'a> {
+    /// None: there is no token, or nobody looks at it.
+    Absent,
+    /// Those of a token that is believed.
+    Believed(&'a Claims),
+    /// That is not known.
+    Unknown,
+}
+
 /// Who asks for what.
 #[derive(Clone, Debug)]
 pub struct Visitor<'a> {
-    /// The identity that mutual TLS proves, such as `spiffe://cluster.local/ns/shop/sa/web`; `None` in plain text.
-    pub identity: Option<&'a str>,
-    /// The address that it comes from.
-    pub source: IpAddr,
+    /// Who it is.
+    pub peer: Peer<'a>,
+    /// The address that the connection comes from, where it is known.
+    pub source: Option<IpAddr>,
+    /// The address that the request came from in the first place, where it is known.
+    pub remote: Option<IpAddr>,
+    /// What its token claims.
+    pub claims: TokenClaims<'a>,
     /// The workload's address and port.
     pub destination: (IpAddr, u16),
     /// The request, where it is HTTP.
@@ -43,7 +71,7 @@ pub enum Verdict {
     Denied(String),
     /// There are policies that allow, and none of them allows this: the names of their rules.
     NotAllowed(Vec<String>),
-    /// It depends on what only the proxy knows, such as the claims of a token.
+    /// It depends on what is not known here.
     Unknown,
 }
 
@@ -97,7 +125,7 @@ fn fits(policy: &Policy, visitor: &Visitor<'_>) -> Option<bool> {
 }
 
 /// Whether one of these holds.
-fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+pub(super) fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut is_known = true;
     for one in all {
         match one {
@@ -110,7 +138,7 @@ fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// Whether both hold.
-fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+pub(super) fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     match (a, b) {
         (Some(false), _) | (_, Some(false)) => Some(false),
         (Some(true), Some(true)) => Some(true),
@@ -119,7 +147,7 @@ fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
 }
 
 /// Whether all of these hold.
-fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+pub(super) fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     any(all.map(|one| one.map(|holds| !holds))).map(|one_fails| !one_fails)
 }
 
@@ -140,9 +168,9 @@ fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
         }
         Rule::DestinationIp(range) => Some(chain::holds(range, visitor.destination.0)),
         Rule::DestinationPort(port) => Some(u32::from(visitor.destination.1) == *port),
+        Rule::Metadata(matcher) => claimed(matcher, visitor),
         Rule::UriTemplate(_)
         | Rule::DestinationPortRange(_)
-        | Rule::Metadata(_)
         | Rule::RequestedServerName(_)
         | Rule::Matcher(_)
         | Rule::SourcedMetadata(_) => None,
@@ -158,26 +186,50 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
         Identifier::OrIds(set) => any(set.ids.iter().map(|id| is(id, visitor))),
         Identifier::NotId(id) => is(id, visitor).map(|fits| !fits),
         Identifier::Any(any) => Some(*any),
-        Identifier::Authenticated(peer) => Some(match (&peer.principal_name, visitor.identity) {
-            (Some(matcher), Some(identity)) => pattern::text(matcher, identity),
-            (None, Some(_)) => true,
-            (_, None) => false,
-        }),
+        Identifier::Authenticated(peer) => match (&peer.principal_name, visitor.peer) {
+            (Some(matcher), Peer::Proven(identity)) => Some(pattern::text(matcher, identity)),
+            (None, Peer::Proven(_)) => Some(true),
+            (_, Peer::Nobody) => Some(false),
+            (None, Peer::Somebody) => Some(true),
+            (Some(matcher), Peer::Somebody) => is_anybody(matcher),
+        },
         // Behind the end of a tunnel the identity of its peer is noted there.
-        Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => {
-            Some(match (&matcher.matcher, visitor.identity) {
-                (Some(filter_state_matcher::Matcher::StringMatch(matcher)), Some(identity)) => {
-                    pattern::text(matcher, identity)
-                }
-                (_, Some(_)) => return None,
-                (_, None) => false,
-            })
+        Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => match (&matcher.matcher, visitor.peer) {
+            (Some(filter_state_matcher::Matcher::StringMatch(matcher)), Peer::Proven(identity)) => {
+                Some(pattern::text(matcher, identity))
+            }
+            (_, Peer::Nobody) => Some(false),
+            (_, Peer::Proven(_) | Peer::Somebody) => None,
+        },
+        Identifier::DirectRemoteIp(range) | Identifier::SourceIp(range) => {
+            visitor.source.map(|source| chain::holds(range, source))
         }
-        Identifier::DirectRemoteIp(range) | Identifier::RemoteIp(range) | Identifier::SourceIp(range) => {
-            Some(chain::holds(range, visitor.source))
-        }
+        Identifier::RemoteIp(range) => visitor.remote.map(|remote| chain::holds(range, remote)),
+        Identifier::Metadata(matcher) => claimed(matcher, visitor),
         Identifier::Header(matcher) => Some(pattern::header(matcher, &headers(visitor)?)),
         _ => None,
+    }
+}
+
+/// Whether every identity is as a matcher demands; `None` where that depends on whose it is.
+fn is_anybody(matcher: &StringMatcher) -> Option<bool> {
+    let fits_all = match &matcher.match_pattern {
+        Some(MatchPattern::SafeRegex(wanted)) => wanted.regex == ".+",
+        Some(MatchPattern::Prefix(wanted)) => wanted == "spiffe://",
+        Some(
+            MatchPattern::Exact(_) | MatchPattern::Suffix(_) | MatchPattern::Contains(_) | MatchPattern::Custom(_),
+        )
+        | None => false,
+    };
+    fits_all.then_some(true)
+}
+
+/// Whether the token claims what a matcher demands.
+fn claimed(matcher: &MetadataMatcher, visitor: &Visitor<'_>) -> Option<bool> {
+    match visitor.claims {
+        TokenClaims::Absent => token::fits(matcher, None),
+        TokenClaims::Believed(claims) => token::fits(matcher, Some(claims)),
+        TokenClaims::Unknown => None,
     }
 }
 

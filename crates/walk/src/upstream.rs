@@ -4,16 +4,25 @@ use std::net::SocketAddr;
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbConfig};
-use navarch_proto::envoy::config::core::v3::{Address, Metadata, address, socket_address};
+use navarch_proto::envoy::config::core::v3::{
+    Address, Metadata, TransportSocket, address, socket_address, transport_socket,
+};
 use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
 
+use navarch_proto::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
+use prost::Message as _;
 use prost_types::value::Kind;
 
 use super::listener::socket;
-use super::{Connection, Endpoint, Resources, Upstream};
+use super::{Connection, Endpoint, Resources, Transport, Upstream};
 
 /// The metadata of endpoints behind tunnels.
 const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
+/// The metadata by which endpoints choose among the transport sockets of their cluster.
+const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+/// The member of it that endpoints behind tunnels have.
+const TUNNEL: &str = "tunnel";
 
 /// Where the cluster of this name sends a connection to.
 pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> Upstream {
@@ -26,10 +35,12 @@ pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> 
         Some(ClusterDiscoveryType::Type(kind)) if *kind == i32::from(DiscoveryType::Eds) => {
             let service = cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.as_str()).unwrap_or_default();
             let name = if service.is_empty() { name } else { service };
-            Upstream::Endpoints(resources.endpoints.get(name).map(endpoints).unwrap_or_default())
+            let all = resources.endpoints.get(name).map(|assignment| endpoints(assignment, cluster));
+            Upstream::Endpoints(all.unwrap_or_default())
         }
         Some(ClusterDiscoveryType::Type(_)) | None => {
-            Upstream::Endpoints(cluster.load_assignment.as_ref().map(endpoints).unwrap_or_default())
+            let all = cluster.load_assignment.as_ref().map(|assignment| endpoints(assignment, cluster));
+            Upstream::Endpoints(all.unwrap_or_default())
         }
     }
 }
@@ -50,8 +61,50 @@ fn original(cluster: &Cluster, destination: SocketAddr) -> SocketAddr {
     SocketAddr::new(destination.ip(), port)
 }
 
+/// What a cluster speaks to endpoints that say nothing of it.
+pub(super) fn transport_of(cluster: &Cluster) -> Transport {
+    transport(cluster, None)
+}
+
+/// What a cluster speaks to an endpoint with this metadata.
+fn transport(cluster: &Cluster, metadata: Option<&Metadata>) -> Transport {
+    let said = metadata.and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
+    let mut choices = cluster.transport_socket_matches.iter();
+    let chosen = choices.find(|choice| {
+        let mut wanted = choice.r#match.iter().flat_map(|wanted| &wanted.fields);
+        wanted.all(|(key, value)| said.and_then(|said| said.fields.get(key)) == Some(value))
+    });
+    match chosen {
+        Some(choice) if choice.r#match.as_ref().is_some_and(|wanted| wanted.fields.contains_key(TUNNEL)) => {
+            Transport::Tunnel
+        }
+        Some(choice) => spoken(choice.transport_socket.as_ref()),
+        None => spoken(cluster.transport_socket.as_ref()),
+    }
+}
+
+/// What a transport socket speaks; without one that is plain text.
+fn spoken(socket: Option<&TransportSocket>) -> Transport {
+    let Some(transport_socket::ConfigType::TypedConfig(config)) = socket.and_then(|socket| socket.config_type.as_ref())
+    else {
+        return Transport::Plain;
+    };
+    if config.type_url.ends_with(".UpstreamTlsContext") {
+        let context = UpstreamTlsContext::decode(config.value.as_slice()).unwrap_or_default();
+        // Istio's own TLS is told by the protocols that it offers.
+        let offered = context.common_tls_context.map(|common| common.alpn_protocols).unwrap_or_default();
+        let is_mutual = offered.iter().any(|protocol| protocol.starts_with("istio"));
+        return if is_mutual { Transport::Mutual } else { Transport::Tls };
+    }
+    if config.type_url.ends_with(".ProxyProtocolUpstreamTransport") {
+        let wrapper = ProxyProtocolUpstreamTransport::decode(config.value.as_slice()).unwrap_or_default();
+        return spoken(wrapper.transport_socket.as_ref());
+    }
+    Transport::Plain
+}
+
 /// All endpoints of an assignment.
-fn endpoints(assignment: &ClusterLoadAssignment) -> Vec<Endpoint> {
+fn endpoints(assignment: &ClusterLoadAssignment, cluster: &Cluster) -> Vec<Endpoint> {
     let mut all = Vec::new();
     for locality in &assignment.endpoints {
         for endpoint in &locality.lb_endpoints {
@@ -60,7 +113,14 @@ fn endpoints(assignment: &ClusterLoadAssignment) -> Vec<Endpoint> {
             let address = inner("local").or_else(|| host.address.as_ref().and_then(shown));
             let Some(address) = address else { continue };
             let weight = endpoint.load_balancing_weight.unwrap_or(1);
-            all.push(Endpoint { address, waypoint: inner("waypoint"), priority: locality.priority, weight });
+            let is_internal = matches!(
+                host.address.as_ref().and_then(|address| address.address.as_ref()),
+                Some(address::Address::EnvoyInternalAddress(_))
+            );
+            let transport =
+                if is_internal { Transport::Tunnel } else { transport(cluster, endpoint.metadata.as_ref()) };
+            let (waypoint, priority) = (inner("waypoint"), locality.priority);
+            all.push(Endpoint { address, waypoint, priority, weight, transport });
         }
     }
     all

@@ -17,7 +17,7 @@ export function OverviewView({ health }: { health: Loaded<Health> }) {
           <>
             <dl class="figures">
               <Figure name="Services" value={health.services} to={at("mesh")} />
-              <Figure name="Proxies" value={health.proxies} to={at("proxies")} />
+              <Figure name="Proxies" value={counts?.all ?? health.proxies} to={at("proxies")} />
               {counts && (
                 <>
                   <Figure name="synced" value={counts.synced} to={at("proxies")} />
@@ -50,7 +50,7 @@ export function OverviewView({ health }: { health: Loaded<Health> }) {
           </>
         )}
       </Loading>
-      {replicas.value && <ReplicasPart replicas={replicas.value} />}
+      {replicas.value && <ReplicasPart replicas={replicas.value} listed={(proxies.value?.replicas?.length ?? 0) > 1} />}
     </>
   );
 }

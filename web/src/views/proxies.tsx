@@ -6,6 +6,8 @@ import { Choice, type Column, Filter, Loading, Pager, StandingBadge, Table, Titl
 import { ago, count } from "../words";
 import { useReplicas } from "./replicas";
 
+const REPLICA: Column<Proxy> = { name: "Replica", cell: (row) => row.replica ?? "" };
+
 const COLUMNS: Column<Proxy>[] = [
   { name: "Proxy", cell: (row) => <a href={at("proxies", row.id)}>{row.proxy}</a> },
   { name: "State", cell: (row) => <StandingBadge state={row.state} /> },
@@ -26,7 +28,11 @@ export function ProxiesView() {
   const counts = loaded.value?.counts;
   const kinds = Object.entries(loaded.value?.kinds ?? {}).map(([kind, number]): [string, string] => [kind, `${kind} (${number})`]);
   const replicas = useReplicas().value;
-  const note = replicas && replicas.total > 0 && `Those of ${replicas.pod || "this replica"}; ${count(replicas.total, "other replica")} ${replicas.total === 1 ? "has" : "have"} proxies of their own.`;
+  const asked = loaded.value?.replicas;
+  const silent = asked?.filter((one) => one.error) ?? [];
+  const several = (asked?.length ?? 0) > 1;
+  const alone = replicas && replicas.total > 0 && `Those of ${replicas.pod || "this replica"}; ${count(replicas.total, "other replica")} ${replicas.total === 1 ? "has" : "have"} proxies of their own. navarch dashboard lists those of all.`;
+  const note = asked ? several && `Those of ${asked.map((one) => `${one.name} (${one.error ? "no answer" : (one.proxies ?? 0).toLocaleString("en")})`).join(", ")}.` : alone;
   const choice = (name: "synced" | "lagging" | "refused"): [string, string] => [name, counts ? `${name} (${counts[name]})` : name];
   return (
     <>
@@ -44,11 +50,16 @@ export function ProxiesView() {
       <Loading of={loaded}>
         {(value) => (
           <>
+            {silent.map((one) => (
+              <p key={one.name} class="notice bad" role="alert">
+                {`The proxies of ${one.name} are not listed: ${one.error}`}
+              </p>
+            ))}
             <Table
               caption="Connected proxies"
-              columns={COLUMNS}
+              columns={several ? [...COLUMNS, REPLICA] : COLUMNS}
               rows={value.rows}
-              id={(row) => row.id}
+              id={(row) => `${row.replica ?? ""}/${row.id}`}
               empty={value.counts.all === 0 ? "No proxy is connected to this control plane." : "No proxy fits."}
             />
             <Pager of={value} what="proxies" onMove={setOffset} />

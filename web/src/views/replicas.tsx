@@ -15,7 +15,7 @@ export function kinds(of: Record<string, number>): string {
 }
 
 /** Whose page this is, and which other replicas there are. */
-export function ReplicasPart({ replicas }: { replicas: Replicas }) {
+export function ReplicasPart({ replicas, listed }: { replicas: Replicas; listed: boolean }) {
   const { pod, proxies, total, others, known, namespace } = replicas;
   const own = proxies === 0 ? "no proxies" : `${count(proxies, "proxy", "proxies")} (${kinds(replicas.kinds)})`;
   return (
@@ -24,7 +24,8 @@ export function ReplicasPart({ replicas }: { replicas: Replicas }) {
       <p>
         {pod ? <b>{pod}</b> : "This control plane"} serves this page, and {own}.{" "}
         {total === 0 && (known ? "There is no other replica." : "Whether there are others is not known here.")}
-        {total > 0 && `There ${total === 1 ? "is 1 other" : `are ${total} others`}. Each knows its own proxies alone, which are not on this page:`}
+        {total > 0 && `There ${total === 1 ? "is 1 other" : `are ${total} others`}. `}
+        {total > 0 && (listed ? "Their proxies are listed here, too; all else is of this one." : "Each knows its own proxies alone; navarch dashboard lists those of all.")}
       </p>
       {total > 0 && (
         <ul class="list">

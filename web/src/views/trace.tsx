@@ -12,6 +12,7 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   const [port, setPort] = useState("");
   const [way, setWay] = useState("/");
   const [method, setMethod] = useState("GET");
+  const [claims, setClaims] = useState("");
   const [answer, setAnswer] = useState<WhyNot | Refusal>();
   const [busy, setBusy] = useState(false);
   const id = useId();
@@ -19,9 +20,13 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   const known = useLoaded<Proxies>(path("view/proxies", { filter: settled, limit: 20 }));
   const trace = async (event: Event) => {
     event.preventDefault();
+    if (claims.trim() && !isObject(claims)) {
+      setAnswer(new Refusal(0, 'The claims of a token are a JSON object, as in {"iss": "https://issuer.example", "sub": "me"}.'));
+      return;
+    }
     setBusy(true);
     try {
-      setAnswer(await ask<WhyNot>(path("why/not", { proxy, host, port, path: way || "/", method })));
+      setAnswer(await ask<WhyNot>(path("why/not", { proxy, host, port, path: way || "/", method, claims: claims.trim() })));
     } catch (error) {
       setAnswer(error instanceof Refusal ? error : new Refusal(0, String(error)));
     }
@@ -29,7 +34,7 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   };
   return (
     <>
-      <Title note="Follows a request through what the proxies were sent, and gives the first reason for which it fails. Nothing is sent.">Trace a request</Title>
+      <Title note="Follows a request through what the proxies were sent, and gives the first reason for which it fails. Of a gateway it is a request that comes from outside. Nothing is sent.">Trace a request</Title>
       <form class="controls" onSubmit={trace}>
         <div class="field wide">
           <label for={`${id}p`}>From the proxy (pod.namespace)</label>
@@ -60,6 +65,10 @@ export function TraceView({ proxy: given }: { proxy: string }) {
           <label for={`${id}w`}>Path</label>
           <input id={`${id}w`} value={way} spellcheck={false} autocapitalize="off" onInput={(event) => setWay(event.currentTarget.value)} />
         </div>
+        <div class="field wide">
+          <label for={`${id}c`}>Claims of its token, as JSON</label>
+          <input id={`${id}c`} placeholder="no token" value={claims} autocomplete="off" spellcheck={false} autocapitalize="off" onInput={(event) => setClaims(event.currentTarget.value)} />
+        </div>
         <button type="submit" class="main" disabled={busy}>
           {busy ? "Tracing…" : "Trace"}
         </button>
@@ -67,6 +76,15 @@ export function TraceView({ proxy: given }: { proxy: string }) {
       <div aria-live="polite">{answer && <Answer answer={answer} />}</div>
     </>
   );
+}
+
+function isObject(text: string): boolean {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value);
+  } catch {
+    return false;
+  }
 }
 
 function Answer({ answer }: { answer: WhyNot | Refusal }) {

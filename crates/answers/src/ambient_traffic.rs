@@ -1,0 +1,89 @@
+//! What a change does to connections that ztunnel takes in, in words.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use navarch_api::names::ResourceName;
+use navarch_push::resource::ResourceType;
+use navarch_walk::policy::{Peer, Verdict};
+
+use super::client::Client;
+use super::difference::Step;
+use super::had::Had;
+use super::judgement::Visit;
+use super::traffic::TrafficChange;
+use super::ztunnel::{named, policies_in, said_of, workload_in};
+
+/// How many workloads of one ztunnel are looked at.
+const WORKLOADS: usize = 256;
+
+/// The connections to workloads on the node of a ztunnel that it judges otherwise.
+pub(super) fn changes(
+    client: &Client,
+    steps: &BTreeMap<ResourceType, Step>,
+    [before, after]: [&Had; 2],
+) -> Vec<TrafficChange> {
+    let node = client.proxy.meta("NODE_NAME").unwrap_or_default();
+    let [was, is] = [before, after].map(policies_in);
+    let mut told = BTreeSet::new();
+    for name in touched(steps, after).into_iter().take(WORKLOADS) {
+        let Some((old, new)) = workload_in(before, &name).zip(workload_in(after, &name)) else { continue };
+        // What is on other nodes others let in.
+        if new.node != node || node.is_empty() {
+            continue;
+        }
+        let Some(ip) = ip_of(&new.addresses) else { continue };
+        let ports = new
+            .services
+            .values()
+            .flat_map(|ports| &ports.ports)
+            .filter_map(|port| u16::try_from(port.target_port).ok());
+        let ports: BTreeSet<u16> = ports.collect();
+        for port in ports {
+            for (peer, how) in [(Peer::Somebody, ""), (Peer::Nobody, " in plain text")] {
+                let visit =
+                    Visit { peer, source: None, remote: None, destination: SocketAddr::new(ip, port), http: None };
+                let [before, after] =
+                    [(&old, &was), (&new, &is)].map(|(workload, policies)| words(&said_of(workload, policies, &visit)));
+                if before != after {
+                    let name = &new.workload_name;
+                    let request = format!("TCP {}/{name}:{port}{how} at ztunnel", new.namespace);
+                    told.insert(TrafficChange { request, from: BTreeSet::new(), before, after });
+                }
+            }
+        }
+    }
+    told.into_iter().collect()
+}
+
+/// The workloads that a change may be about: those that it changes; all where it changes policies, which may hold for all.
+fn touched(steps: &BTreeMap<ResourceType, Step>, after: &Had) -> Vec<ResourceName> {
+    let kinds = [ResourceType::Address, ResourceType::Workload];
+    if steps.contains_key(&ResourceType::Authorization) {
+        let all = kinds.iter().filter_map(|kind| after.get(kind)).flat_map(|collection| &collection.resources);
+        return all.map(|one| one.name.clone()).collect();
+    }
+    let changed = kinds.iter().filter_map(|kind| steps.get(kind)).flat_map(|step| step.resources.keys());
+    changed.cloned().collect()
+}
+
+/// The first address of a workload.
+fn ip_of(addresses: &[Bytes]) -> Option<IpAddr> {
+    let first = addresses.first()?;
+    let four = <[u8; 4]>::try_from(&**first).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(&**first).map(IpAddr::from)).ok()
+}
+
+/// What is said of a connection.
+fn words(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Passes => "let in".to_owned(),
+        Verdict::Denied(policy) => format!("closed by {}", named(policy)),
+        Verdict::NotAllowed(policies) => {
+            let policies: Vec<String> = policies.iter().map(|policy| named(policy)).collect();
+            format!("closed: not allowed by {}", policies.join(", "))
+        }
+        Verdict::Unknown => "let in where policies allow who asks".to_owned(),
+    }
+}

@@ -1,0 +1,83 @@
+//! Which arrivals are walked to say what a change does to traffic: requests that come to a workload, and streams that come to a gateway.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use navarch_push::resource::ResourceType;
+use navarch_walk::{Connection, Entry, Tls};
+
+use super::entering::targets;
+use super::had::{chains, manager_of};
+use super::plan::workload_of;
+use super::question::{HOSTS, Question, Scene, port_of};
+use super::route_example::Example;
+use super::words::short;
+
+/// The listener that takes what is sent to a workload.
+const INBOUND: &str = "virtualInbound";
+
+impl Scene<'_> {
+    /// Requests that come to the workload of a sidecar, over mutual TLS and in plain text.
+    pub(super) fn of_arrivals(&self) -> Vec<Question> {
+        let listeners = self.steps.get(&ResourceType::Listener);
+        let changed = listeners.and_then(|step| step.resources.iter().find(|(name, _)| name.as_str() == INBOUND));
+        // One that is new is that of a proxy that is.
+        if !changed.is_some_and(|(_, [before, after])| before.is_some() && after.is_some()) {
+            return Vec::new();
+        }
+        let workload = workload_of(self.client, self.contexts[1]);
+        let workload = workload.rsplit('/').next().unwrap_or_default();
+        let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let mut questions = Vec::new();
+        for target in targets(self.contexts[1], &self.client.proxy).iter().take(HOSTS) {
+            let (host, port) = (target.service.key.hostname.as_str(), target.port.port);
+            let destination = SocketAddr::new(ip, target.target_port);
+            let bare = Connection { entry: Entry::Inbound, destination, source: None, tls: None, http: None };
+            let alpn = vec!["istio".to_owned(), "istio-peer-exchange".to_owned()];
+            let mutual = Connection { tls: Some(Tls { sni: String::new(), alpn }), ..bare.clone() };
+            for (connection, how) in [(mutual, ""), (bare, " in plain text")] {
+                let question = if target.port.protocol.is_http_or_sniffed() {
+                    self.request(host, port, Example::default(), connection)
+                } else {
+                    let label = format!("TCP {}:{port}", short(host, self.client.proxy.namespace.as_str()));
+                    Question { label, host: host.to_owned(), port, connection, is_own: false }
+                };
+                // What mutual TLS is spoken around is no matter of whoever asks.
+                let label = question.label.replacen(" https ", " ", 1);
+                questions.push(Question { label: format!("{label}{how} at {workload}"), is_own: false, ..question });
+            }
+        }
+        questions
+    }
+
+    /// Streams that come to a gateway: what it passes on unread.
+    pub(super) fn of_streams(&self) -> Vec<Question> {
+        let Some(step) = self.steps.get(&ResourceType::Listener) else { return Vec::new() };
+        let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let mut asked: BTreeSet<(u16, Option<String>)> = BTreeSet::new();
+        for listener in self.resources.iter().flat_map(|resources| &resources.listeners) {
+            let is_touched = step.resources.keys().any(|name| name.as_str() == listener.name);
+            let Some(port) = port_of(listener).filter(|_| is_touched) else { continue };
+            for chain in chains(listener).filter(|chain| manager_of(chain).is_none()) {
+                let names = chain.filter_chain_match.as_ref().map(|wanted| wanted.server_names.as_slice());
+                match names.unwrap_or_default() {
+                    [] => _ = asked.insert((port, chain.transport_socket.as_ref().map(|_| String::new()))),
+                    names => asked.extend(names.iter().map(|name| (port, Some(name.clone())))),
+                }
+            }
+        }
+        let ask = |(port, name): (u16, Option<String>)| {
+            let destination = SocketAddr::new(ip, port);
+            let sni = name.map(|name| name.replacen('*', "any", 1));
+            let label = match sni.as_deref() {
+                None => format!("TCP :{port}"),
+                Some(sni) => format!("TLS {sni}:{port}"),
+            };
+            let host = sni.clone().unwrap_or_default();
+            let tls = sni.map(|sni| Tls { sni, alpn: Vec::new() });
+            let connection = Connection { entry: Entry::Direct, destination, source: None, tls, http: None };
+            Question { label, host, port, connection, is_own: true }
+        };
+        asked.into_iter().take(HOSTS).map(ask).collect()
+    }
+}

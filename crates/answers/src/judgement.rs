@@ -1,0 +1,150 @@
+//! What the filters of a chain say of a request: first of its token, then the policies.
+
+use std::net::{IpAddr, SocketAddr};
+
+use navarch_proto::envoy::config::listener::v3::FilterChain;
+use navarch_walk::HttpRequest;
+use navarch_walk::policy::{Peer, TokenClaims, Verdict, Visitor, verdict};
+use navarch_walk::token::{Admission, Claims, admission};
+
+use super::why::WhyNot;
+
+/// What is said of every token.
+const TAKEN_TO_BE_GOOD: &str =
+    "whether the token's signature, times and place in the request are as its issuer and providers demand";
+
+/// Who comes to a filter chain, and for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visit<'a> {
+    pub(super) peer: Peer<'a>,
+    /// The address of the connection, where it is known.
+    pub(super) source: Option<IpAddr>,
+    /// The address that the request came from in the first place, where it is known.
+    pub(super) remote: Option<IpAddr>,
+    pub(super) destination: SocketAddr,
+    /// The request, where it is HTTP.
+    pub(super) http: Option<&'a HttpRequest>,
+}
+
+/// What becomes of the visitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// It is turned away, for a reason that the answer has.
+    Refused,
+    /// It may pass.
+    LetIn {
+        /// Whether its token goes on to the next proxy.
+        with_token: bool,
+    },
+}
+
+/// A visitor with what policies see of its token.
+pub(super) fn visitor<'a>(visit: &Visit<'a>, claims: TokenClaims<'a>) -> Visitor<'a> {
+    let Visit { peer, source, remote, destination, http } = *visit;
+    Visitor { peer, source, remote, claims, destination: (destination.ip(), destination.port()), http }
+}
+
+/// Has the filters of a chain of a proxy judge a visitor. Why one is turned away, the answer says then.
+pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: &mut WhyNot) -> Judgement {
+    let admission = visit.http.map_or(Admission::Unchecked, |request| admission(chain, request));
+    let mut with_token = true;
+    let claims = match (&admission, visit.http.and_then(|request| request.claims.as_ref())) {
+        (Admission::Refused { status, reason, issuers }, token) => {
+            let what = if token.is_some() { "refuses the token" } else { "wants a token" };
+            answer.reason = Some(format!("{name} {what}: {status}, {reason}"));
+            answer.advice = Some(format!("the issuers that it believes: {}", issuers.join(", ")));
+            return Judgement::Refused;
+        }
+        (Admission::Believed { issuer, claims, is_forwarded }, _) => {
+            with_token = *is_forwarded;
+            let goes = if with_token { "" } else { ", and takes it away (forwardOriginalToken is not set)" };
+            answer.step_once(format!("{name} believes the token of {issuer:?}{goes}"));
+            answer.unknown_once(TAKEN_TO_BE_GOOD);
+            TokenClaims::Believed(claims)
+        }
+        (Admission::Missing { issuers }, _) => {
+            let issuers = issuers.join(", ");
+            answer
+                .step_once(format!("{name} believes tokens of {issuers}, and takes requests without one, as this is"));
+            TokenClaims::Absent
+        }
+        (Admission::Unchecked, Some(_)) => {
+            answer.step_once(format!("{name} looks at no token: no RequestAuthentication is for it"));
+            TokenClaims::Absent
+        }
+        (Admission::Unchecked, None) => TokenClaims::Absent,
+    };
+    let said = verdict(chain, &visitor(visit, claims));
+    // Where another token could change what is said, it is what policies look at.
+    let by_token = || verdict(chain, &visitor(visit, TokenClaims::Unknown)) != said;
+    match refusal(name, &said, visit) {
+        Some((reason, advice)) => {
+            let asks_for_token = visit.http.is_some() && by_token();
+            answer.reason = Some(reason);
+            answer.advice = advice.map(|advice| advice + if asks_for_token { token_advice(visit) } else { "" });
+            Judgement::Refused
+        }
+        None => {
+            if said == Verdict::Unknown {
+                answer.unknown.push(format!(
+                    "whether a policy of {name} lets it in: it looks at addresses or at what the proxy alone knows"
+                ));
+            }
+            Judgement::LetIn { with_token }
+        }
+    }
+}
+
+/// What helps where policies look at the token.
+fn token_advice(visit: &Visit<'_>) -> &'static str {
+    if visit.http.is_some_and(|request| request.claims.is_some()) {
+        "; it looks at the claims of the token"
+    } else {
+        "; it looks at the claims of a token, and the request has none (--token-claims)"
+    }
+}
+
+/// Why policies do not let somebody in, and what they are; `None` where they do, or it is not known.
+fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
+    let (who, end) = (told(visit.peer), if visit.http.is_some() { "403" } else { "the connection is closed" });
+    match said {
+        Verdict::Passes | Verdict::Unknown => None,
+        Verdict::Denied(rule) => {
+            let advice = policy_of(rule).map(|policy| format!("it is {policy}"));
+            Some((format!("{name} denies it to {who}: {end} by {rule}"), advice))
+        }
+        Verdict::NotAllowed(rules) => {
+            let advice = format!("policies that allow: {}; none of their rules fits", allowing(rules));
+            Some((format!("{name} allows it to others, not to {who}: {end}"), Some(advice)))
+        }
+    }
+}
+
+/// Who asks.
+pub(super) fn told(peer: Peer<'_>) -> &str {
+    match peer {
+        Peer::Proven(identity) => identity,
+        Peer::Nobody => "nobody in particular (plain text)",
+        Peer::Somebody => "who asks",
+    }
+}
+
+/// The policies that allow, by the names of their rules.
+pub(super) fn allowing(rules: &[String]) -> String {
+    let mut policies: Vec<String> = rules.iter().filter_map(|rule| policy_of(rule)).collect();
+    policies.dedup();
+    if policies.is_empty() { "an AuthorizationPolicy that allows nothing".to_owned() } else { policies.join(", ") }
+}
+
+/// The policy behind the name of a rule, such as `ns[shop]-policy[p]-rule[0]`.
+pub(super) fn policy_of(rule: &str) -> Option<String> {
+    let (namespace, rest) = rule.split_once("ns[")?.1.split_once("]-policy[")?;
+    let (name, _) = rest.split_once(']')?;
+    Some(format!("AuthorizationPolicy {namespace}/{name}"))
+}
+
+/// The request as the next proxy gets it: without a token that was taken away.
+pub(super) fn goes_on(request: &HttpRequest, judgement: Judgement) -> HttpRequest {
+    let keeps = judgement != Judgement::LetIn { with_token: false };
+    HttpRequest { claims: request.claims.clone().filter(|_: &Claims| keeps), ..request.clone() }
+}

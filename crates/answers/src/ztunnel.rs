@@ -1,0 +1,157 @@
+//! Whether ztunnel lets a request in for a pod of ambient mode: by the policies that the one on its node was sent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use navarch_api::kubernetes::Pod;
+use navarch_api::names::ResourceName;
+use navarch_api::object::Object;
+use navarch_proto::istio::security::Authorization;
+use navarch_proto::istio::workload::address::Type;
+use navarch_proto::istio::workload::{Address, Workload};
+use navarch_push::context::PushContext;
+use navarch_push::engine::Interest;
+use navarch_push::proxy::{Locality, Proxy};
+use navarch_push::resource::ResourceType;
+use navarch_registry::address_name::AddressName;
+use navarch_walk::Transport;
+use navarch_walk::policy::{Peer, TokenClaims, Verdict};
+use navarch_walk::ztunnel::{Subject, verdict};
+use prost::Message;
+use serde_json::json;
+
+use super::client::Client;
+use super::had::{Had, find};
+use super::judgement::{Visit, told, visitor};
+use super::mirror::Mirror;
+use super::why::WhyNot;
+use super::why_not::{Asked, Place};
+
+/// For how many pods of one answer ztunnel is asked.
+const PODS: usize = 16;
+/// What policies are named that PeerAuthentications come to.
+const STRICT: &str = "istio_converted_static_strict";
+const CONVERTED: &str = "converted_peer_authentication_";
+
+/// A workload as a ztunnel was told of it; `None` where it was not.
+pub(super) fn workload_in(had: &Had, name: &ResourceName) -> Option<Workload> {
+    let address =
+        find(had, ResourceType::Address, name.as_str()).and_then(|one| Address::decode(one.body.clone()).ok());
+    match address.and_then(|address| address.r#type) {
+        Some(Type::Workload(workload)) => Some(workload),
+        Some(Type::Service(_)) => None,
+        None => Workload::decode(find(had, ResourceType::Workload, name.as_str())?.body.clone()).ok(),
+    }
+}
+
+/// What policies say of a visit of a workload.
+pub(super) fn said_of(workload: &Workload, policies: &[Authorization], visit: &Visit<'_>) -> Verdict {
+    let subject = Subject { namespace: &workload.namespace, listed: &workload.authorization_policies };
+    verdict(policies, subject, &visitor(visit, TokenClaims::Absent))
+}
+
+/// All policies that a ztunnel has.
+pub(super) fn policies_in(had: &Had) -> Vec<Authorization> {
+    let all = had.get(&ResourceType::Authorization).into_iter().flat_map(|collection| &collection.resources);
+    all.filter_map(|one| Authorization::decode(one.body.clone()).ok()).collect()
+}
+
+/// Has ztunnel let a request in to a pod. False where it does not, which the answer then says.
+pub(super) fn lets_in(
+    answer: &mut WhyNot,
+    pod: &Arc<Object<Pod>>,
+    (destination, transport): (SocketAddr, Transport),
+    asked: &Asked<'_>,
+) -> bool {
+    if asked.judged_by_ztunnel.get() == PODS {
+        answer.unknown_once("whether ztunnel lets it in at the other endpoints");
+        return true;
+    }
+    asked.judged_by_ztunnel.set(asked.judged_by_ztunnel.get() + 1);
+    let cluster = &asked.context.mesh.settings.cluster_id;
+    let name = AddressName::Pod(pod.meta.key.clone()).to_resource_name(cluster);
+    let node = pod.spec.node.as_deref().unwrap_or_default();
+    let is_on_node = |place: &Place| place.proxy.meta("NODE_NAME").as_deref() == Some(node);
+    let on_node = (asked.others.ztunnels)().into_iter().filter(|place| !node.is_empty() && is_on_node(place));
+    let sent = on_node.into_iter().find_map(|place| known(&place.had, &name));
+    if sent.is_none() {
+        let of = if node.is_empty() { "its node".to_owned() } else { format!("node {node}") };
+        answer.unknown_once(&format!(
+            "what the ztunnel of {of} was sent: none is connected here, so it is what it would be sent"
+        ));
+    }
+    let Some((workload, policies)) = sent.or_else(|| would_know(asked.context, &name)) else {
+        answer.steps.push(format!("no ztunnel knows a workload at {destination}"));
+        return true;
+    };
+    let peer = match transport {
+        Transport::Tunnel => Peer::Proven(asked.identity),
+        Transport::Plain | Transport::Tls | Transport::Mutual => Peer::Nobody,
+    };
+    let visit = Visit { peer, source: asked.source, remote: asked.remote, destination, http: None };
+    let who = told(peer);
+    match said_of(&workload, &policies, &visit) {
+        Verdict::Passes => {
+            answer.first_step("ztunnel takes it in for the pod at", &destination);
+            true
+        }
+        Verdict::Unknown => {
+            answer.first_step("ztunnel takes it in for the pod at", &destination);
+            answer.unknown_once("whether ztunnel lets it in: a policy looks at the address that it comes from");
+            true
+        }
+        Verdict::Denied(policy) => {
+            answer.reason = Some(format!(
+                "ztunnel at {destination} denies it to {who}: the connection is closed by {}",
+                named(&policy)
+            ));
+            answer.advice = advice(&policy);
+            false
+        }
+        Verdict::NotAllowed(policies) => {
+            let policies: Vec<String> = policies.iter().map(|policy| named(policy)).collect();
+            answer.reason =
+                Some(format!("ztunnel at {destination} allows it to others, not to {who}: the connection is closed"));
+            answer.advice = Some(format!(
+                "policies that allow: {}; none of their rules fits, and ztunnel leaves out those that are about requests",
+                policies.join(", ")
+            ));
+            false
+        }
+    }
+}
+
+/// A workload with all policies, as a ztunnel was told.
+fn known(had: &Had, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
+    Some((workload_in(had, name)?, policies_in(had)))
+}
+
+/// What a ztunnel that connects now would be told of a workload.
+fn would_know(context: &PushContext, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
+    let id = "ztunnel~127.0.0.1~ztunnel.istio-system~istio-system.svc.cluster.local";
+    let proxy = Proxy::parse(id, json!({}), Locality::default()).ok()?;
+    let own = Interest { wildcard: false, names: Arc::new([name.clone()].into()) };
+    let all = Interest { wildcard: true, ..Interest::default() };
+    let interests = BTreeMap::from([(ResourceType::Address, own), (ResourceType::Authorization, all)]);
+    let proxy = Arc::new(Proxy { takes_deltas: true, ..proxy });
+    let mirror = Mirror::of(context, vec![Client { proxy, interests }]);
+    known(&mirror.had(0), name)
+}
+
+/// The object behind a policy of ztunnel's, named as `namespace/name`.
+pub(super) fn named(policy: &str) -> String {
+    let (namespace, name) = policy.split_once('/').unwrap_or(("", policy));
+    match name.strip_prefix(CONVERTED) {
+        Some(name) => format!("PeerAuthentication {namespace}/{name}"),
+        None if name == STRICT => "a PeerAuthentication that is STRICT".to_owned(),
+        None => format!("AuthorizationPolicy {policy}"),
+    }
+}
+
+/// What helps against a policy that denies.
+fn advice(policy: &str) -> Option<String> {
+    let is_of_peers = policy.ends_with(STRICT) || policy.contains(CONVERTED);
+    is_of_peers
+        .then(|| "who asks must speak mutual TLS: have it in the mesh, or let PERMISSIVE hold for this port".to_owned())
+}

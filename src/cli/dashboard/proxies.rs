@@ -1,0 +1,166 @@
+//! The proxies of all replicas as one list: each replica knows its own alone, and answers for them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Where proxies are listed.
+pub(super) const LIST: &str = "/debug/view/proxies";
+/// Pages about one proxy, which the replica answers that it is connected to.
+const OF_ONE: [&str; 4] = ["/debug/view/resources", "/debug/why/proxy", "/debug/why/push", "/debug/why/not"];
+/// Rows of one answer of a replica, and of one of ours where nothing is said.
+pub(super) const ROWS: usize = 200;
+const USUAL: usize = 50;
+/// How many rows of a replica are read for one answer, at the most: of more, filters choose.
+pub(super) const DEEPEST: usize = 2_000;
+
+/// Which rows are asked for, and of which proxies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    offset: usize,
+    limit: usize,
+    /// All other parameters, as they came.
+    chosen: String,
+}
+
+/// Some rows of one replica, and its numbers, which are those of all of its proxies.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Part {
+    pub(super) total: usize,
+    counts: BTreeMap<String, u64>,
+    kinds: BTreeMap<String, u64>,
+    rows: Vec<Map<String, Value>>,
+}
+
+/// What one replica answered, or why it did not.
+pub(super) type Told = (String, Result<Vec<Part>, String>);
+
+/// Whether a page is about one proxy.
+pub(super) fn is_of_one(path: &str) -> bool {
+    OF_ONE.contains(&path)
+}
+
+impl Wanted {
+    /// Reads the query of a request.
+    pub(super) fn read(query: &str) -> Self {
+        let (mut offset, mut limit, mut chosen) = (0, USUAL, Vec::new());
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            match parameter.split_once('=') {
+                Some(("offset", text)) => offset = text.parse().unwrap_or_default(),
+                Some(("limit", text)) => limit = text.parse().unwrap_or(USUAL),
+                Some(_) | None => chosen.push(parameter),
+            }
+        }
+        let limit = limit.clamp(1, ROWS);
+        Self { offset: offset.min(DEEPEST - ROWS), limit, chosen: chosen.join("&") }
+    }
+
+    /// How many rows of each replica may be among those.
+    pub(super) fn depth(&self) -> usize {
+        self.offset + self.limit
+    }
+
+    /// The path by which a replica is asked for its rows from a place on.
+    pub(super) fn path(&self, from: usize) -> String {
+        let limit = (self.depth() - from).min(ROWS);
+        let more = if self.chosen.is_empty() { String::new() } else { format!("&{}", self.chosen) };
+        format!("{LIST}?offset={from}&limit={limit}{more}")
+    }
+
+    /// The answers of replicas as one: numbers add up, and the rows stand in the order of each, with who says so.
+    pub(super) fn merged(&self, told: Vec<Told>) -> Value {
+        let (mut counts, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+        let (mut total, mut rows, mut replicas) = (0, Vec::new(), Vec::new());
+        for (name, answer) in told {
+            let parts = match answer {
+                Ok(parts) => parts,
+                Err(error) => {
+                    replicas.push(json!({ "name": name, "error": error }));
+                    continue;
+                }
+            };
+            if let Some(first) = parts.first() {
+                add(&mut counts, &first.counts);
+                add(&mut kinds, &first.kinds);
+                total += first.total;
+                replicas.push(json!({ "name": name, "proxies": first.counts.get("all") }));
+            }
+            for mut row in parts.into_iter().flat_map(|part| part.rows) {
+                row.insert("replica".to_owned(), json!(name));
+                rows.push(row);
+            }
+        }
+        rows.sort_by_cached_key(order);
+        let rows: Vec<_> = rows.into_iter().skip(self.offset).take(self.limit).collect();
+        json!({
+            "total": total, "offset": self.offset, "limit": self.limit, "rows": rows, "counts": counts, "kinds": kinds,
+            "replicas": replicas,
+        })
+    }
+}
+
+/// Adds numbers by name.
+fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (name, number) in more {
+        *all.entry(name.clone()).or_default() += number;
+    }
+}
+
+/// Where a row stands among others, as each replica has it: the worst first, then by name.
+fn order(row: &Map<String, Value>) -> (u8, String, String) {
+    let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let standing = match row.get("state").and_then(Value::as_str) {
+        Some("refused") => 0,
+        Some("lagging") => 1,
+        Some(_) | None => 2,
+    };
+    (standing, text("proxy"), text("id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer with rows of these states and names.
+    fn part(all: u64, rows: &[(&str, &str)]) -> Part {
+        let rows: Vec<Value> = rows
+            .iter()
+            .map(|(state, name)| json!({ "state": state, "proxy": name, "id": format!("{name}-1") }))
+            .collect();
+        let part =
+            json!({ "total": all, "counts": { "all": all, "refused": 1 }, "kinds": { "sidecar": all }, "rows": rows });
+        serde_json::from_value(part).unwrap()
+    }
+
+    #[test]
+    fn rows_of_all_replicas_stand_in_one_order_and_numbers_add_up() {
+        let told = vec![
+            ("a".to_owned(), Ok(vec![part(2, &[("refused", "web-2"), ("synced", "web-1")])])),
+            (
+                "b".to_owned(),
+                Ok(vec![part(3, &[("refused", "web-0")]), part(3, &[("lagging", "web-4"), ("synced", "web-3")])]),
+            ),
+            ("c".to_owned(), Err("does not answer".to_owned())),
+        ];
+        let all = Wanted::read("limit=3&offset=1&filter=web").merged(told);
+        let names: Vec<_> =
+            all["rows"].as_array().unwrap().iter().map(|row| (&row["proxy"], &row["replica"])).collect();
+        let expected =
+            [("web-2", "a"), ("web-4", "b"), ("web-1", "a")].map(|(name, replica)| (json!(name), json!(replica)));
+        assert_eq!(names, expected.each_ref().map(|(name, replica)| (name, replica)));
+        assert_eq!((&all["total"], &all["counts"]["all"], &all["kinds"]["sidecar"]), (&json!(5), &json!(5), &json!(5)));
+        assert_eq!(all["replicas"][1], json!({ "name": "b", "proxies": 3 }));
+        assert_eq!(all["replicas"][2], json!({ "name": "c", "error": "does not answer" }));
+    }
+
+    #[test]
+    fn replicas_are_asked_for_as_many_rows_as_may_be_shown_and_no_more() {
+        let wanted = Wanted::read("filter=a%20b&offset=190&limit=50&state=");
+        assert_eq!(wanted.path(0), "/debug/view/proxies?offset=0&limit=200&filter=a%20b&state=");
+        assert_eq!(wanted.path(200), "/debug/view/proxies?offset=200&limit=40&filter=a%20b&state=");
+        let deep = Wanted::read("offset=99999999999&limit=100000");
+        assert_eq!((deep.depth(), Wanted::read("").depth()), (DEEPEST, USUAL));
+    }
+}

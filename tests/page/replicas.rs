@@ -1,0 +1,114 @@
+//! The page of several replicas: `navarch dashboard` lists the proxies of all.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use navarch_testkit::client::get;
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use navarch_testkit::process::Process;
+use navarch_testkit::wait::until;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::browser::{browser, drive_at};
+use crate::proxy::{Manner, Sidecar, connect};
+use crate::start;
+
+/// Two control planes with a sidecar each, and a dashboard of both.
+struct Replicas {
+    folder: TempDir,
+    replicas: [Navarch; 2],
+    _sidecars: [Sidecar; 2],
+    dashboard: Process,
+    own: SocketAddr,
+    _other: TempDir,
+}
+
+impl Replicas {
+    async fn start() -> Self {
+        let ((folder, first), (other, second)) = (start().await, start().await);
+        let sidecar = async |navarch: &Navarch, pod, ip| {
+            connect(navarch.xds, (pod, "bookshop", ip), &[("app", "web")], Manner::Takes).await
+        };
+        let sidecars = [sidecar(&first, "web-0", "10.7.0.1").await, sidecar(&second, "web-1", "10.7.0.2").await];
+        let own = SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
+        let args = [
+            "dashboard".to_owned(),
+            format!("--port={}", own.port()),
+            format!("--address={}", first.monitoring),
+            format!("--address={}", second.monitoring),
+        ];
+        let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+        let dashboard = Process::start("dashboard", program, &args, &folder.path().join("dashboard.log")).unwrap();
+        until("the dashboard says where it is", async || dashboard.output().contains("shows the mesh")).await;
+        let replicas = [first, second];
+        let all = Self { folder, replicas, _sidecars: sidecars, dashboard, own, _other: other };
+        until("both have taken what they were sent", async || {
+            let listed = all.asked("/debug/view/proxies").await;
+            listed["counts"]["synced"] == 2
+        })
+        .await;
+        all
+    }
+
+    /// What a page of the dashboard says.
+    async fn asked(&self, path: &str) -> Value {
+        let reply = get(self.own, "localhost", path, &[]).await.unwrap();
+        serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("{path}: {} {}", reply.status, reply.body))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_proxies_of_all_replicas_are_one_list() {
+    let Replicas { folder: _folder, replicas: [first, second], _sidecars, dashboard: _dashboard, own, _other } =
+        Replicas::start().await;
+    let asked = async |path: &str| {
+        let reply = get(own, "localhost", path, &[]).await.unwrap();
+        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
+        serde_json::from_str::<Value>(&reply.body).unwrap()
+    };
+    let (here, there) = (first.monitoring.to_string(), second.monitoring.to_string());
+    let both = [("web-0.bookshop".to_owned(), here.clone()), ("web-1.bookshop".to_owned(), there.clone())];
+    let listed = asked("/debug/view/proxies").await;
+    assert_eq!(rows(&listed), both, "{listed}");
+    assert_eq!(
+        (&listed["total"], &listed["counts"]["all"], &listed["kinds"]["sidecar"]),
+        (&2.into(), &2.into(), &2.into())
+    );
+    // Filters, states and places hold for all.
+    assert_eq!(rows(&asked("/debug/view/proxies?filter=web-1").await), both[1..]);
+    assert_eq!(rows(&asked("/debug/view/proxies?offset=1&limit=1").await), both[1..]);
+    assert_eq!(rows(&asked("/debug/view/proxies?state=refused").await), []);
+    // What is asked about one proxy, the replica answers that it is connected to.
+    for pod in ["web-0.bookshop", "web-1.bookshop"] {
+        let why = asked(&format!("/debug/why/push?proxy={pod}")).await;
+        assert!(why["proxy"].as_str().is_some_and(|name| name.starts_with(pod)), "{why}");
+    }
+    assert_eq!(get(own, "localhost", "/debug/why/push?proxy=no.body", &[]).await.unwrap().status, 404);
+    // A replica that gives no answer is named, and the others are listed.
+    second.stop().await.unwrap();
+    let listed = asked("/debug/view/proxies").await;
+    assert_eq!(rows(&listed), both[..1], "{listed}");
+    assert_eq!(listed["replicas"][0], serde_json::json!({ "name": here, "proxies": 1 }));
+    assert!(listed["replicas"][1]["name"] == there && listed["replicas"][1]["error"].is_string(), "{listed}");
+    first.stop().await.unwrap();
+    assert_eq!(get(own, "localhost", "/debug/view/proxies", &[]).await.unwrap().status, 502);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_shows_the_proxies_of_all_replicas() {
+    let Some(packages) = browser() else { return };
+    let all = Replicas::start().await;
+    drive_at("replicas.js", &packages, all.folder.path(), all.own, &|| all.dashboard.output()).await;
+    for replica in all.replicas {
+        replica.stop().await.unwrap();
+    }
+}
+
+/// The proxies of a list, each with its replica.
+fn rows(listed: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = listed["rows"].as_array().unwrap().iter();
+    rows.map(|row| (text(&row["proxy"]), text(&row["replica"]))).collect()
+}

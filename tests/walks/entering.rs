@@ -1,0 +1,297 @@
+//! Requests that enter at a gateway, the tokens that they carry, and what plans say of both.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch::api::mesh::MeshConfig;
+use navarch::api::settings::Settings;
+use navarch::push::context::PushContext;
+use navarch::push::world::{Change, World};
+use navarch_answers::implied;
+use navarch_answers::mirror::Mirror;
+use navarch_answers::plan::{Plan, plan_of};
+use navarch_answers::why::WhyNot;
+use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
+use serde_json::json;
+
+use super::waypoint::changes;
+
+/// A gateway that is asked at 80 and 443 and listens on 8080 and 8443, and `web` behind it.
+const EDGE: &str = "apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: edge}
+spec:
+  selector: {istio: edgegateway}
+  servers:
+  - {port: {number: 80, name: http, protocol: HTTP}, hosts: [shop.example]}
+  - {port: {number: 443, name: https, protocol: HTTPS}, hosts: ['*/shop.example'], tls: {mode: SIMPLE, credentialName: shop}}
+  - {port: {number: 9443, name: tls, protocol: TLS}, hosts: [db.example], tls: {mode: PASSTHROUGH}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: shop, namespace: edge}
+spec:
+  hosts: [shop.example]
+  gateways: [edge]
+  http:
+  - match: [{uri: {prefix: /admin}, headers: {'@request.auth.claims.groups': {exact: staff}}}]
+    route: [{destination: {host: admin.shop.svc.cluster.local}}]
+  - match: [{uri: {prefix: /api}}]
+    route: [{destination: {host: web.shop.svc.cluster.local}}]
+---
+";
+
+/// Who issues tokens, at the pods with a label.
+fn issuer(namespace: &str, labels: &str, more: &str) -> String {
+    format!(
+        "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {{name: tokens, namespace: {namespace}}}\n\
+         spec: {{selector: {{matchLabels: {{{labels}}}}}, jwtRules: [{{issuer: https://issuer.example, \
+         jwksUri: https://issuer.example/keys{more}}}]}}\n---\n"
+    )
+}
+
+/// A policy at the pods with a label.
+fn policy(namespace: &str, labels: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: callers, namespace: {namespace}}}\n\
+         spec: {{selector: {{matchLabels: {{{labels}}}}}, {spec}}}\n---\n"
+    )
+}
+
+/// The gateway, what is behind it, and more.
+fn mesh(more: &str) -> Arc<PushContext> {
+    let mut yaml = String::from(EDGE);
+    for (name, namespace, ip, labels) in [
+        ("edge-1", "edge", "10.2.0.1", "istio: edgegateway"),
+        ("web-1", "shop", "10.2.0.2", "app: web"),
+        ("admin-1", "shop", "10.2.0.3", "app: admin"),
+    ] {
+        writeln!(
+            yaml,
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}, labels: {{{labels}, security.istio.io/tlsMode: istio}}}}\n\
+             spec: {{serviceAccountName: {name}, containers: [{{name: app, image: app}}]}}\n\
+             status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: 'True'}}]}}\n---"
+        )
+        .unwrap();
+    }
+    for (name, namespace, vip, selector, pod, ip, ports) in [
+        (
+            "edge",
+            "edge",
+            "10.97.0.1",
+            "istio: edgegateway",
+            "edge-1",
+            "10.2.0.1",
+            vec![("http", 80, 8080), ("https", 443, 8443)],
+        ),
+        ("web", "shop", "10.97.0.2", "app: web", "web-1", "10.2.0.2", vec![("http", 80, 8080)]),
+        ("admin", "shop", "10.97.0.3", "app: admin", "admin-1", "10.2.0.3", vec![("http", 80, 8080)]),
+    ] {
+        let declared: Vec<String> = ports
+            .iter()
+            .map(|(port, number, to)| format!("{{name: {port}, port: {number}, targetPort: {to}}}"))
+            .collect();
+        let listed: Vec<String> =
+            ports.iter().map(|(port, _, to)| format!("{{name: {port}, port: {to}, protocol: TCP}}")).collect();
+        let (declared, listed) = (declared.join(", "), listed.join(", "));
+        writeln!(
+            yaml,
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+             spec: {{clusterIP: {vip}, clusterIPs: [{vip}], selector: {{{selector}}}, ports: [{declared}]}}\n---\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+             metadata: {{name: {name}-1, namespace: {namespace}, labels: {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\n\
+             endpoints: [{{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: {namespace}}}}}]\n\
+             ports: [{listed}]\n---"
+        )
+        .unwrap();
+    }
+    let mut world = World::new(Settings::default());
+    let config = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
+    world.apply(std::iter::once(config).chain(changes(&(yaml + more))).collect::<Vec<_>>());
+    world.context()
+}
+
+/// What becomes of a request to a host at a port, with the claims of a token, at the gateway.
+fn entering(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_json::Value>) -> WhyNot {
+    let context = mesh(more);
+    let mirror = Mirror::of(&context, implied(&context));
+    let places =
+        mirror.clients().enumerate().map(|(at, client)| Place { proxy: client.proxy.clone(), had: mirror.had(at) });
+    let places: Vec<Place> = places.collect();
+    let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
+    let gateway = at("10.2.0.1".parse().unwrap()).unwrap();
+    let (host, port, path) = to;
+    let claims = claims.map(|claims| claims.as_object().unwrap().clone());
+    let request = Request { host: host.to_owned(), port, method: "GET".to_owned(), path: path.to_owned(), claims };
+    let others = Others { at: &at, waypoints: &Vec::new, ztunnels: &Vec::new };
+    why_not(&context, &Origin::Proxy(gateway), &request, others)
+}
+
+/// A request for the API without a token, and one with these claims.
+fn api(more: &str, claims: Option<&serde_json::Value>) -> WhyNot {
+    entering(more, ("shop.example", Some(80), "/api"), claims)
+}
+
+#[test]
+fn a_request_enters_at_the_port_that_its_service_leads_to_for_a_host_that_a_gateway_claims() {
+    let answer = entering("", ("shop.example", None, "/api"), None);
+    let text = answer.to_string();
+    assert_eq!(answer.reason, None, "{text}");
+    for step in [
+        "GET shop.example:80/api at gateway edge-1.edge",
+        "Service edge/edge leads from port 80 to port 8080 of the gateway",
+        "it takes the connection at listener \"0.0.0.0_8080\"",
+        "Gateway edge/edge claims shop.example",
+        "it goes to web.shop 100 %",
+        "web-1.shop at 10.2.0.2:8080 lets it in",
+    ] {
+        assert!(text.contains(step), "{step} in\n{text}");
+    }
+    let text = entering("", ("shop.example", Some(443), "/api"), None).to_string();
+    assert!(text.contains("takes the connection over TLS for shop.example at listener \"0.0.0.0_8443\""), "{text}");
+    assert!(text.contains("web-1.shop at 10.2.0.2:8080 lets it in"), "{text}");
+}
+
+#[test]
+fn what_nobody_claims_routes_or_listens_for_is_told_apart() {
+    let advice = |to| entering("", to, None).advice.unwrap_or_default();
+    let unclaimed = advice(("other.example", Some(80), "/api"));
+    assert!(unclaimed.contains("no server of its Gateways claims other.example at port 80"), "{unclaimed}");
+    assert!(unclaimed.ends_with("claimed there: shop.example"), "{unclaimed}");
+    let unrouted = advice(("shop.example", Some(80), "/"));
+    assert!(unrouted.contains("bound to Gateway edge/edge takes it"), "{unrouted}");
+    let closed = entering("", ("shop.example", Some(81), "/"), None);
+    assert!(
+        closed.reason.as_deref().is_some_and(|reason| reason.contains("listens for nothing at port 81")),
+        "{closed}"
+    );
+    assert!(
+        closed.advice.as_deref().is_some_and(|advice| advice.starts_with("it can be asked at 80, 443")),
+        "{closed}"
+    );
+}
+
+#[test]
+fn a_request_without_a_token_is_refused_by_policies_alone() {
+    let claims = json!({ "iss": "https://issuer.example", "sub": "me", "aud": ["shop"] });
+    let tokens = issuer("edge", "istio: edgegateway", "");
+    let answer = api(&tokens, None);
+    assert_eq!(answer.reason, None, "{answer}");
+    assert!(
+        answer.to_string().contains("believes tokens of https://issuer.example, and takes requests without one"),
+        "{answer}"
+    );
+    let demands = tokens.clone()
+        + &policy(
+            "edge",
+            "istio: edgegateway",
+            "action: DENY, rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]",
+        );
+    let answer = api(&demands, None);
+    let (reason, advice) = (answer.reason.clone().unwrap_or_default(), answer.advice.clone().unwrap_or_default());
+    assert!(reason.contains("403 by ns[edge]-policy[callers]-rule[0]"), "{answer}");
+    assert!(advice.contains("AuthorizationPolicy edge/callers") && advice.contains("--token-claims"), "{answer}");
+    let answer = api(&demands, Some(&claims));
+    assert_eq!(answer.reason, None, "{answer}");
+    assert!(answer.unknown.iter().any(|one| one.contains("signature")), "{answer}");
+    // One that allows some subjects alone.
+    let allows = "action: ALLOW, rules: [{from: [{source: {requestPrincipals: ['https://issuer.example/you']}}]}]";
+    let allows = tokens.clone() + &policy("edge", "istio: edgegateway", allows);
+    for (claims, is_fine) in [
+        (Some(json!({ "iss": "https://issuer.example", "sub": "you" })), true),
+        (Some(claims.clone()), false),
+        (None, false),
+    ] {
+        let answer = api(&allows, claims.as_ref());
+        assert_eq!(answer.reason.is_none(), is_fine, "{answer}");
+        assert!(is_fine || answer.reason.unwrap().ends_with("403"));
+    }
+    // Tokens of others, and for others.
+    let other = api(&tokens, Some(&json!({ "iss": "https://other.example", "sub": "me" })));
+    assert!(
+        other.reason.as_deref().is_some_and(|reason| reason.contains("401, Jwt issuer is not configured")),
+        "{other}"
+    );
+    assert_eq!(other.advice.as_deref(), Some("the issuers that it believes: https://issuer.example"));
+    let meant_for = |audience: &str| issuer("edge", "istio: edgegateway", &format!(", audiences: [{audience}]"));
+    let reason = api(&meant_for("bank"), Some(&claims)).reason.unwrap_or_default();
+    assert!(reason.contains("403, Audiences in Jwt are not allowed"), "{reason}");
+    assert_eq!(api(&meant_for("shop"), Some(&claims)).reason, None);
+}
+
+#[test]
+fn claims_lead_requests_and_go_on_where_tokens_do() {
+    let staff = json!({ "iss": "https://issuer.example", "sub": "me", "groups": ["staff"] });
+    let tokens = issuer("edge", "istio: edgegateway", "");
+    let to_admin = |claims| entering(&tokens, ("shop.example", Some(80), "/admin"), claims);
+    assert!(to_admin(Some(&staff)).to_string().contains("it goes to admin.shop 100 %"), "{}", to_admin(Some(&staff)));
+    assert!(to_admin(None).reason.is_some_and(|reason| reason.contains("404")));
+    // Behind the gateway there is a token only where it is sent on.
+    let demands = |more: &str| {
+        let behind = "action: ALLOW, rules: [{when: [{key: 'request.auth.claims[groups]', values: [staff]}]}]";
+        issuer("edge", "istio: edgegateway", more)
+            + &issuer("shop", "app: web", "")
+            + &policy("shop", "app: web", behind)
+    };
+    let kept = api(&demands(", forwardOriginalToken: true"), Some(&staff));
+    assert_eq!(kept.reason, None, "{kept}");
+    let taken = api(&demands(""), Some(&staff));
+    assert!(
+        taken.reason.as_deref().is_some_and(|reason| reason.starts_with("web-1.shop allows it to others")),
+        "{taken}"
+    );
+    assert!(taken.to_string().contains("takes it away (forwardOriginalToken is not set)"), "{taken}");
+}
+
+#[test]
+fn who_comes_from_outside_is_nobody_in_particular_at_no_known_address() {
+    let by_address = "action: DENY, rules: [{from: [{source: {remoteIpBlocks: [203.0.113.0/24]}}]}]";
+    let answer = api(&policy("edge", "istio: edgegateway", by_address), None);
+    assert!(answer.reason.is_none() && answer.unknown.iter().any(|one| one.contains("addresses")), "{answer}");
+    let by_identity = "action: ALLOW, rules: [{from: [{source: {principals: ['*']}}]}]";
+    let answer = api(&policy("edge", "istio: edgegateway", by_identity), None);
+    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("not to nobody in particular")), "{answer}");
+    // Behind the gateway it is the gateway that asks.
+    let by_gateway = "action: ALLOW, rules: [{from: [{source: {principals: [cluster.local/ns/edge/sa/edge-1]}}]}]";
+    assert_eq!(api(&policy("shop", "app: web", by_gateway), None).reason, None);
+}
+
+/// What a plan says of requests.
+fn planned(more: &str, change: &str) -> Vec<String> {
+    let context = mesh(more);
+    let plan: Plan = plan_of(&context, implied(&context), changes(change).pop().unwrap());
+    plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
+}
+
+#[test]
+fn plans_say_who_is_not_let_in_any_more() {
+    let demands = policy(
+        "edge",
+        "istio: edgegateway",
+        "action: DENY, rules: [{from: [{source: {notRequestPrincipals: ['*']}}]}]",
+    );
+    let told = planned(&issuer("edge", "istio: edgegateway", ""), &demands);
+    let expected =
+        "GET shop.example:8080/api: web.shop:80 100 % → 403 without a token by AuthorizationPolicy edge/callers";
+    assert!(told.iter().any(|line| line == expected), "{told:#?}");
+    let none = policy("shop", "app: web", "action: ALLOW");
+    let told = planned("", &none);
+    let expected = "GET web:80/ at web-1: let in → 403: not allowed by AuthorizationPolicy shop/callers";
+    assert!(told.iter().any(|line| line == expected), "{told:#?}");
+    let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: shop}\n\
+                  spec: {mtls: {mode: STRICT}}\n";
+    let told = planned("", strict);
+    let plain = told.iter().find(|line| line.starts_with("GET web:80/ in plain text at web-1: let in → closed"));
+    assert!(plain.is_some() && !told.iter().any(|line| line.starts_with("GET web:80/ at web-1")), "{told:#?}");
+}
+
+#[test]
+fn plans_say_what_a_gateway_passes_on_unread() {
+    let db = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: db, namespace: edge}\n\
+              spec: {hosts: [db.example], gateways: [edge], tls: [{match: [{port: 9443, sniHosts: [db.example]}], \
+              route: [{destination: {host: web.shop.svc.cluster.local, port: {number: 80}}}]}]}\n";
+    let told = planned("", db);
+    let line = told.iter().find(|line| line.starts_with("TLS db.example:9443: "));
+    assert!(line.is_some_and(|line| line.ends_with("→ web.shop:80 100 %")), "{told:#?}");
+}

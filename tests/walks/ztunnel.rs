@@ -1,0 +1,129 @@
+//! What ztunnel lets in for pods of ambient mode, and what is sent to whom over what.
+
+use navarch_answers::implied;
+use navarch_answers::plan::plan_of;
+
+use super::waypoint::{asked, changes, snapshot};
+
+/// A policy that ztunnel enforces.
+fn policy(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{{spec}}}\n---\n"
+    )
+}
+
+/// A rule for one account.
+fn of_account(account: &str) -> String {
+    format!("rules: [{{from: [{{source: {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]")
+}
+
+/// Whatever is not mutual TLS is refused.
+const STRICT: &str = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: shop}\n\
+                      spec: {mtls: {mode: STRICT}}\n---\n";
+
+/// A pod of ambient mode on a node, and the ztunnel there.
+const NODE: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: ztunnel-1, namespace: istio-system, labels: {app: ztunnel}}\n\
+spec: {nodeName: n1, containers: [{name: istio-proxy, image: ztunnel}]}\n\
+status: {phase: Running, podIP: 10.1.1.1, podIPs: [{ip: 10.1.1.1}]}\n---\n\
+apiVersion: v1\nkind: Pod\nmetadata: {name: near, namespace: shop, labels: {app: near}, annotations: {ambient.istio.io/redirection: enabled}}\n\
+spec: {nodeName: n1, serviceAccountName: near, containers: [{name: app, image: app}]}\n\
+status: {phase: Running, podIP: 10.1.1.2, podIPs: [{ip: 10.1.1.2}], conditions: [{type: Ready, status: 'True'}]}\n---\n\
+apiVersion: v1\nkind: Service\nmetadata: {name: near, namespace: shop}\n\
+spec: {clusterIP: 10.96.1.1, clusterIPs: [10.96.1.1], selector: {app: near}, ports: [{name: http, port: 80, targetPort: 8080}]}\n---\n\
+apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+metadata: {name: near-1, namespace: shop, labels: {kubernetes.io/service-name: near}}\naddressType: IPv4\n\
+endpoints: [{addresses: [10.1.1.2], nodeName: n1, conditions: {ready: true}, targetRef: {kind: Pod, name: near, namespace: shop}}]\n\
+ports: [{name: http, port: 8080, protocol: TCP}]\n---\n";
+
+#[test]
+fn policies_of_connections_are_the_reason_where_ztunnel_denies() {
+    let spec = |action: &str, account: &str| {
+        let rules = of_account(account);
+        policy("plain", &format!("selector: {{matchLabels: {{app: plain}}}}, action: {action}, {rules}"))
+    };
+    let answer = asked(&spec("DENY", "client"), "client", "plain");
+    let expected = "ztunnel at 10.1.0.3:8080 denies it to spiffe://cluster.local/ns/shop/sa/client: the connection is closed by \
+                    AuthorizationPolicy shop/plain";
+    assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
+    assert_eq!(asked(&spec("DENY", "other"), "client", "plain").reason, None);
+    assert_eq!(asked(&spec("ALLOW", "client"), "client", "plain").reason, None);
+    let answer = asked(&spec("ALLOW", "other"), "client", "plain");
+    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("allows it to others")), "{answer}");
+    assert!(
+        answer.advice.as_deref().is_some_and(|advice| advice.contains("AuthorizationPolicy shop/plain")),
+        "{answer}"
+    );
+    // What it cannot see of a request lets nobody in.
+    let paths = "selector: {matchLabels: {app: plain}}, action: ALLOW, rules: [{to: [{operation: {paths: [/]}}]}]";
+    let answer = asked(&policy("plain", paths), "client", "plain");
+    assert!(answer.advice.as_deref().is_some_and(|advice| advice.contains("about requests")), "{answer}");
+}
+
+#[test]
+fn behind_a_waypoint_it_is_the_waypoint_that_asks() {
+    let of_web = |account: &str| {
+        let rules = of_account(account);
+        policy("web-pods", &format!("selector: {{matchLabels: {{app: web}}}}, action: ALLOW, {rules}"))
+    };
+    let answer = asked(&of_web("client"), "client", "web");
+    assert!(
+        answer.reason.as_deref().is_some_and(|reason| reason.contains("not to spiffe://cluster.local/ns/shop/sa/way")),
+        "{answer}"
+    );
+    assert_eq!(asked(&of_web("way"), "client", "web").reason, None);
+}
+
+#[test]
+fn plain_text_is_refused_where_mutual_tls_is_demanded() {
+    // Between pods of ambient mode there are tunnels.
+    assert_eq!(asked(STRICT, "client", "plain").reason, None);
+    // So there are from sidecars, but not to those that take none.
+    assert_eq!(asked(STRICT, "beside", "plain").reason, None);
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: beside, namespace: shop}\n\
+                   spec: {clusterIP: 10.96.0.3, clusterIPs: [10.96.0.3], selector: {app: beside}, ports: [{name: http, port: 80, targetPort: 8080}]}\n---\n\
+                   apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                   metadata: {name: beside-1, namespace: shop, labels: {kubernetes.io/service-name: beside}}\naddressType: IPv4\n\
+                   endpoints: [{addresses: [10.1.0.5], conditions: {ready: true}, targetRef: {kind: Pod, name: beside, namespace: shop}}]\n\
+                   ports: [{name: http, port: 8080, protocol: TCP}]\n---\n";
+    assert_eq!(asked(service, "client", "beside").reason, None);
+    let answer = asked(&format!("{service}{STRICT}"), "client", "beside");
+    let expected = "beside.shop takes mutual TLS alone at 10.1.0.5:8080, and is sent plain text";
+    assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
+}
+
+#[test]
+fn what_the_ztunnel_of_the_node_was_sent_counts() {
+    let answer = asked(NODE, "client", "near");
+    assert_eq!(answer.reason, None, "{answer}");
+    assert_eq!(answer.unknown, Vec::<String>::new(), "its ztunnel is known: {answer}");
+    let denies = policy(
+        "near",
+        "selector: {matchLabels: {app: near}}, action: DENY, rules: [{to: [{operation: {ports: ['8080']}}]}]",
+    );
+    let answer = asked(&format!("{NODE}{denies}"), "client", "near");
+    assert!(
+        answer.reason.as_deref().is_some_and(|reason| reason.contains("by AuthorizationPolicy shop/near")),
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_plan_tells_whom_ztunnel_does_not_let_in_any_more() {
+    let context = snapshot(NODE);
+    let planned = |yaml: &str| -> Vec<String> {
+        let plan = plan_of(&context, implied(&context), changes(yaml).pop().unwrap());
+        plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
+    };
+    let told = planned(STRICT);
+    let expected =
+        "TCP shop/near:8080 in plain text at ztunnel: let in → closed by a PeerAuthentication that is STRICT";
+    assert!(told.iter().any(|line| line == expected), "{told:#?}");
+    assert!(!told.iter().any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: let in → closed")), "{told:#?}");
+    let told = planned(&policy("near", "selector: {matchLabels: {app: near}}, action: ALLOW"));
+    assert!(
+        told.contains(
+            &"TCP shop/near:8080 at ztunnel: let in → closed: not allowed by AuthorizationPolicy shop/near".to_owned()
+        ),
+        "{told:#?}"
+    );
+}

@@ -1,0 +1,22 @@
+// Drives what the page shows of several replicas, by navarch dashboard.
+
+import assert from "node:assert/strict";
+import { driven, everywhere, page, picture, row, to } from "./browser.js";
+
+await driven(async () => {
+  await to("proxies", "Proxies");
+  await row("web-0.bookshop").waitFor();
+  await row("web-1.bookshop").waitFor();
+  await page.getByText(/^Those of 127\.0\.0\.1:\d+ \(1\), 127\.0\.0\.1:\d+ \(1\)\.$/).waitFor();
+  await page.getByRole("columnheader", { name: "Replica" }).waitFor();
+  const places = await page.locator("tbody tr td:last-child").allInnerTexts();
+  assert.equal(new Set(places).size, 2, places.join(", "));
+  await picture("proxies-of-replicas");
+  // What is asked about one proxy, the replica answers that it is connected to.
+  for (const name of ["web-0.bookshop", "web-1.bookshop"]) {
+    await to("proxies", "Proxies");
+    await row(name).getByRole("link").click();
+    await page.getByText("outbound|9080||reviews.bookshop.svc.cluster.local").first().waitFor();
+  }
+  await everywhere([["proxies", "Proxies"]], "replicas-");
+});
