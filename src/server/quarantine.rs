@@ -106,11 +106,14 @@ impl QuarantineWork {
             return;
         }
         let candidates = self.candidates(&info, watch, &said).await;
-        let is_tried = candidates.len() > 1;
+        // Who has never taken anything of a type may refuse all of it: what it refuses is tried, even where one object alone made it.
+        let is_tried = candidates.len() > 1 || taken_at(watch).is_none();
+        let suspect = self.suspect(&candidates, &info);
         let found = match candidates.as_slice() {
             [] => None,
-            [only] => Some(only.clone()),
-            _ if Instant::now() < self.rests_until => {
+            [only] if !is_tried => Some(only.clone()),
+            // What another proxy was charged for is confirmed at once: once for each object.
+            _ if suspect.is_none() && Instant::now() < self.rests_until => {
                 if self.deferred.len() < QUEUE {
                     self.deferred.insert(refusal);
                 }
@@ -118,7 +121,7 @@ impl QuarantineWork {
             }
             several => {
                 let begun = Instant::now();
-                let found = self.bisect(&info, kind, several.to_vec()).await;
+                let found = self.bisect(&info, kind, several.to_vec(), suspect).await;
                 self.rests_until = Instant::now() + REST * begun.elapsed();
                 found
             }
@@ -204,9 +207,11 @@ impl QuarantineWork {
     }
 
     /// The objects that may be it: those behind the resources that the proxy has not taken, that it names if it names some; of
-    /// these the ones that changed since it took something, or else the ones that write Envoy's configuration themselves.
+    /// these the ones that changed since it took something, or else the ones that write Envoy's configuration themselves. Where it has
+    /// taken nothing yet each may be it, the most suspect first.
     async fn candidates(&self, info: &ConnectionInfo, watch: &TypeInfo, said: &Arc<str>) -> Vec<ObjectRef> {
         let (id, kind, taken, said) = (info.proxy_id, watch.kind, watch.taken.clone(), said.clone());
+        let since = taken_at(watch);
         let looked = self.push.inspect(move |inspect| {
             let shown = inspect.engine.shown(id, kind);
             let step = Step::between(taken.as_ref().map(|(collection, _)| &**collection), shown.as_deref());
@@ -216,27 +221,48 @@ impl QuarantineWork {
             let facts =
                 names.iter().take(RESOURCES).flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
             let behind = objects_of(inspect, facts);
-            let since = taken.as_ref().map(|(_, revision)| *revision);
-            (changed_since(inspect, &behind, since), behind)
+            (changed_since(inspect, &behind, since.unwrap_or_default()), behind)
         });
         let Ok((changed, behind)) = looked.await else { return Vec::new() };
-        let mut found = if changed.is_empty() {
-            let writes =
-                |name: &&ObjectRef| matches!(name.kind, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension);
-            behind.iter().filter(writes).cloned().collect()
-        } else {
-            changed
+        let mut found = match (since.is_some(), changed.is_empty()) {
+            (true, false) => changed,
+            (true, true) => behind.into_iter().filter(|name| writes_for_envoy(name.kind)).collect(),
+            (false, _) => by_suspicion(behind, &changed),
         };
         found.truncate(CANDIDATES);
         found
     }
 
-    /// Which of several objects it is: halves of them are left out in turn, on this one proxy, until one is left without which it
-    /// takes what it is sent.
-    async fn bisect(&self, info: &ConnectionInfo, kind: ResourceType, mut names: Vec<ObjectRef>) -> Option<ObjectRef> {
+    /// The object among several that just one other proxy was found to refuse.
+    fn suspect(&self, names: &[ObjectRef], info: &ConnectionInfo) -> Option<ObjectRef> {
+        let (own, context) = (witness(info), self.push.context());
+        let is_suspect = |name: &&ObjectRef| {
+            let generation = context.objects.any(name).map(|object| object.meta().generation);
+            let witnesses = generation.and_then(|generation| self.charged.get(&((*name).clone(), generation)));
+            witnesses.is_some_and(|witnesses| witnesses.len() == 1 && !witnesses.contains(&own))
+        };
+        names.iter().find(is_suspect).cloned()
+    }
+
+    /// Which of several objects it is: first the one that another proxy refuses, then halves of them are left out in turn, on this one
+    /// proxy, until one is left without which it takes what it is sent.
+    async fn bisect(
+        &self,
+        info: &ConnectionInfo,
+        kind: ResourceType,
+        mut names: Vec<ObjectRef>,
+        suspect: Option<ObjectRef>,
+    ) -> Option<ObjectRef> {
         let watch = info.types.iter().find(|watch| watch.kind == kind)?;
         let interest = Interest { wildcard: watch.wildcard, names: watch.names.clone() };
         let client = Client { proxy: info.proxy.clone(), interests: [(kind, interest)].into() };
+        if let Some(suspect) = suspect {
+            let collection = self.without(client.clone(), kind, vec![suspect.clone()]).await?;
+            if self.try_on(info, collection).await? {
+                return Some(suspect);
+            }
+            names.retain(|name| *name != suspect);
+        }
         let mut found = None;
         while !names.is_empty() {
             let half: Vec<ObjectRef> = names.iter().take(names.len().div_ceil(2)).cloned().collect();
@@ -324,10 +350,44 @@ fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Ve
     all
 }
 
-/// Those of some objects that changed after a snapshot, as far as that is remembered; none where there is no such snapshot.
-fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: Option<u64>) -> Vec<ObjectRef> {
-    let Some(since) = since else { return Vec::new() };
+/// The revision of what a proxy has taken last; `None` where that is nothing but what was tried on it.
+fn taken_at(watch: &TypeInfo) -> Option<u64> {
+    watch.taken.as_ref().map(|(_, revision)| *revision).filter(|revision| *revision > 0)
+}
+
+/// Whether objects of a kind write Envoy's configuration themselves.
+fn writes_for_envoy(kind: Kind) -> bool {
+    matches!(kind, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension)
+}
+
+/// Objects in the order in which each is suspected: first what changed, then what writes Envoy's configuration itself, and what makes
+/// services last, without which all that others say of these goes.
+fn by_suspicion(mut names: Vec<ObjectRef>, changed: &[ObjectRef]) -> Vec<ObjectRef> {
+    let changed: BTreeSet<&ObjectRef> = changed.iter().collect();
+    names.sort_by_key(|name| (name.kind == Kind::ServiceEntry, !changed.contains(name), !writes_for_envoy(name.kind)));
+    names
+}
+
+/// Those of some objects that changed after a snapshot, as far as that is remembered.
+fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: u64) -> Vec<ObjectRef> {
     let pushes = inspect.pushes.iter().filter(|push| push.revision > since);
     let changed: BTreeSet<&ObjectRef> = pushes.flat_map(|push| push.objects.iter().map(|(name, _)| name)).collect();
     names.iter().filter(|name| changed.contains(name)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::object::NamespacedName;
+
+    use super::*;
+
+    #[test]
+    fn what_changed_is_suspected_first_and_what_makes_services_last() {
+        let named = |kind, name: &str| ObjectRef { kind, name: NamespacedName::new("shop", name) };
+        let entry = named(Kind::ServiceEntry, "entry");
+        let (rule, edited) = (named(Kind::VirtualService, "rule"), named(Kind::DestinationRule, "edited"));
+        let filter = named(Kind::EnvoyFilter, "filter");
+        let all = vec![entry.clone(), rule.clone(), filter.clone(), edited.clone()];
+        assert_eq!(by_suspicion(all, &[edited.clone(), entry.clone()]), [edited, filter, rule, entry]);
+    }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wait::until;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -48,15 +49,6 @@ async fn asked_until(
 async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
     let applied = asked_until(navarch, &APPLIED, |said, _| said["replicas"][0]["applied"]["taken"] == count).await;
     applied["replicas"][0]["applied"].clone()
-}
-
-/// Waits until a sidecar has taken routes: a refusal of the first that it gets is charged to nobody.
-async fn routes_taken(navarch: &Navarch, pod: &str) {
-    asked_until(navarch, &["why", "push", pod], |why, _| {
-        let mut pushes = why["pushes"].as_array().into_iter().flatten();
-        pushes.any(|push| push["type"] == "rds" && push["taken"] == true)
-    })
-    .await;
 }
 
 /// Sidecars of the sample mesh.
@@ -228,9 +220,6 @@ async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
     let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
     let _sidecars = sidecars(&navarch, &[refuses, refuses]).await;
     taken_by(&navarch, 2).await;
-    for pod in ["web-0.bookshop", "web-1.bookshop"] {
-        routes_taken(&navarch, pod).await;
-    }
     let text = edited(
         "reviews-routing.yaml",
         &[("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n")],
@@ -252,4 +241,62 @@ async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
     asked_until(&navarch, &APPLIED, |_, code| code == 0).await;
     let (health, code) = asked(&navarch, &["doctor"]).await;
     assert_eq!((code, &health[0]["health"]["proxies"]), (0, &2.into()), "{health}");
+}
+
+/// A rule of the reviews that the sidecars of these tests refuse.
+fn refused_rule() -> String {
+    let headers = "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n";
+    edited("reviews-routing.yaml", &[("    - name: split\n", headers)])
+}
+
+/// Has sidecars refuse the first routes that they get, and waits until the rule behind them is quarantined, alone.
+async fn refuse_first_routes(navarch: &Navarch) -> Vec<Sidecar> {
+    until("the rule is read", async || {
+        navarch.page("/debug/configz").await.is_ok_and(|page| page.contains("canary-host"))
+    })
+    .await;
+    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
+    let sidecars = sidecars(navarch, &[refuses, refuses]).await;
+    let told = asked_until(navarch, &APPLIED, |said, _| {
+        let applied = &said["replicas"][0]["applied"];
+        !applied["quarantined"].is_null() && applied["refused"] == 0 && applied["pending"] == 0
+    });
+    let told = told.await["replicas"][0]["applied"].clone();
+    assert_eq!(told["quarantined"], "I do not know canary-host", "{told}");
+    let page: serde_json::Value = serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
+    assert_eq!(page["quarantined"].as_array().map(Vec::len), Some(1), "{page}");
+    sidecars
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_proxies_refuse_at_first_is_quarantined_too() {
+    let (folder, navarch) = start().await;
+    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
+    let sidecars = refuse_first_routes(&navarch).await;
+    // The version before is served, which splits.
+    until("they have the rule before", async || {
+        sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
+    })
+    .await;
+    edit(&folder, 60);
+    asked_until(&navarch, &APPLIED, |_, code| code == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_never_good_is_left_out_where_proxies_refuse_it_at_first() {
+    let folder = bookshop();
+    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
+    let flags = ["--registries=".to_owned()];
+    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await.unwrap();
+    let sidecars = refuse_first_routes(&navarch).await;
+    until("they have no rule", async || {
+        sidecars.iter().all(|sidecar| !sidecar.routes_by("|v2|") && !sidecar.routes_by("canary-host"))
+    })
+    .await;
+    // Whoever refuses everything charges nobody.
+    let everything = Manner::Refuses("", "no");
+    let _hostile = connect(navarch.xds, ("hostile", "bookshop", "10.7.9.9"), &[("app", "web")], everything).await;
+    until("it was looked into", async || navarch.output().contains("cannot be charged to one object")).await;
+    let page: serde_json::Value = serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
+    assert_eq!(page["quarantined"].as_array().map(Vec::len), Some(1), "{page}");
 }

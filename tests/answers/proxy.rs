@@ -18,7 +18,7 @@ use tonic::Streaming;
 pub(crate) enum Manner {
     /// They are taken.
     Takes,
-    /// Those that hold this text are refused with these words.
+    /// Those that hold this text, all where it is empty, are refused with these words.
     Refuses(&'static str, &'static str),
     /// All after the first of each type are left unanswered.
     Ignores,
@@ -100,7 +100,7 @@ async fn answer(
         }
         let holds = |text: &str| {
             let mut bodies = response.resources.iter().filter_map(|one| one.resource.as_ref());
-            bodies.any(|body| body.value.windows(text.len()).any(|part| part == text.as_bytes()))
+            bodies.any(|body| text.is_empty() || body.value.windows(text.len()).any(|part| part == text.as_bytes()))
         };
         let error = match manner {
             Manner::Ignores if !is_first => continue,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Deployed, until};
+use crate::{Deployed, quarantine, until};
 
 /// Where the route is.
 const PATH: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/r";
@@ -95,5 +95,6 @@ pub(crate) async fn is_written_beside_that_of_others_and_mended(deployed: &Deplo
     assert_ne!(version, seen);
     stop.cancel();
     task.await.unwrap();
+    quarantine::a_route_is_told_once_it_has_a_parent(deployed).await;
     deployed.cluster.kubectl(&["delete", "crd", "httproutes.gateway.networking.k8s.io"], "").unwrap();
 }

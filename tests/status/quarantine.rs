@@ -51,3 +51,42 @@ pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &De
     stop.cancel();
     task.await.unwrap();
 }
+
+/// A route is quarantined before anything is written of its parents.
+pub(crate) async fn a_route_is_told_once_it_has_a_parent(deployed: &Deployed) {
+    let path = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/early";
+    let route = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": { "name": "early", "namespace": "default" }, "spec": {},
+    });
+    deployed.cluster.apply(&route.to_string()).unwrap();
+    let (told, reported) = watch::channel(ReportedObjects::default());
+    let cluster = deployed.as_navarch().await;
+    let stop = CancellationToken::new();
+    let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
+    let condition = ReportedCondition::Quarantined;
+    let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
+    let name = ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("default", "early") };
+    let (message, warning) = (Arc::from("no such host"), Some(Arc::from("early: no such host")));
+    let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
+    told.send_replace(Arc::new([(name, report)].into()));
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let warnings = async || {
+        let all = deployed.get(events).await["items"].as_array().cloned().unwrap_or_default();
+        all.into_iter().filter(|event| event["regarding"]["name"] == "early").collect::<Vec<_>>()
+    };
+    until("the Event is there", async || !warnings().await.is_empty()).await;
+    assert_eq!(deployed.get(path).await["status"], Value::Null);
+    let parent =
+        json!({ "controllerName": "istio.io/gateway-controller", "parentRef": { "name": "edge" }, "conditions": [] });
+    let status = json!({ "status": { "parents": [parent] } });
+    let written = format!("{path}/status");
+    deployed.cluster.call("PATCH", &written, "application/merge-patch+json", &status).await.unwrap();
+    let first = async || deployed.get(path).await["status"]["parents"][0]["conditions"][0].clone();
+    until("its parent has the condition", async || first().await["type"] == "Quarantined").await;
+    assert_eq!(first().await["message"], "no such host");
+    let warnings = warnings().await;
+    assert!(warnings.len() == 1 && warnings[0]["series"].is_null(), "it is warned of once: {warnings:?}");
+    stop.cancel();
+    task.await.unwrap();
+}

@@ -52,6 +52,15 @@ pub struct ObjectReport {
 /// The objects that get a condition here.
 pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
+/// What objects were told.
+#[derive(Debug, Default)]
+struct Told {
+    /// Those whose conditions say it.
+    conditions: BTreeMap<ObjectRef, ObjectReport>,
+    /// Those of which an Event warns.
+    events: BTreeMap<ObjectRef, ObjectReport>,
+}
+
 /// Writes conditions and Events.
 #[derive(Clone, Debug)]
 pub struct ObjectReports {
@@ -99,7 +108,7 @@ impl ObjectReports {
     pub async fn run(mut self, stop: CancellationToken) {
         let reporter = Reporter { controller: "navarch".to_owned(), instance: Some(self.identity.clone()) };
         let recorder = Recorder::new(self.cluster.0.clone(), reporter);
-        let mut told: BTreeMap<ObjectRef, ObjectReport> = BTreeMap::new();
+        let mut told = Told::default();
         loop {
             let now = self.reported.borrow_and_update().clone();
             let are_all_told = self.tell_all(&recorder, &now, &mut told).await;
@@ -112,105 +121,118 @@ impl ObjectReports {
     }
 
     /// Tells those objects that were told otherwise. Whether all could be.
-    async fn tell_all(
-        &self,
-        recorder: &Recorder,
-        now: &BTreeMap<ObjectRef, ObjectReport>,
-        told: &mut BTreeMap<ObjectRef, ObjectReport>,
-    ) -> bool {
+    async fn tell_all(&self, recorder: &Recorder, now: &BTreeMap<ObjectRef, ObjectReport>, told: &mut Told) -> bool {
         let mut are_all_told = true;
         for (name, report) in now {
-            if told.get(name) == Some(report) {
+            if told.conditions.get(name) == Some(report) {
                 continue;
             }
-            if self.tell(recorder, name, Some(report)).await {
-                told.insert(name.clone(), report.clone());
-            } else {
-                are_all_told = false;
+            let warns = told.events.get(name) != Some(report);
+            match self.tell(recorder, name, (Some(report), warns)).await {
+                Ok(is_there) => {
+                    told.events.insert(name.clone(), report.clone());
+                    // A route without parents has no place for it yet.
+                    are_all_told &= is_there;
+                    if is_there {
+                        told.conditions.insert(name.clone(), report.clone());
+                    }
+                }
+                Err(error) => are_all_told = failed(name, &error),
             }
         }
-        let gone: Vec<ObjectRef> = told.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
+        let gone: Vec<ObjectRef> = told.events.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
         for name in gone {
-            if self.tell(recorder, &name, None).await {
-                told.remove(&name);
-            } else {
-                are_all_told = false;
+            match self.tell(recorder, &name, (None, false)).await {
+                Ok(_) => {
+                    told.conditions.remove(&name);
+                    told.events.remove(&name);
+                }
+                Err(error) => are_all_told = failed(&name, &error),
             }
         }
         are_all_told
     }
 
-    /// Tells one object how it stands, or that there is nothing more to be told. Whether it could be.
-    async fn tell(&self, recorder: &Recorder, name: &ObjectRef, report: Option<&ObjectReport>) -> bool {
-        let Some(resource) = resource_of(name.kind) else { return true };
+    /// Tells one object how it stands, or that there is nothing more to be told, and warns of it by an Event if that is wanted. Whether
+    /// there was a place for it.
+    async fn tell(
+        &self,
+        recorder: &Recorder,
+        name: &ObjectRef,
+        (report, warns): (Option<&ObjectReport>, bool),
+    ) -> Result<bool, kube::Error> {
+        let Some(resource) = resource_of(name.kind) else { return Ok(true) };
         let objects =
             Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.name.namespace.as_str(), &resource);
-        let outcome = async {
-            let Some(object) = objects.get_opt(&name.name.name).await? else { return Ok(()) };
-            if let Some((report, warning)) = report.and_then(|report| Some((report, report.warning.as_ref()?))) {
-                let reason = match self.condition {
-                    ReportedCondition::Quarantined => self.condition.name(),
-                    ReportedCondition::RolledOut => report.reason,
-                };
-                let event = Event {
-                    type_: EventType::Warning,
-                    reason: reason.to_owned(),
-                    note: Some(warning.chars().take(NOTE).collect()),
-                    action: self.condition.action().to_owned(),
-                    secondary: None,
-                };
-                recorder.publish(&event, &object.object_ref(&resource)).await?;
-            }
-            self.write(&objects, object, name, report).await
-        };
-        let outcome: Result<(), kube::Error> = outcome.await;
-        outcome
-            .inspect_err(|error| tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object how it is in force"))
-            .is_ok()
+        let Some(object) = objects.get_opt(&name.name.name).await? else { return Ok(true) };
+        let warning = report.filter(|_| warns).and_then(|report| Some((report, report.warning.as_ref()?)));
+        if let Some((report, warning)) = warning {
+            let reason = match self.condition {
+                ReportedCondition::Quarantined => self.condition.name(),
+                ReportedCondition::RolledOut => report.reason,
+            };
+            let event = Event {
+                type_: EventType::Warning,
+                reason: reason.to_owned(),
+                note: Some(warning.chars().take(NOTE).collect()),
+                action: self.condition.action().to_owned(),
+                secondary: None,
+            };
+            recorder.publish(&event, &object.object_ref(&resource)).await?;
+        }
+        self.write(&objects, object, name, report).await
     }
 
-    /// Writes the condition into the status of an object. Others write there as well, those first that say the rest of it: who
-    /// comes too late looks again at once.
+    /// Writes the condition into the status of an object, and says whether it has a place there. Others write there as well, those first
+    /// that say the rest of it: who comes too late looks again at once.
     async fn write(
         &self,
         objects: &Api<DynamicObject>,
         mut object: DynamicObject,
         name: &ObjectRef,
         report: Option<&ObjectReport>,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         for _ in 1..ATTEMPTS {
             match self.patch(objects, &object, name, report).await {
                 Err(error) if is_stale(&error) => {}
                 outcome => return outcome,
             }
-            let Some(now) = objects.get_opt(&name.name.name).await? else { return Ok(()) };
+            let Some(now) = objects.get_opt(&name.name.name).await? else { return Ok(true) };
             object = now;
         }
         self.patch(objects, &object, name, report).await
     }
 
-    /// Writes the condition, if the object is still as it was read.
+    /// Writes the condition, if the object is still as it was read. Whether it has a place.
     async fn patch(
         &self,
         objects: &Api<DynamicObject>,
         object: &DynamicObject,
         name: &ObjectRef,
         report: Option<&ObjectReport>,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         let status = object.data.get("status");
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let corrections = if is_route(name.kind) {
-            parents_corrections(status, (self.condition, report), &now, &self.controller)
+            let of_parents = parents_corrections(status, (self.condition, report), &now, &self.controller);
+            let Some(of_parents) = of_parents else { return Ok(false) };
+            of_parents
         } else {
             let of_all = correction(status, (self.condition, report), &now);
             of_all.map(|conditions| ("conditions".to_owned(), conditions)).into_iter().collect()
         };
         if corrections.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), corrections)?;
-        objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(drop)
+        objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(|_| true)
     }
+}
+
+/// Logs why an object could not be told: it was not.
+fn failed(name: &ObjectRef, error: &kube::Error) -> bool {
+    tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object how it is in force");
+    false
 }
 
 /// How objects of a kind are asked for; `None` for kinds whose objects are not told.
@@ -229,16 +251,17 @@ fn is_route(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// The conditions that the parents of a route should have, each with its place, in the entries of a controller.
+/// The conditions that the parents of a route should have, each with its place, in the entries of a controller; `None` while it has no
+/// entries.
 fn parents_corrections(
     status: Option<&Value>,
     told: (ReportedCondition, Option<&ObjectReport>),
     now: &str,
     controller: &str,
-) -> Vec<(String, Vec<Value>)> {
+) -> Option<Vec<(String, Vec<Value>)>> {
     let parents = status.and_then(|status| status.get("parents")).and_then(Value::as_array);
     let ours = |(_, entry): &(usize, &Value)| entry.get("controllerName").is_some_and(|name| name == controller);
-    let parents = parents.into_iter().flatten().enumerate().filter(ours);
+    let parents: Vec<(usize, &Value)> = parents.into_iter().flatten().enumerate().filter(ours).collect();
     let correct = |(at, entry): (usize, &Value)| {
         let mut conditions = correction(Some(entry), told, now)?;
         // These conditions are held to their schema, which has no other time.
@@ -247,7 +270,7 @@ fn parents_corrections(
         }
         Some((format!("parents/{at}/conditions"), conditions))
     };
-    parents.filter_map(correct).collect()
+    (!parents.is_empty()).then(|| parents.into_iter().filter_map(correct).collect())
 }
 
 /// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
@@ -288,13 +311,18 @@ mod tests {
         let entry = |controller: &str| json!({ "controllerName": controller, "conditions": [{ "type": "Accepted" }] });
         let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
         let corrections =
-            parents_corrections(Some(&status), (Quarantined, Some(&told("no such filter"))), "t1", "ours");
+            parents_corrections(Some(&status), (Quarantined, Some(&told("no such filter"))), "t1", "ours").unwrap();
         let places: Vec<&str> = corrections.iter().map(|(place, _)| place.as_str()).collect();
         assert_eq!(places, ["parents/1/conditions", "parents/2/conditions"]);
         let (_, conditions) = &corrections[0];
         assert_eq!((&conditions[0]["type"], &conditions[1]["status"]), (&json!("Accepted"), &json!("True")));
         assert_eq!(conditions[1].get("lastProbeTime"), None);
-        assert_eq!(parents_corrections(Some(&status), (Quarantined, None), "t2", "ours"), []);
+        assert_eq!(parents_corrections(Some(&status), (Quarantined, None), "t2", "ours"), Some(Vec::new()));
+        // Before the controller has written of its parents there is no place.
+        let empty = json!({ "parents": [entry("other")] });
+        for status in [None, Some(&empty)] {
+            assert_eq!(parents_corrections(status, (Quarantined, Some(&told("no"))), "t3", "ours"), None);
+        }
         assert_eq!(resource_of(Kind::HttpRoute).map(|resource| resource.plural).as_deref(), Some("httproutes"));
         assert_eq!(resource_of(Kind::Pod), None);
     }
