@@ -114,7 +114,18 @@ pub(crate) fn words(kind: Kind, names: &[&[u8]]) -> String {
 /// When an edit cannot be written, is not refused, or not everybody is well again in time.
 pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Result<Vec<Refused>> {
     let (size, proxies) = (&run.plan.size, run.plan.proxies);
-    let edit = async |text: String| target.put(&world::virtual_service(size, 7 % size.services.max(1), &text)).await;
+    let refused = 7 % size.services.max(1);
+    // Those that change with it are the first others, each of which has a VirtualService.
+    let others: Vec<usize> = (0..size.virtual_services).filter(|n| *n != refused).collect();
+    let among = run.plan.refuse_among.saturating_sub(1);
+    ensure!(among <= others.len(), "only {} other VirtualServices can change together with it", others.len());
+    let edit = async |text: String| {
+        let beside = text.replace(REFUSED, "after").replace(TAKEN, "before");
+        let other = |n: &usize| world::virtual_service(size, *n, &beside);
+        let mut all = vec![world::virtual_service(size, refused, &text)];
+        all.extend(others.iter().take(among).map(other));
+        target.put_together(&all).await
+    };
     let mut all = Vec::new();
     for turn in 1..=run.plan.repeat {
         let marker = run.shared.tally.mark(&[Kind::Routes, Kind::VirtualHosts], &format!("{TAKEN}-{turn}."));

@@ -83,6 +83,9 @@ pub(crate) struct Plan {
     /// As often as changes are repeated, an edit is made that the proxies refuse.
     #[arg(long)]
     pub(crate) refuse: bool,
+    /// How many objects change together with the one that is refused, itself included.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) refuse_among: usize,
     /// Stay connected in the end, until SIGTERM.
     #[arg(long)]
     pub(crate) hold: bool,

@@ -226,14 +226,30 @@ fn file_of(dir: &Path, object: &Value) -> PathBuf {
 /// # Errors
 /// When the file cannot be written.
 pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
-    let file = file_of(dir, object);
+    put_together(dir, std::slice::from_ref(object))
+}
+
+/// Writes objects into the file of the first, in place of what each had in its own, so that all of them change in one moment.
+///
+/// # Errors
+/// When the file cannot be written, or that of another not be removed.
+pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
+    let Some((first, others)) = objects.split_first() else { return Ok(()) };
+    for other in others {
+        let file = file_of(dir, other);
+        if file.exists() {
+            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+    }
+    let file = file_of(dir, first);
     let next = file.with_extension("next");
     // JSON is YAML.
     let write = || -> io::Result<()> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
-        fs::write(&next, serde_json::to_vec(object)?)?;
+        let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+        fs::write(&next, documents.join("\n---\n"))?;
         fs::rename(&next, &file)
     };
     write().with_context(|| format!("cannot write {}", file.display()))

@@ -29,6 +29,7 @@ fn every_figure_is_measured() {
         ("--rounds", "1"),
         ("--refusing-proxies", "20"),
         ("--refusals", "2"),
+        ("--refused-among", "4"),
     ];
     let sizes = small.iter().flat_map(|(flag, size)| [flag, size]);
     let output = Command::new(program).args([&navarch, &root]).arg(results.path()).args(sizes).output().unwrap();
@@ -37,7 +38,7 @@ fn every_figure_is_measured() {
     let report: Value = serde_json::from_slice(&std::fs::read(results.path().join("answers.json")).unwrap()).unwrap();
     let figures = report["figures"].as_array().unwrap();
     let goals: Vec<_> = figures.iter().filter(|figure| figure["goal"].is_number()).collect();
-    assert_eq!((figures.len(), goals.len()), (12, 7), "{figures:?}");
+    assert_eq!((figures.len(), goals.len()), (14, 8), "{figures:?}");
     assert!(figures.iter().all(|figure| figure["value"].is_number()), "{figures:?}");
     // Counted, not timed: a history of up to 20 responses.
     let history = figures.iter().find(|figure| figure["unit"] == "bytes").unwrap()["value"].as_f64().unwrap();

@@ -79,6 +79,9 @@ struct Sizes {
     /// How often they do
     #[arg(long, default_value_t = 5)]
     refusals: usize,
+    /// Objects that are edited at once, one of which they refuse, where it is to be found which
+    #[arg(long, default_value_t = 8)]
+    refused_among: usize,
 }
 
 /// What is measured.
