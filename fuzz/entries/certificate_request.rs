@@ -45,6 +45,7 @@ impl SnapshotProvider for World {
     fn snapshot(&self) -> MeshSnapshot {
         MeshSnapshot {
             objects: self.0.clone(),
+            remotes: Default::default(),
             trust_domain: TrustDomain::new("cluster.local"),
             aliases: Vec::new(),
             cluster: ClusterId::new("Kubernetes"),
@@ -81,7 +82,11 @@ pub fn run(data: &[u8]) {
             let service = service();
             let caller = Caller {
                 identities: vec![Identity::parse(identity).expect("it is one")],
-                pod: Some(PodOfCaller { name: pod.into(), uid: if pod == "web-1" { "u2" } else { "u1" }.into() }),
+                pod: Some(PodOfCaller {
+                    name: pod.into(),
+                    uid: if pod == "web-1" { "u2" } else { "u1" }.into(),
+                    cluster: None,
+                }),
                 ..Caller::default()
             };
             let mut asked = tonic::Request::new(request.clone());

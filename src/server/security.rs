@@ -180,6 +180,7 @@ impl SnapshotProvider for Snapshot {
         let (config, settings) = (&context.mesh.config, &context.mesh.settings);
         MeshSnapshot {
             objects: context.objects.clone(),
+            remotes: context.remotes.clone(),
             trust_domain: trust_domain(&config.trust_domain),
             aliases: config.trust_domain_aliases.iter().map(|alias| trust_domain(alias)).collect(),
             cluster: settings.cluster_id.clone(),

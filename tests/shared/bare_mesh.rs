@@ -12,6 +12,7 @@ impl SnapshotProvider for Mesh {
     fn snapshot(&self) -> MeshSnapshot {
         MeshSnapshot {
             objects: Objects::default(),
+            remotes: Default::default(),
             trust_domain: TrustDomain::new("cluster.local"),
             aliases: Vec::new(),
             cluster: ClusterId::new("Kubernetes"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::names::{Namespace, ServiceAccount, TrustDomain};
+use super::names::{ClusterId, Namespace, ServiceAccount, TrustDomain};
 use super::object::NamespacedName;
 
 /// What every SPIFFE id starts with.
@@ -47,6 +47,8 @@ pub struct PodOfCaller {
     pub name: Arc<str>,
     /// Its UID, which no later pod of that name has.
     pub uid: Arc<str>,
+    /// The remote cluster whose API server said so; `None` where nobody did, or that of the cluster that configures the mesh.
+    pub cluster: Option<ClusterId>,
 }
 
 /// Why a text is no identity of a workload.

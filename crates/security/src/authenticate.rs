@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
+use imbl::OrdMap;
 use rustls::pki_types::CertificateDer;
 
 pub use certificate::certificate_expiry;
@@ -37,8 +38,10 @@ const CLUSTER: &str = "clusterid";
 /// What authentication needs to know of the mesh, at one moment.
 #[derive(Clone, Debug)]
 pub struct MeshSnapshot {
-    /// All objects.
+    /// All objects of the cluster that configures the mesh.
     pub objects: Objects,
+    /// Those of remote clusters.
+    pub remotes: OrdMap<ClusterId, Objects>,
     /// The trust domain of this mesh.
     pub trust_domain: TrustDomain,
     /// Other names of it.
@@ -77,6 +80,9 @@ pub enum Fault {
     #[error("forwarded certificate: {0}")]
     Forwarded(String),
 }
+
+/// Who reviews tokens, and of which remote cluster, if of one.
+type Reviewers = (Option<ClusterId>, Arc<TokenReviews>);
 
 /// Nobody could be made out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,8 +177,13 @@ impl Gatekeeper {
         }
         let cluster = shown.headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
         match self.reviews_of(cluster, snapshot) {
-            Ok(Some(reviews)) => match reviews.caller(token, shown.peer, snapshot).await {
-                Ok(caller) => return Ok(caller),
+            Ok(Some((cluster, reviews))) => match reviews.caller(token, shown.peer, snapshot).await {
+                Ok(mut caller) => {
+                    if let Some(pod) = &mut caller.pod {
+                        pod.cluster = cluster;
+                    }
+                    return Ok(caller);
+                }
                 Err(reason) => reasons.push(reason),
             },
             Ok(None) => {}
@@ -186,13 +197,14 @@ impl Gatekeeper {
 }
 
 impl Gatekeeper {
-    /// Who reviews the tokens of the cluster of this name: that which it says to be of. `None` where nobody does.
-    fn reviews_of(&self, cluster: &str, snapshot: &MeshSnapshot) -> Result<Option<Arc<TokenReviews>>, String> {
+    /// Who reviews the tokens of the cluster of this name, and which remote cluster that is, if it is one. `None` where nobody does.
+    fn reviews_of(&self, cluster: &str, snapshot: &MeshSnapshot) -> Result<Option<Reviewers>, String> {
         let meant = self.remotes.meant(cluster);
         if cluster.is_empty() || snapshot.cluster == *cluster || snapshot.cluster == meant {
-            return Ok(self.reviews.clone());
+            return Ok(self.reviews.clone().map(|reviews| (None, reviews)));
         }
-        let reviews = self.remotes.reviews(&ClusterId::new(cluster)).or_else(|| self.remotes.reviews(&meant));
+        let of = |cluster: ClusterId| self.remotes.reviews(&cluster).map(|reviews| (Some(cluster), reviews));
+        let reviews = of(ClusterId::new(cluster)).or_else(|| of(meant));
         if reviews.is_none() && self.reviews.is_some() {
             let cluster: String = cluster.chars().take(SHOWN).collect();
             return Err(format!("cluster {cluster:?} is not known here"));

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::token_review::{Account, Answer, Reviewer, Verdict};
 use super::*;
+use navarch_api::identity::PodOfCaller;
 
 /// A mesh of trust domain `td`, once called `old`.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ impl SnapshotProvider for Mesh {
     fn snapshot(&self) -> MeshSnapshot {
         MeshSnapshot {
             objects: Objects::default(),
+            remotes: OrdMap::default(),
             trust_domain: TrustDomain::new("td"),
             aliases: vec![TrustDomain::new("old")],
             cluster: ClusterId::new("Kubernetes"),
@@ -39,6 +41,11 @@ struct Fake {
     silent: AtomicBool,
 }
 
+/// The pod of those whose tokens are good.
+fn pod() -> PodOfCaller {
+    PodOfCaller { name: "web-1".into(), uid: "u1".into(), cluster: None }
+}
+
 impl Reviewer for Fake {
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
         Box::pin(async move {
@@ -54,7 +61,7 @@ impl Reviewer for Fake {
             }
             self.under_way.fetch_sub(1, Ordering::Relaxed);
             Ok(match good {
-                true => Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None }),
+                true => Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: Some(pod()) }),
                 false => Verdict::Bad("the API server does not know it".into()),
             })
         })
@@ -225,9 +232,14 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
         let token = format!("Bearer {}", unproved("good", 0));
         headers(&[("authorization", &token), ("clusterid", cluster)])
     };
-    for (cluster, expected) in [("home", (1, 0)), ("east", (1, 1)), ("moon", (1, 1))] {
+    let of_east = Some(east.clone());
+    for (cluster, expected, home) in [("home", (1, 0), &None), ("east", (1, 1), &of_east), ("moon", (1, 1), &of_east)] {
         let found = admit(&gatekeeper, shown("192.0.2.1:5", &of(cluster))).await.unwrap();
         assert_eq!((found, asked()), (vec!["spiffe://td/ns/shop/sa/web".to_owned()], expected), "{cluster}");
+        // Its pod is one of the cluster whose API server vouches for it.
+        let headers = of(cluster);
+        let caller = gatekeeper.admit(shown("192.0.2.1:5", &headers)).await.unwrap();
+        assert_eq!(caller.pod.map(|pod| pod.cluster).as_ref(), Some(home), "{cluster}");
     }
     // Where the cluster is gone, nobody else is asked about its tokens.
     remotes.remove(&east);

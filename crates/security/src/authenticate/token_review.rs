@@ -202,7 +202,7 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
     let extra = user.extra.unwrap_or_default();
     let first = |key: &str| extra.get(key).and_then(|values| values.first()).cloned();
     let pod = first(POD_NAME).zip(first(POD_UID));
-    let pod = pod.map(|(name, uid)| PodOfCaller { name: name.into(), uid: uid.into() });
+    let pod = pod.map(|(name, uid)| PodOfCaller { name: name.into(), uid: uid.into(), cluster: None });
     Verdict::Good(Account { namespace: namespace.to_owned(), name: name.to_owned(), pod })
 }
 
@@ -219,5 +219,5 @@ pub(super) fn expiry_of_claims(exp: &Value) -> Option<Timestamp> {
 /// The pod in the claims of a token.
 pub(super) fn pod_of_claims(pod: &Value) -> Option<PodOfCaller> {
     let text = |key: &str| pod.get(key).and_then(Value::as_str).map(Arc::from);
-    Some(PodOfCaller { name: text("name")?, uid: text("uid")? })
+    Some(PodOfCaller { name: text("name")?, uid: text("uid")?, cluster: None })
 }

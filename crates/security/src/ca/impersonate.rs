@@ -1,4 +1,5 @@
-//! Which node proxies may ask for certificates of others: those that workloads on their own node have.
+//! Which node proxies may ask for certificates of others: those that workloads on their own node have. Nodes and pods are those of
+//! the cluster whose API server vouches for the caller.
 //!
 //! Agrees with `security/pkg/server/ca/node_auth.go`.
 
@@ -8,7 +9,8 @@ use navarch_api::identity::{Identity, PodOfCaller};
 use navarch_api::kubernetes::PodPhase;
 use navarch_api::object::NamespacedName;
 use navarch_api::uid::Uid;
-use navarch_store::Objects;
+
+use crate::authenticate::MeshSnapshot;
 
 /// Why a caller may not ask for another's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +43,7 @@ pub(super) fn check(
     caller: &Identity,
     pod: Option<&PodOfCaller>,
     wanted: &Identity,
-    objects: &Objects,
+    snapshot: &MeshSnapshot,
 ) -> Result<(), Denied> {
     if trusted.is_empty() {
         return Err(Denied::Off);
@@ -53,6 +55,10 @@ pub(super) fn check(
     let pod = pod.ok_or(Denied::NoPod)?;
     let key = NamespacedName::of(caller.namespace.clone(), pod.name.clone());
     let uid = Uid::new(&pod.uid);
+    let objects = match &pod.cluster {
+        None => &snapshot.objects,
+        Some(cluster) => snapshot.remotes.get(cluster).ok_or_else(|| Denied::OtherPod(key.clone()))?,
+    };
     let known = objects.pods.get(&key).filter(|known| {
         known.meta.uid == uid && known.spec.service_account.as_str() == caller.service_account.as_str()
     });
@@ -71,8 +77,12 @@ pub(super) fn check(
 mod tests {
     use std::sync::Arc;
 
+    use imbl::OrdMap;
+
     use super::*;
     use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::names::{ClusterId, TrustDomain};
+    use navarch_store::Objects;
 
     /// A node proxy on each of two nodes, an application on one, and one that has failed.
     const PODS: &str = "
@@ -105,12 +115,20 @@ status: {phase: Failed}
             let Outcome::Read { object, .. } = decoded.outcome else { panic!("a pod") };
             objects.put_any(object);
         }
+        let mut snapshot = MeshSnapshot {
+            objects,
+            remotes: OrdMap::default(),
+            trust_domain: TrustDomain::new("cluster.local"),
+            aliases: Vec::new(),
+            cluster: ClusterId::new("Kubernetes"),
+        };
         let trusted = BTreeSet::from([NamespacedName::new("istio-system", "ztunnel")]);
         let id = |account: &str| Identity::parse(&format!("spiffe://cluster.local/{account}")).unwrap();
-        let pod = |name: &str, uid: &str| Some(PodOfCaller { name: Arc::from(name), uid: Arc::from(uid) });
+        let pod =
+            |name: &str, uid: &str| Some(PodOfCaller { name: Arc::from(name), uid: Arc::from(uid), cluster: None });
         let (ztunnel, web) = (id("ns/istio-system/sa/ztunnel"), id("ns/shop/sa/web"));
         let ask = |caller: &Identity, pod: Option<PodOfCaller>, wanted: &Identity| {
-            check(&trusted, caller, pod.as_ref(), wanted, &objects)
+            check(&trusted, caller, pod.as_ref(), wanted, &snapshot)
         };
         assert_eq!(ask(&ztunnel, pod("ztunnel-1", "z1"), &web), Ok(()));
         let elsewhere = ask(&ztunnel, pod("ztunnel-2", "z2"), &web);
@@ -123,6 +141,17 @@ status: {phase: Failed}
         let waypoint = id("ns/shop/sa/waypoint");
         let refused = ask(&waypoint, pod("web", "w"), &web);
         assert!(matches!(refused, Err(Denied::Untrusted(_))), "waypoints have certificates of their own alone");
-        assert_eq!(check(&BTreeSet::new(), &ztunnel, None, &web, &objects), Err(Denied::Off));
+        assert_eq!(check(&BTreeSet::new(), &ztunnel, None, &web, &snapshot), Err(Denied::Off));
+        // In a remote cluster the pods there count, and no others.
+        let there = |name: &str, uid: &str| {
+            pod(name, uid).map(|pod| PodOfCaller { cluster: Some(ClusterId::new("two")), ..pod })
+        };
+        let two = ClusterId::new("two");
+        let unknown = check(&trusted, &ztunnel, there("ztunnel-1", "z1").as_ref(), &web, &snapshot);
+        assert!(matches!(unknown, Err(Denied::OtherPod(_))), "{unknown:?}");
+        snapshot.remotes.insert(two, std::mem::take(&mut snapshot.objects));
+        assert_eq!(check(&trusted, &ztunnel, there("ztunnel-1", "z1").as_ref(), &web, &snapshot), Ok(()));
+        let here = check(&trusted, &ztunnel, pod("ztunnel-1", "z1").as_ref(), &web, &snapshot);
+        assert!(matches!(here, Err(Denied::OtherPod(_))), "{here:?}");
     }
 }

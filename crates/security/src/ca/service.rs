@@ -166,7 +166,7 @@ impl CertificateService {
         if wanted.trust_domain != snapshot.trust_domain {
             return Err(refuse(format!("{} is not the trust domain of this mesh", wanted.trust_domain)));
         }
-        impersonate::check(&self.config.trusted_nodes, own, caller.pod.as_ref(), &wanted, &snapshot.objects)
+        impersonate::check(&self.config.trusted_nodes, own, caller.pod.as_ref(), &wanted, &snapshot)
             .map_err(|denied| refuse(denied.to_string()))?;
         Ok(wanted)
     }
