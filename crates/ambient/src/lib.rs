@@ -25,6 +25,7 @@ mod ports;
 mod selected;
 mod service_facts;
 mod services;
+mod site;
 mod split_horizon;
 pub mod status;
 pub mod tunnel;
@@ -58,7 +59,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         match kind {
             ResourceType::Authorization => policies::names(view),
-            // The others of those are kept while objects come and go.
+            // All others are kept while objects come and go.
             ResourceType::Address | ResourceType::Workload => split_horizon::names(view),
             ResourceType::Cluster
             | ResourceType::Endpoint
@@ -127,7 +128,8 @@ fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
         | AddressName::Endpoint { .. }
         | AddressName::SliceEndpoint { .. }
         | AddressName::NetworkGateway { .. }
-        | AddressName::SplitHorizon { .. } => Type::Workload(workloads::workload(&name, view)?),
+        | AddressName::SplitHorizon { .. }
+        | AddressName::Remote { .. } => Type::Workload(workloads::workload(&name, view)?),
     };
     Some(Address { r#type: Some(found) })
 }

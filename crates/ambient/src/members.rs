@@ -7,6 +7,7 @@ use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::kubernetes::{EndpointSlice, Pod};
 use navarch_api::names::{Hostname, NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_push::home::Home;
 use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
@@ -14,7 +15,8 @@ use navarch_registry::model::ServiceKey;
 
 use crate::mesh::MeshFacts;
 use crate::selected::host_of;
-use crate::service_facts::{FactsOf, Origin, ServiceFacts};
+use crate::service_facts::{FactsOf, Origin, ServiceFacts, facts_of_service};
+use crate::site::{homes, near_clusters};
 use crate::wire::network_address;
 use crate::workloads::SummaryOf;
 use crate::{network_gateways, services, split_horizon};
@@ -55,14 +57,21 @@ pub(crate) fn meant_by(text: &str, view: &View<'_>) -> Vec<ResourceName> {
 pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
     let Some(node) = view.proxy().meta("NODE_NAME").filter(|node| !node.is_empty()) else { return Vec::new() };
-    view.pods_on(&node).map(|pod| AddressName::Pod(pod.clone()).to_resource_name(&mesh.cluster)).collect()
+    let mut names = Vec::new();
+    for home in homes(view) {
+        let pods = view.pods_on_in(&home, &node).map(|pod| there(&home, AddressName::Pod(pod.clone())));
+        names.extend(pods.map(|pod| pod.to_resource_name(&mesh.cluster)));
+    }
+    names
 }
 
 /// The workloads at an address.
 fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     let mut names: Vec<AddressName> = Vec::new();
-    for object in view.objects_at(address.address) {
-        names.extend(workloads_in(object, view).into_iter().filter(|name| has_address(name, address, view)));
+    for home in homes(view) {
+        for object in view.objects_at_in(&home, address.address) {
+            names.extend(workloads_in(&home, object, view).into_iter().filter(|name| has_address(name, address, view)));
+        }
     }
     for known in network_gateways::of_remotes(view) {
         let is_there = known.gateway.network == address.network && known.gateway.address.parse() == Ok(address.address);
@@ -74,10 +83,20 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
 /// Whether a workload is there and in the network of an address. Of what is found by the address it is known to have it, unless
 /// it is one of several in an object.
 pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
-    let has_it = match name {
+    let has_it = if let AddressName::Remote { cluster, workload } = name {
+        may_have(&Home::Remote(cluster.clone()), workload, address, view)
+    } else {
+        may_have(&Home::Config, name, address, view)
+    };
+    has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
+}
+
+/// Whether a workload of a cluster that was found by an address has it, whatever the network.
+fn may_have(home: &Home, name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
+    match name {
         AddressName::Endpoint { address: own, .. } => own.parse() == Ok(address.address),
         AddressName::SliceEndpoint { slice, address: first } => {
-            let slice = view.object::<EndpointSlice>(slice);
+            let slice = view.object_in::<EndpointSlice>(home, slice);
             let mut endpoints = slice.into_iter().flat_map(|slice| &slice.spec.endpoints);
             endpoints.any(|endpoint| {
                 endpoint.addresses.first() == Some(first) && endpoint.addresses.contains(&address.address)
@@ -85,16 +104,23 @@ pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &V
         }
         AddressName::NetworkGateway { address: own, .. } => own.parse() == Ok(address.address),
         AddressName::Pod(_) | AddressName::WorkloadEntry(_) => true,
-        AddressName::SplitHorizon { .. } | AddressName::Service(_) => false,
-    };
-    has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
+        AddressName::SplitHorizon { .. } | AddressName::Service(_) | AddressName::Remote { .. } => false,
+    }
 }
 
-/// The workloads that an object can be.
+/// A workload of a cluster as it is named.
+pub(crate) fn there(home: &Home, name: AddressName) -> AddressName {
+    match home {
+        Home::Remote(cluster) => name.of_remote(cluster),
+        Home::Config | Home::Unknown => name,
+    }
+}
+
+/// The workloads that an object of a cluster can be.
 #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
-pub(crate) fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
+pub(crate) fn workloads_in(home: &Home, object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
     let name = object.name.clone();
-    match object.kind {
+    let found = match object.kind {
         Kind::Pod => vec![AddressName::Pod(name)],
         Kind::WorkloadEntry => vec![AddressName::WorkloadEntry(name)],
         Kind::ServiceEntry => {
@@ -102,7 +128,7 @@ pub(crate) fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressNa
             entry.map(|entry| endpoints_of(&entry.spec, &name)).unwrap_or_default()
         }
         Kind::EndpointSlice => {
-            let slice = view.object::<EndpointSlice>(&name);
+            let slice = view.object_in::<EndpointSlice>(home, &name);
             let endpoints = slice.into_iter().flat_map(|slice| &slice.spec.endpoints);
             let addresses = endpoints.filter(|endpoint| endpoint.pod.is_none());
             let addresses = addresses.filter_map(|endpoint| endpoint.addresses.first());
@@ -120,7 +146,8 @@ pub(crate) fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressNa
             remote.map(name).collect()
         }
         _ => Vec::new(),
-    }
+    };
+    found.into_iter().map(|name| there(home, name)).collect()
 }
 
 /// The endpoints of a ServiceEntry.
@@ -137,7 +164,7 @@ pub(crate) fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<A
 fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
     let suffix = &view.mesh().settings.domain_suffix;
     let wanted = network_address(address.address, &address.network);
-    for object in view.objects_at(address.address) {
+    for object in view.objects_at_in(&Home::Config, address.address) {
         let namespace = &object.name.namespace;
         let hosts = match object.kind {
             Kind::Service => vec![host_of(&object.name.name, namespace, suffix)],
@@ -168,24 +195,21 @@ pub(crate) fn service_key_at(address: IpAddr, network: &NetworkId, view: &View<'
 
 /// The workloads of a service.
 fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
-    let namespace = &service.key.namespace;
-    let mut candidates: Vec<AddressName> = Vec::new();
-    if !service.selector.is_empty() {
-        candidates.extend(selected_pods(service, view).into_iter().map(AddressName::Pod));
-        let entries = view.list::<WorkloadEntry>(namespace).map(|entry| entry.meta.key());
-        candidates.extend(entries.map(AddressName::WorkloadEntry));
-    }
-    match &service.origin {
-        Origin::Service(name) => {
-            for object in view.objects_with(LabelKey::of_slices(namespace, &name.name)) {
-                let Some(slice) = view.object::<EndpointSlice>(&object.name) else { continue };
-                candidates.extend(slice.spec.endpoints.iter().filter_map(|one| one.pod.clone()).map(AddressName::Pod));
-                candidates.extend(workloads_in(object, view));
-            }
-        }
+    let mut candidates = match &service.origin {
+        Origin::Service(name) => of_service(&Home::Config, name, service, view),
         Origin::ServiceEntry(name) => {
+            let mut candidates = selected_by(&Home::Config, service, view);
             let entry = view.object::<ServiceEntry>(name);
             candidates.extend(entry.into_iter().flat_map(|entry| endpoints_of(&entry.spec, name)));
+            candidates
+        }
+    };
+    // In remote clusters they are those of the Service there.
+    if let Origin::Service(name) = &service.origin {
+        for cluster in near_clusters(view).iter() {
+            let home = Home::Remote(cluster.clone());
+            let there = facts_of_service(&home, name, view);
+            candidates.extend(there.into_iter().flat_map(|facts| of_service(&home, name, &facts, view)));
         }
     }
     candidates.sort_unstable();
@@ -199,15 +223,38 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     candidates
 }
 
-/// The pods that a service may select: those that have the rarest of the labels that it asks for.
-fn selected_pods(service: &ServiceFacts, view: &View<'_>) -> Vec<NamespacedName> {
+/// What may be workloads of a Service of a cluster: what it selects, and what its EndpointSlices list.
+fn of_service(home: &Home, name: &NamespacedName, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
+    let mut candidates = selected_by(home, service, view);
+    for object in view.objects_with_in(home, LabelKey::of_slices(&name.namespace, &name.name)) {
+        let Some(slice) = view.object_in::<EndpointSlice>(home, &object.name) else { continue };
+        let pods = slice.spec.endpoints.iter().filter_map(|one| one.pod.clone());
+        candidates.extend(pods.map(|pod| there(home, AddressName::Pod(pod))));
+        candidates.extend(workloads_in(home, object, view));
+    }
+    candidates
+}
+
+/// What a service may select in a cluster.
+fn selected_by(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
+    if service.selector.is_empty() {
+        return Vec::new();
+    }
+    let pods = selected_pods(home, service, view).into_iter().map(AddressName::Pod);
+    let entries = view.list_in::<WorkloadEntry>(home, &service.key.namespace).into_iter();
+    let entries = entries.map(|entry| AddressName::WorkloadEntry(entry.meta.key()));
+    pods.chain(entries).map(|name| there(home, name)).collect()
+}
+
+/// The pods of a cluster that a service may select: those that have the rarest of the labels that it asks for.
+fn selected_pods(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<NamespacedName> {
     let namespace = &service.key.namespace;
     let pods = |label| {
-        let objects = view.objects_with(label).filter(|object| object.kind == Kind::Pod);
+        let objects = view.objects_with_in(home, label).filter(|object| object.kind == Kind::Pod);
         objects.map(|object| object.name.clone()).collect::<Vec<_>>()
     };
     match LabelKey::of_selector(namespace, &service.selector).map(pods).min_by_key(Vec::len) {
         Some(pods) => pods,
-        None => view.list::<Pod>(namespace).map(|pod| pod.meta.key()).collect(),
+        None => view.list_in::<Pod>(home, namespace).into_iter().map(|pod| pod.meta.key()).collect(),
     }
 }

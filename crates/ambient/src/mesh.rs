@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use navarch_proto::istio::workload::GatewayAddress;
 
+use super::site::Site;
 use super::wire::{gateway_by_host, gateway_by_ip};
 use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::NETWORK_LABEL;
@@ -27,8 +29,8 @@ pub(super) struct Mesh {
     pub(super) trust_domain: Arc<str>,
     /// The network of the cluster; empty where there is one only.
     pub(super) network: NetworkId,
-    /// The gateway by which others enter it.
-    pub(super) network_gateway: Option<GatewayAddress>,
+    /// Where its workloads run.
+    pub(super) site: Arc<Site>,
     /// What end of a selection may be of another kind.
     pub(super) selection: Selection,
     /// Whether ztunnel gets dry-run policies (`AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY`).
@@ -65,11 +67,17 @@ impl Query for MeshFacts {
         let (config, settings) = (&mesh.config, &mesh.settings);
         let network = view.namespace_labels(&settings.system_namespace).and_then(|labels| labels.get(NETWORK_LABEL));
         let network = network.map(NetworkId::new).unwrap_or_default();
+        let site = Site {
+            home: Home::Config,
+            cluster: settings.cluster_id.clone(),
+            gateway: gateway_of(&network, view),
+            network: network.clone(),
+        };
         Mesh {
             cluster: settings.cluster_id.clone(),
             root_namespace: Namespace::new(&config.root_namespace),
             trust_domain: Arc::from(config.trust_domain.as_str()),
-            network_gateway: gateway_of(&network, view),
+            site: Arc::new(site),
             network,
             selection: Selection {
                 entries_select_pods: settings.service_entries_select_pods,

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use navarch_api::kubernetes::{Namespace as NamespaceObject, Service};
+use navarch_api::kubernetes::{Namespace as NamespaceObject, Service, ServiceType};
 use navarch_api::mesh::{LabelSelector, ServiceScope};
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
-use navarch_api::object::{Kind, NamespacedName, Object};
+use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
 use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -20,6 +20,7 @@ use navarch_registry::model::{Labels, ServiceKey};
 
 use crate::bound::{self, keys_by_namespace, leads_to_waypoints};
 use crate::selected::host_of;
+use crate::service_facts::FactsOf;
 use crate::services;
 use crate::wire::ip_of;
 
@@ -51,15 +52,22 @@ struct FarIn(Namespace);
 /// A Service of a remote cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RemotePart {
+    pub(crate) cluster: ClusterId,
     /// The network of the cluster.
     pub(crate) network: NetworkId,
     pub(crate) object: Arc<Object<Service>>,
 }
 
+/// Whether the networks and clusters of the mesh are joined.
+#[must_use]
+pub(crate) fn are_joined(view: &View<'_>) -> bool {
+    view.mesh().settings.gateway_api.east_west
+}
+
 /// How far a service reaches; `None` where scopes are off, or no Service declares it.
 #[must_use]
 pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<Reach> {
-    if view.mesh().settings.gateway_api.east_west { *view.get(&ReachOf(key.clone())) } else { None }
+    if are_joined(view) { *view.get(&ReachOf(key.clone())) } else { None }
 }
 
 /// The addresses in a network of a service that reaches beyond it; none of others. The empty network stands for all.
@@ -89,9 +97,23 @@ pub(crate) fn remote_parts(view: &View<'_>, key: &ServiceKey) -> Arc<Vec<RemoteP
     view.get(&RemotePartsOf(key.clone()))
 }
 
-/// Whether the cluster that configures the mesh declares a service.
-pub(crate) fn is_declared_here(view: &View<'_>, key: &ServiceKey) -> bool {
-    service_name(view, key).is_some_and(|name| view.object::<Service>(&name).is_some())
+/// The Service of a remote cluster, if it reaches beyond that.
+pub(crate) fn far_service<'a>(
+    view: &'a View<'_>,
+    cluster: &ClusterId,
+    name: &NamespacedName,
+) -> Option<&'a Arc<Object<Service>>> {
+    let home = Home::Remote(cluster.clone());
+    let object = view.object_in::<Service>(&home, name)?;
+    let namespace = namespace_there(&home, &name.namespace, view);
+    let is_alias = matches!(object.spec.service_type, ServiceType::ExternalName(_));
+    (!is_alias && is_far(view, &object.meta.labels, namespace.map(|meta| &meta.labels))).then_some(object)
+}
+
+/// The metadata of a namespace of a cluster.
+pub(crate) fn namespace_there<'a>(home: &Home, name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
+    let name = NamespacedName::new("", name.as_str());
+    view.object_in::<NamespaceObject>(home, &name).map(|namespace| &namespace.meta)
 }
 
 /// The name of the Service that declares the service of this key, wherever; `None` where that is something else.
@@ -135,12 +157,8 @@ impl Query for RemotePartsOf {
         let Some(name) = service_name(view, &self.0) else { return Vec::new() };
         let clusters: Vec<ClusterId> = view.remote_clusters().cloned().collect();
         let part = |cluster: ClusterId| {
-            let home = Home::Remote(cluster.clone());
-            let object = view.object_in::<Service>(&home, &name)?;
-            let namespace =
-                view.object_in::<NamespaceObject>(&home, &NamespacedName::new("", self.0.namespace.as_str()));
-            is_far(view, &object.meta.labels, namespace.map(|namespace| &namespace.meta.labels))
-                .then(|| RemotePart { network: network_of(view, &cluster), object: object.clone() })
+            let object = far_service(view, &cluster, &name)?.clone();
+            Some(RemotePart { network: network_of(view, &cluster), object, cluster })
         };
         clusters.into_iter().filter_map(part).collect()
     }
@@ -155,9 +173,9 @@ impl Query for NetworkOf {
     type Value = NetworkId;
 
     fn compute(&self, view: &View<'_>) -> NetworkId {
-        let system = NamespacedName::new("", view.mesh().settings.system_namespace.as_str());
-        let namespace = view.object_in::<NamespaceObject>(&Home::Remote(self.0.clone()), &system);
-        namespace.and_then(|namespace| namespace.meta.labels.get(NETWORK_LABEL)).map(NetworkId::new).unwrap_or_default()
+        let system = &view.mesh().settings.system_namespace;
+        let namespace = namespace_there(&Home::Remote(self.0.clone()), system, view);
+        namespace.and_then(|meta| meta.labels.get(NETWORK_LABEL)).map(NetworkId::new).unwrap_or_default()
     }
 }
 
@@ -173,7 +191,9 @@ impl Query for FarIn {
             }
             let binding = (!leads_to_waypoints(view, &key)).then(|| bound::binding(view, &key)).flatten();
             let hops = binding.iter().flat_map(|binding| binding.hops());
-            far.extend(hops.filter_map(|hop| hop.address.service(view)));
+            let hops = hops.filter_map(|hop| hop.address.service(view));
+            // That of a remote cluster is known here if it reaches beyond that.
+            far.extend(hops.filter(|hop| view.get(&FactsOf(hop.clone())).is_some()));
             far.insert(key);
         }
         far

@@ -6,20 +6,21 @@ use navarch_proto::istio::workload::Locality;
 
 use navarch_api::kubernetes::Node;
 use navarch_api::object::NamespacedName;
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL};
 
-/// The locality of a node, by its labels; `None` where they say nothing, or there is no such node. Nodes change often, where
+/// The locality of a node of a cluster, by its labels; `None` where they say nothing, or there is no such node. Nodes change often, where
 /// they are does not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LocalityOfNode(pub(super) Arc<str>);
+pub(super) struct LocalityOfNode(pub(super) Home, pub(super) Arc<str>);
 
 impl Query for LocalityOfNode {
     type Value = Option<Locality>;
 
     fn compute(&self, view: &View<'_>) -> Option<Locality> {
-        let node = view.object::<Node>(&NamespacedName::new("", &self.0))?;
+        let node = view.object_in::<Node>(&self.0, &NamespacedName::new("", &self.1))?;
         let label = |name: &str| node.meta.labels.get(name).map(ToString::to_string).unwrap_or_default();
         locality(label(REGION_LABEL), label(ZONE_LABEL), label(SUBZONE_LABEL))
     }

@@ -25,6 +25,7 @@ use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::istio::{AuthorizationPolicy, PeerAuthentication};
 use navarch_api::names::ResourceName;
 use navarch_api::object::NamespacedName;
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -88,7 +89,7 @@ fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
     }
     if let Some(rest) = name.strip_prefix(ALLOW_WAYPOINT) {
         let gateway = rest.strip_prefix(namespace)?.strip_prefix('_')?;
-        let waypoint = (*view.get(&WaypointOf(NamespacedName::new(namespace, gateway)))).clone()?;
+        let waypoint = (*view.get(&WaypointOf(Home::Config, NamespacedName::new(namespace, gateway)))).clone()?;
         return allow_waypoint(&waypoint, &mesh.trust_domain);
     }
     let policy = view.object::<AuthorizationPolicy>(&NamespacedName::new(namespace, name))?;

@@ -3,18 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::service_facts::{FactsOf, Origin, ServiceFacts};
+use super::service_facts::{FactsOf, Origin, ServiceFacts, facts_of_service};
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::Service;
 use navarch_api::names::{Hostname, Namespace};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, ServiceKey};
 use navarch_registry::selects;
 
-/// The services of a namespace that select workloads.
+/// The services of a namespace that select workloads of a cluster. Those of a remote cluster are selected by the Services there that
+/// reach beyond it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SelectingServices(pub(super) Namespace);
+pub(super) struct SelectingServices(pub(super) Home, pub(super) Namespace);
 
 /// Services by the first label that their selectors ask for.
 #[derive(Debug, Default, PartialEq)]
@@ -29,6 +31,13 @@ pub(super) fn host_of(name: &str, namespace: &Namespace, suffix: &str) -> Hostna
 }
 
 impl Selecting {
+    /// Takes a service in, if it selects anything.
+    fn add(&mut self, facts: Arc<ServiceFacts>) {
+        if let Some((key, value)) = facts.selector.iter().next() {
+            self.0.entry((key.clone(), value.clone())).or_default().push(facts.clone());
+        }
+    }
+
     /// Those that select these labels, by host.
     pub(super) fn of(&self, labels: &Labels, is_wanted: impl Fn(&Origin) -> bool) -> Vec<Arc<ServiceFacts>> {
         let candidates = labels.iter().filter_map(|(key, value)| self.0.get(&(key.clone(), value.clone())));
@@ -44,19 +53,25 @@ impl Query for SelectingServices {
     type Value = Selecting;
 
     fn compute(&self, view: &View<'_>) -> Selecting {
-        let namespace = &self.0;
+        let Self(home, namespace) = self;
+        let services = view.list_in::<Service>(home, namespace).into_iter();
+        let services = services.filter(|service| !service.spec.selector.is_empty());
+        let mut selecting = Selecting::default();
+        if *home != Home::Config {
+            for facts in services.filter_map(|service| facts_of_service(home, &service.meta.key(), view)) {
+                selecting.add(facts);
+            }
+            return selecting;
+        }
         let suffix = &view.mesh().settings.domain_suffix;
-        let services = view.list::<Service>(namespace).filter(|service| !service.spec.selector.is_empty());
         let mut hosts: BTreeSet<Hostname> =
             services.map(|service| host_of(&service.meta.key.name, namespace, suffix)).collect();
         let entries = view.list::<ServiceEntry>(namespace).filter(|entry| entry.spec.workload_selector.is_some());
         hosts.extend(entries.flat_map(|entry| &entry.spec.hosts).map(Hostname::new));
-        let mut selecting = Selecting::default();
         for hostname in hosts {
             let key = ServiceKey { namespace: namespace.clone(), hostname };
-            let Some(facts) = (*view.get(&FactsOf(key))).clone() else { continue };
-            if let Some((key, value)) = facts.selector.iter().next() {
-                selecting.0.entry((key.clone(), value.clone())).or_default().push(facts.clone());
+            if let Some(facts) = (*view.get(&FactsOf(key))).clone() {
+                selecting.add(facts);
             }
         }
         selecting

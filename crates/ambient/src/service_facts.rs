@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use super::selected::host_of;
 use super::{networks, waypoint};
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::{Protocol, Service, TargetPort};
 use navarch_api::mesh::Visibility;
-use navarch_api::names::{Namespace, PortName};
+use navarch_api::names::{ClusterId, Namespace, PortName};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Resolution, ServiceKey};
@@ -56,6 +58,28 @@ pub(super) struct PortFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FactsOf(pub(super) ServiceKey);
 
+/// What workloads of a remote cluster need to know of a Service there; `None` where there is none that reaches beyond its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FactsThere(ClusterId, NamespacedName);
+
+/// What workloads of a cluster need to know of a Service there; `None` where there is none.
+pub(super) fn facts_of_service(home: &Home, service: &NamespacedName, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
+    match home {
+        Home::Config => {
+            let facts = (*view.get(&FactsOf(key_of(service, view)))).clone();
+            facts.filter(|facts| matches!(facts.origin, Origin::Service(_)))
+        }
+        Home::Remote(cluster) => (*view.get(&FactsThere(cluster.clone(), service.clone()))).clone(),
+        Home::Unknown => None,
+    }
+}
+
+/// The key of a Service, be it there or not.
+fn key_of(service: &NamespacedName, view: &View<'_>) -> ServiceKey {
+    let hostname = host_of(&service.name, &service.namespace, &view.mesh().settings.domain_suffix);
+    ServiceKey { namespace: service.namespace.clone(), hostname }
+}
+
 /// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry. What is no more than
 /// another name for a host, or is seen by nobody, declares nothing.
 pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
@@ -94,16 +118,15 @@ impl Query for FactsOf {
         let key = self.0.clone();
         let origin = origin(&key, view)?;
         let waypoint = |meta: &ObjectMeta, visibility| {
-            waypoint::of_service(meta, visibility, view).map(|waypoint| waypoint.name.clone())
+            waypoint::of_service(&Home::Config, meta, visibility, view).map(|waypoint| waypoint.name.clone())
         };
         let facts = match &origin {
             Origin::Service(name) => {
                 let Some(service) = view.object::<Service>(name) else {
                     // Only remote clusters declare it; what is there is not selected here.
                     let parts = networks::remote_parts(view, &key);
-                    let ports = ports_of_service(&parts.first()?.object);
-                    let (selector, waypoint) = (Labels::default(), None);
-                    return Some(Arc::new(ServiceFacts { selector, ports, waypoint, key, origin: origin.clone() }));
+                    let facts = facts_of_service(&Home::Remote(parts.first()?.cluster.clone()), name, view)?;
+                    return Some(Arc::new(ServiceFacts { selector: Labels::default(), ..(*facts).clone() }));
                 };
                 let waypoint = waypoint(&service.meta, None);
                 ServiceFacts {
@@ -128,6 +151,24 @@ impl Query for FactsOf {
             }
         };
         Some(Arc::new(facts))
+    }
+}
+
+impl Query for FactsThere {
+    type Value = Option<Arc<ServiceFacts>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Self(cluster, name) = self;
+        let key = key_of(name, view);
+        let service = networks::far_service(view, cluster, name)?;
+        let waypoint = waypoint::of_service(&Home::Remote(cluster.clone()), &service.meta, None, view);
+        Some(Arc::new(ServiceFacts {
+            selector: service.spec.selector.clone(),
+            ports: ports_of_service(service),
+            waypoint: waypoint.map(|waypoint| waypoint.name.clone()),
+            key,
+            origin: Origin::Service(name.clone()),
+        }))
     }
 }
 

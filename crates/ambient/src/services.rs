@@ -7,18 +7,18 @@ use navarch_proto::istio::workload::load_balancing::{HealthPolicy, Mode, Scope};
 use navarch_proto::istio::workload::{AppProtocol, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service};
 
 use super::mesh::{Mesh, MeshFacts};
-use super::networks::{self, Reach};
+use super::networks::{self, Reach, namespace_there};
 use super::service_facts::{Origin, origin, visibility};
 use super::split_horizon;
 use super::waypoint::{self, Waypoint};
 use super::wire::{network_address, network_range};
 use navarch_api::cidr::Cidr;
 use navarch_api::istio::{Resolution, ServiceEntry};
-use navarch_api::kubernetes::Namespace as NamespaceObject;
 use navarch_api::kubernetes::{IpFamilies as Families, Service as Declared, TargetPort, TrafficPolicy};
 use navarch_api::mesh::Visibility;
 use navarch_api::names::{Hostname, Namespace};
-use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_api::object::{Object, ObjectMeta};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{ServiceKey, TrafficDistribution};
@@ -38,14 +38,13 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     };
     let is_far = networks::reach(view, key) == Some(Reach::Mesh);
     let mut service = match view.object::<Declared>(&name) {
-        Some(object) => {
-            let waypoint = waypoint::of_service(&object.meta, None, view);
-            of_kubernetes(key, object, waypoint.as_ref(), view)
-        }
-        // Waypoints of other clusters are entered by the gateways of their networks.
+        Some(object) => of_kubernetes(key, &Home::Config, object, view),
+        // As in Istio, it is the first cluster's, whose waypoint stands before it.
         None if is_far => {
             let parts = networks::remote_parts(view, key);
-            let mut service = of_kubernetes(key, &parts.first()?.object, None, view);
+            let first = parts.first()?;
+            let mut service = of_kubernetes(key, &Home::Remote(first.cluster.clone()), &first.object, view);
+            // Those of all parts are taken in with their networks.
             service.addresses.clear();
             service
         }
@@ -57,15 +56,12 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     Some(service)
 }
 
-fn of_kubernetes(
-    key: &ServiceKey,
-    object: &Object<Declared>,
-    waypoint: Option<&Arc<Waypoint>>,
-    view: &View<'_>,
-) -> Service {
+/// A Service of a cluster.
+fn of_kubernetes(key: &ServiceKey, home: &Home, object: &Object<Declared>, view: &View<'_>) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let mesh = view.get(&MeshFacts);
-    let namespace = namespace(&meta.key.namespace, view);
+    let waypoint = waypoint::of_service(home, meta, None, view);
+    let namespace = namespace_there(home, &meta.key.namespace, view);
     let port = |port: &navarch_api::kubernetes::ServicePort| Port {
         service_port: u32::from(port.port),
         target_port: match port.target {
@@ -100,7 +96,7 @@ fn of_kubernetes(
         ip_families: families.into(),
         // Nobody else can own the host.
         canonical: true,
-        ..bound(key, waypoint, meta, namespace, view)
+        ..bound(key, waypoint.as_ref(), meta, namespace, view)
     }
 }
 
@@ -110,7 +106,7 @@ fn of_entry(key: &ServiceKey, object: &Object<ServiceEntry>, view: &View<'_>) ->
     let mesh = view.get(&MeshFacts);
     let namespace = namespace(&meta.key.namespace, view);
     let visibility = visibility(&meta.key.namespace, view);
-    let waypoint = waypoint::of_service(meta, Some(visibility), view);
+    let waypoint = waypoint::of_service(&Home::Config, meta, Some(visibility), view);
     let port = |port: &navarch_api::istio::ServicePort| Port {
         service_port: port.number,
         target_port: if port.target_port == 0 { port.number } else { port.target_port },
@@ -164,7 +160,7 @@ fn bound(
 
 /// The metadata of a namespace.
 pub(super) fn namespace<'a>(name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
-    view.object::<NamespaceObject>(&NamespacedName::new("", name.as_str())).map(|namespace| &namespace.meta)
+    namespace_there(&Home::Config, name, view)
 }
 
 /// Whether ingress gateways go through the waypoint of a service.

@@ -2,20 +2,22 @@
 //! `createSplitHorizonWorkload`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use navarch_api::names::{ClusterId, Namespace, NetworkId, ResourceName};
+use navarch_api::names::{ClusterId, NetworkId, ResourceName};
+use navarch_api::object::Kind;
 use navarch_proto::istio::workload::{GatewayAddress, PortList, TunnelProtocol, Workload, WorkloadType};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
 use navarch_registry::model::ServiceKey;
+use navarch_registry::remote_gateway::KnownGateway;
 
-use crate::bound;
 use crate::mesh::MeshFacts;
-use crate::network_gateways::{self, GatewaysInto, KnownGateway};
-use crate::networks::{Reach, is_declared_here, reach, remote_parts};
+use crate::network_gateways::{self, GatewaysInto};
+use crate::networks::{Reach, are_joined, far_service, network_of, reach, remote_parts};
+use crate::selected::host_of;
 use crate::services;
 use crate::wire::{gateway_by_host, gateway_by_ip, ip_of};
 
@@ -34,14 +36,6 @@ pub(crate) struct Share {
 /// What there is of a service in other networks, by network; nothing where it does not reach beyond its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SharesOf(pub(crate) ServiceKey);
-
-/// The names that the services of a namespace bring beside those that objects of the own cluster do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct NamesIn(Namespace);
-
-/// Services by the addresses that they have in remote clusters.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RemoteAddresses;
 
 impl Query for SharesOf {
     type Value = BTreeMap<NetworkId, Share>;
@@ -117,22 +111,11 @@ fn address_of(known: &KnownGateway) -> GatewayAddress {
     }
 }
 
-/// The names of resources that no object of the own cluster brings: services that remote clusters alone declare, workloads of other
-/// networks, and the gateways that remote clusters bring.
+/// The names of resources beside those that are kept while objects come and go: the gateways that remote clusters bring.
 pub(crate) fn names(view: &View<'_>) -> Vec<ResourceName> {
-    if !view.mesh().settings.gateway_api.east_west {
-        return Vec::new();
-    }
-    let cluster = view.get(&MeshFacts).cluster.clone();
     let gateways = network_gateways::of_remotes(view);
-    let mut names: Vec<ResourceName> =
-        gateways.iter().map(|known| gateway_name(known).to_resource_name(&cluster)).collect();
-    let namespaces: Vec<Namespace> = bound::keys_by_namespace(view).keys().cloned().collect();
-    for namespace in namespaces {
-        let of_namespace = view.get(&NamesIn(namespace));
-        names.extend(of_namespace.iter().map(|name| name.to_resource_name(&cluster)));
-    }
-    names
+    let cluster = view.get(&MeshFacts).cluster.clone();
+    gateways.iter().map(|known| gateway_name(known).to_resource_name(&cluster)).collect()
 }
 
 /// The name of the workload of a gateway.
@@ -145,50 +128,25 @@ pub(crate) fn gateway_name(known: &KnownGateway) -> AddressName {
     }
 }
 
-impl Query for NamesIn {
-    type Value = Vec<AddressName>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut names = Vec::new();
-        for hostname in bound::hosts_in(view, &self.0).iter() {
-            let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
-            if reach(view, &key) == Some(Reach::Mesh) {
-                names.extend(workloads_of(view, &key));
-                names.extend((!is_declared_here(view, &key)).then_some(AddressName::Service(key)));
-            }
-        }
-        names
-    }
-}
-
 /// The service that has an address in a remote cluster; none where networks are not joined.
 pub(crate) fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<ServiceKey> {
-    if !view.mesh().settings.gateway_api.east_west {
+    if !are_joined(view) {
         return None;
     }
-    view.get(&RemoteAddresses).get(&(address.network.clone(), address.address)).cloned()
-}
-
-impl Query for RemoteAddresses {
-    type Value = BTreeMap<(NetworkId, IpAddr), ServiceKey>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut found = BTreeMap::new();
-        for (namespace, hosts) in bound::keys_by_namespace(view).iter() {
-            for hostname in hosts {
-                let key = ServiceKey { namespace: namespace.clone(), hostname: hostname.clone() };
-                if reach(view, &key) != Some(Reach::Mesh) {
-                    continue;
-                }
-                for part in remote_parts(view, &key).iter() {
-                    for address in part.object.spec.cluster_ips.addresses() {
-                        found.entry((part.network.clone(), *address)).or_insert_with(|| key.clone());
-                    }
-                }
-            }
-        }
-        found
-    }
+    let clusters: Vec<ClusterId> = view.remote_clusters().cloned().collect();
+    let mut homes = clusters.into_iter().filter(|cluster| network_of(view, cluster) == address.network);
+    homes.find_map(|cluster| {
+        let home = Home::Remote(cluster.clone());
+        let found = view.objects_at_in(&home, address.address);
+        let mut services = found.filter(|object| object.kind == Kind::Service);
+        services.find_map(|object| {
+            let service = far_service(view, &cluster, &object.name)?;
+            let hostname = host_of(&service.meta.key.name, &object.name.namespace, &view.mesh().settings.domain_suffix);
+            let key = ServiceKey { namespace: object.name.namespace.clone(), hostname };
+            // One that the own cluster declares may reach no further than that.
+            (reach(view, &key) == Some(Reach::Mesh)).then_some(key)
+        })
+    })
 }
 
 /// The addresses of a service in all clusters, ordered as istiod has them.

@@ -1,3 +1,4 @@
+mod clusters;
 mod networks;
 mod status;
 
@@ -5,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use navarch_api::decode::{Format, Outcome, decode_documents};
+use navarch_api::names::ClusterId;
 use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 use navarch_proto::istio::security::Authorization;
@@ -12,7 +14,7 @@ use navarch_proto::istio::workload::Workload;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::Collection;
-use navarch_push::world::{Change, World};
+use navarch_push::world::{Change, RemoteChange, World};
 use serde_json::json;
 
 use super::*;
@@ -83,6 +85,19 @@ impl Mesh {
         let shown = self.engine.shown(proxy, kind).unwrap();
         shown.resources.iter().map(|resource| (resource.name.to_string(), resource.body.clone())).collect()
     }
+}
+
+/// The objects of a text, put into the second cluster.
+fn remote(yaml: &str) -> Vec<Change> {
+    let put = |change| {
+        let Change::Put(object) = change else { panic!("only objects") };
+        Change::Remote(ClusterId::new("two"), RemoteChange::Put(object))
+    };
+    objects(yaml).into_iter().map(put).collect()
+}
+
+fn names(shown: &Shown) -> Vec<&str> {
+    shown.keys().map(String::as_str).collect()
 }
 
 /// The objects of a text, put.

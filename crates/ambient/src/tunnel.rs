@@ -11,6 +11,7 @@ use navarch_registry::address_name::NetworkAddress;
 
 use crate::members::{has_address, workloads_in};
 use crate::mesh::MeshFacts;
+use crate::site::homes;
 use crate::workloads::{is_redirected, takes_tunnel};
 
 /// Whether a workload at an address takes HBONE.
@@ -28,14 +29,16 @@ impl Query for TakesHbone {
 
     fn compute(&self, view: &View<'_>) -> bool {
         let at = NetworkAddress { network: self.0.clone(), address: self.1 };
-        view.objects_at(self.1).any(|object| {
-            if object.kind == Kind::Pod {
-                // Of pods, who change most, no more is asked than what decides.
-                let pod = view.object::<Pod>(&object.name).filter(|pod| !pod.spec.is_terminal());
-                return self.0 == view.get(&MeshFacts).network && pod.is_some_and(|pod| is_redirected(&pod.meta));
-            }
-            let workloads = workloads_in(object, view);
-            workloads.iter().any(|name| has_address(name, &at, view) && takes_tunnel(name, view))
+        homes(view).iter().any(|home| {
+            view.objects_at_in(home, self.1).any(|object| {
+                if object.kind == Kind::Pod {
+                    // Of pods, who change most, no more is asked than what decides.
+                    let pod = view.object_in::<Pod>(home, &object.name).filter(|pod| !pod.spec.is_terminal());
+                    return self.0 == view.get(&MeshFacts).network && pod.is_some_and(|pod| is_redirected(&pod.meta));
+                }
+                let workloads = workloads_in(home, object, view);
+                workloads.iter().any(|name| has_address(name, &at, view) && takes_tunnel(name, view))
+            })
         })
     }
 }

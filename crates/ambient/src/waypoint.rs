@@ -7,13 +7,14 @@ use std::sync::Arc;
 use navarch_proto::istio::workload::{ApplicationTunnel, GatewayAddress, WeightedWaypoint, application_tunnel};
 
 use super::mesh::MeshFacts;
+use super::networks::{namespace_there, network_of};
 use super::wire::{gateway_by_host, gateway_by_ip};
 use navarch_api::gateway_api::{GatewayClass, KubernetesGateway, Listener};
-use navarch_api::kubernetes::Namespace as NamespaceObject;
 use navarch_api::kubernetes::Pod;
 use navarch_api::mesh::{LabelSelector, Visibility};
 use navarch_api::names::{Namespace, ServiceAccount};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
@@ -52,6 +53,8 @@ const HBONE_PORT: u16 = 15008;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waypoint {
     pub(super) name: NamespacedName,
+    /// The cluster of the Gateway, and of what it stands before.
+    home: Home,
     /// Where it is reached, if that can be told.
     pub(super) address: Option<GatewayAddress>,
     /// How ztunnel hands it connections, if in an unusual way.
@@ -86,16 +89,16 @@ enum Said {
     Named(NamespacedName),
 }
 
-/// The waypoint of this name; `None` where there is no such Gateway, or it has no address yet.
+/// The waypoint of this name in a cluster; `None` where there is no such Gateway, or it has no address yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WaypointOf(pub(super) NamespacedName);
+pub(super) struct WaypointOf(pub(super) Home, pub(super) NamespacedName);
 
 /// The waypoint before something, if it has one; else, where one is named, why it is not used.
 pub(super) type Before = Result<Option<Arc<Waypoint>>, Refusal>;
 
-/// The waypoint of what is in a namespace and names none itself.
+/// The waypoint of what is in a namespace of a cluster and names none itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct WaypointOfNamespace(Namespace);
+struct WaypointOfNamespace(Home, Namespace);
 
 impl Waypoint {
     /// Whether objects of a namespace may name it.
@@ -104,7 +107,8 @@ impl Waypoint {
             Allowed::All => true,
             Allowed::Same => self.name.namespace == *namespace,
             Allowed::Selected(selector) => {
-                selector.selects(view.namespace_labels(namespace).unwrap_or(&Labels::default()))
+                let labels = labels_of_namespace(&self.home, namespace, view);
+                selector.selects(labels.unwrap_or(&Labels::default()))
             }
             Allowed::Nobody => false,
         }
@@ -125,7 +129,8 @@ impl Query for WaypointOf {
     type Value = Option<Arc<Waypoint>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let gateway = view.object::<KubernetesGateway>(&self.0)?;
+        let Self(home, name) = self;
+        let gateway = view.object_in::<KubernetesGateway>(home, name)?;
         if gateway.spec.status.addresses.is_empty() {
             return None;
         }
@@ -140,25 +145,30 @@ impl Query for WaypointOf {
         );
         let binding = binding.and_then(|text| parse_binding(&text));
         Some(Arc::new(Waypoint {
-            name: self.0.clone(),
-            address: address(gateway, view),
+            name: name.clone(),
+            home: home.clone(),
+            address: address(home, gateway, view),
             allowed: allowed(&gateway.spec.listeners, binding.as_ref()),
             binding,
             traffic: traffic.unwrap_or_else(|| Arc::from("service")),
-            accounts: if mesh.auto_allow_waypoints { accounts(&self.0, view) } else { Vec::new() },
+            accounts: if mesh.auto_allow_waypoints { accounts(home, name, view) } else { Vec::new() },
         }))
     }
 }
 
 /// Where a Gateway is reached: by its host, since addresses are given anew to others, else by its first address.
-fn address(gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
+fn address(home: &Home, gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
     let addresses = &gateway.spec.status.addresses;
     if let Some(host) = addresses.iter().find(|address| address.kind == "Hostname") {
         return Some(gateway_by_host(&gateway.meta.key.namespace, &host.value, HBONE_PORT));
     }
     let mut ips = addresses.iter().filter(|address| address.kind == "IPAddress");
     let ip = ips.find_map(|address| address.value.parse().ok())?;
-    Some(gateway_by_ip(ip, &view.get(&MeshFacts).network, HBONE_PORT))
+    let network = match home {
+        Home::Remote(cluster) => network_of(view, cluster),
+        Home::Config | Home::Unknown => view.get(&MeshFacts).network.clone(),
+    };
+    Some(gateway_by_ip(ip, &network, HBONE_PORT))
 }
 
 /// Reads `protocol` or `protocol/port`.
@@ -198,11 +208,11 @@ fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allow
 }
 
 /// The ServiceAccounts of the pods of a Gateway, one for each pod.
-fn accounts(gateway: &NamespacedName, view: &View<'_>) -> Vec<ServiceAccount> {
+fn accounts(home: &Home, gateway: &NamespacedName, view: &View<'_>) -> Vec<ServiceAccount> {
     let label = LabelKey::of_pods(&gateway.namespace, GATEWAY_NAME_LABEL, &gateway.name);
-    let pods = view.objects_with(label).filter(|object| object.kind == Kind::Pod);
+    let pods = view.objects_with_in(home, label).filter(|object| object.kind == Kind::Pod);
     let mut accounts: Vec<ServiceAccount> = pods
-        .filter_map(|object| view.object::<Pod>(&object.name))
+        .filter_map(|object| view.object_in::<Pod>(home, &object.name))
         .filter(|pod| pod.meta.key.namespace == gateway.namespace)
         .filter(|pod| pod.meta.labels.get(GATEWAY_NAME_LABEL).is_some_and(|name| *name == gateway.name))
         .map(|pod| pod.spec.service_account.clone())
@@ -223,9 +233,18 @@ fn said(labels: &Labels, namespace: &Namespace) -> Said {
     }
 }
 
+/// The labels of a namespace of a cluster.
+fn labels_of_namespace<'a>(home: &Home, namespace: &Namespace, view: &'a View<'_>) -> Option<&'a Labels> {
+    match home {
+        Home::Config => view.namespace_labels(namespace),
+        Home::Remote(_) | Home::Unknown => namespace_there(home, namespace, view).map(|meta| &meta.labels),
+    }
+}
+
 /// The waypoint of this name, where there is one that objects of a namespace may name.
-fn find(name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Result<Arc<Waypoint>, Refusal> {
-    let waypoint = (*view.get(&WaypointOf(name.clone()))).clone().ok_or_else(|| Refusal::NotReady(name.clone()))?;
+fn find(home: &Home, name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Result<Arc<Waypoint>, Refusal> {
+    let waypoint = (*view.get(&WaypointOf(home.clone(), name.clone()))).clone();
+    let waypoint = waypoint.ok_or_else(|| Refusal::NotReady(name.clone()))?;
     if waypoint.admits(namespace, view) { Ok(waypoint) } else { Err(Refusal::NotAdmitted(name.clone())) }
 }
 
@@ -233,8 +252,9 @@ impl Query for WaypointOfNamespace {
     type Value = Before;
 
     fn compute(&self, view: &View<'_>) -> Before {
-        match view.namespace_labels(&self.0).map(|labels| said(labels, &self.0)) {
-            Some(Said::Named(name)) => find(&name, &self.0, view).map(Some),
+        let Self(home, namespace) = self;
+        match labels_of_namespace(home, namespace, view).map(|labels| said(labels, namespace)) {
+            Some(Said::Named(name)) => find(home, &name, namespace, view).map(Some),
             Some(Said::Nothing | Said::None) | None => Ok(None),
         }
     }
@@ -242,28 +262,38 @@ impl Query for WaypointOfNamespace {
 
 /// The waypoint that something names, or its namespace for it. One that is named and not there, or does not admit it, is none,
 /// whatever the namespace says.
-fn of_target(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+fn of_target(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
     match said(labels, namespace) {
         Said::None => Ok(None),
-        Said::Named(name) => find(&name, namespace, view).map(Some),
-        Said::Nothing => (*view.get(&WaypointOfNamespace(namespace.clone()))).clone(),
+        Said::Named(name) => find(home, &name, namespace, view).map(Some),
+        Said::Nothing => (*view.get(&WaypointOfNamespace(home.clone(), namespace.clone()))).clone(),
     }
 }
 
-/// The waypoint of a service, `None` where it has none or must not use the one that is named.
-pub(super) fn of_service(meta: &ObjectMeta, visibility: Option<Visibility>, view: &View<'_>) -> Option<Arc<Waypoint>> {
-    before_service(meta, visibility, view).ok().flatten()
+/// The waypoint of a service of a cluster, `None` where it has none or must not use the one that is named.
+pub(super) fn of_service(
+    home: &Home,
+    meta: &ObjectMeta,
+    visibility: Option<Visibility>,
+    view: &View<'_>,
+) -> Option<Arc<Waypoint>> {
+    before_service(home, meta, visibility, view).ok().flatten()
 }
 
 /// The waypoint of a service. A ServiceEntry says how far it is seen: one that is seen in its namespace alone has no waypoint
 /// elsewhere.
-pub(super) fn before_service(meta: &ObjectMeta, visibility: Option<Visibility>, view: &View<'_>) -> Before {
+pub(super) fn before_service(
+    home: &Home,
+    meta: &ObjectMeta,
+    visibility: Option<Visibility>,
+    view: &View<'_>,
+) -> Before {
     let managed = meta.labels.get(MANAGED_LABEL);
     if managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed)) {
         return Ok(None);
     }
     let namespace = &meta.key.namespace;
-    let Some(waypoint) = of_target(&meta.labels, namespace, view)? else { return Ok(None) };
+    let Some(waypoint) = of_target(home, &meta.labels, namespace, view)? else { return Ok(None) };
     if !waypoint.is_for_services() {
         return Err(Refusal::Traffic(waypoint.name.clone(), "service"));
     }
@@ -281,33 +311,38 @@ pub(super) struct WorkloadBinding {
     pub(super) tunnel: Option<ApplicationTunnel>,
 }
 
-/// How a workload with these labels is reached.
-pub(super) fn of_workload(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> WorkloadBinding {
-    if let Some(waypoint) = instance_of(labels, namespace, view) {
+/// How a workload of a cluster with these labels is reached.
+pub(super) fn of_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> WorkloadBinding {
+    if let Some(waypoint) = instance_of(home, labels, namespace, view) {
         return WorkloadBinding { waypoint: None, tunnel: waypoint.binding };
     }
-    let waypoint = before_workload(labels, namespace, view).ok().flatten();
+    let waypoint = before_workload(home, labels, namespace, view).ok().flatten();
     WorkloadBinding { waypoint, tunnel: None }
 }
 
 /// The waypoint before a workload that is none itself. One that the namespace names for its services is none of its workloads.
-fn before_workload(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
-    match of_target(labels, namespace, view)? {
+fn before_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+    match of_target(home, labels, namespace, view)? {
         Some(waypoint) if waypoint.is_for_workloads() => Ok(Some(waypoint)),
         Some(waypoint) if labels.contains_key(USE_LABEL) => Err(Refusal::Traffic(waypoint.name.clone(), "workload")),
         Some(_) | None => Ok(None),
     }
 }
 
-/// The waypoint before a WorkloadEntry.
+/// The waypoint before a WorkloadEntry of the cluster that configures the mesh.
 pub(super) fn before_entry(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
-    if instance_of(labels, namespace, view).is_some() { Ok(None) } else { before_workload(labels, namespace, view) }
+    let home = &Home::Config;
+    if instance_of(home, labels, namespace, view).is_some() {
+        Ok(None)
+    } else {
+        before_workload(home, labels, namespace, view)
+    }
 }
 
 /// The waypoint that a workload with these labels runs.
-fn instance_of(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
+fn instance_of(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
     let gateway = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty())?;
-    (*view.get(&WaypointOf(NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
+    (*view.get(&WaypointOf(home.clone(), NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
 }
 
 /// The waypoint of a service and a second one with their parts of the connections; empty where no second one is named. Where one is
@@ -319,8 +354,8 @@ pub(super) fn weighted(
 ) -> Result<Vec<WeightedWaypoint>, Refusal> {
     let namespace = &meta.key.namespace;
     let names_own = matches!(said(&meta.labels, namespace), Said::Named(_));
-    let inherited = (!names_own).then(|| view.object::<NamespaceObject>(&NamespacedName::new("", namespace.as_str())));
-    let inherited = inherited.flatten().map(|object| &object.meta);
+    let home = &primary.home;
+    let inherited = (!names_own).then(|| namespace_there(home, namespace, view)).flatten();
     let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {
         Some(inherited) if inherited.labels.contains_key(CANARY_LABEL) => &inherited.labels,
         Some(_) | None => &meta.labels,
@@ -337,7 +372,7 @@ pub(super) fn weighted(
     let weight = weight.or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
     let weight = weight.map_or(Some(0), |text| text.parse::<u32>().ok()).filter(|weight| *weight <= 100);
     let Some(weight) = weight else { return Err(Refusal::CanaryWeight(name)) };
-    let second = find(&name, namespace, view)?;
+    let second = find(home, &name, namespace, view)?;
     if !second.is_for_services() {
         return Err(Refusal::Traffic(name, "service"));
     }

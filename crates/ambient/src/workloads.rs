@@ -1,5 +1,5 @@
 //! Workloads as ztunnel has them (Istio's `serviceregistry/ambient/workloads.go`): pods, WorkloadEntries, endpoints of ServiceEntries
-//! and of EndpointSlices, and gateways between networks.
+//! and of EndpointSlices, and gateways between networks. Those of remote clusters are made of the objects there.
 
 mod entry;
 mod gateway;
@@ -9,14 +9,16 @@ mod slice;
 use navarch_api::names::{NetworkId, ResourceName};
 use navarch_api::object::ObjectMeta;
 use navarch_api::text_map::TextMap;
-use navarch_proto::istio::workload::{TunnelProtocol, Workload};
+use navarch_proto::istio::workload::{GatewayAddress, TunnelProtocol, Workload};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::AddressName;
 use navarch_registry::canonical_service::{canonical_name, canonical_revision};
 use navarch_registry::model::Labels;
 
-use crate::mesh::{Mesh, MeshFacts};
+use crate::mesh::{Mesh, MeshFacts, gateway_of};
+use crate::networks::are_joined;
+use crate::site::{Site, SiteOf};
 use crate::split_horizon;
 pub(crate) use entry::labels_of_entry;
 
@@ -49,16 +51,21 @@ impl Query for SummaryOf {
 /// The workload of this name, if there is one.
 pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
     let mesh = view.get(&MeshFacts);
-    let workload = match name {
-        AddressName::Pod(pod) => pod::workload(pod, &mesh, view)?,
-        AddressName::WorkloadEntry(entry) => entry::of_workload_entry(entry, &mesh, view)?,
+    let (site, there) = if let AddressName::Remote { cluster, workload } = name {
+        ((*view.get(&SiteOf(cluster.clone()))).clone()?, &**workload)
+    } else {
+        (mesh.site.clone(), name)
+    };
+    let workload = match there {
+        AddressName::Pod(pod) => pod::workload(pod, &site, view)?,
+        AddressName::WorkloadEntry(entry) => entry::of_workload_entry(entry, &site, &mesh, view)?,
         AddressName::Endpoint { entry, address } => entry::of_service_entry(entry, address, &mesh, view)?,
-        AddressName::SliceEndpoint { slice, address } => slice::workload(slice, *address, &mesh, view)?,
+        AddressName::SliceEndpoint { slice, address } => slice::workload(slice, *address, &site, view)?,
         AddressName::NetworkGateway { network, address, port } => gateway::workload(network, address, *port, view)?,
         AddressName::SplitHorizon { network, gateway, service } => {
             split_horizon::workload(network, gateway, service, view)?
         }
-        AddressName::Service(_) => return None,
+        AddressName::Service(_) | AddressName::Remote { .. } => return None,
     };
     if is_elsewhere(name, &workload, &mesh, view) {
         return None;
@@ -70,7 +77,7 @@ pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> 
 /// Whether a workload is in another network, where ztunnel knows no single one of several that are joined.
 fn is_elsewhere(name: &AddressName, workload: &Workload, mesh: &Mesh, view: &View<'_>) -> bool {
     let stands_alone = !matches!(name, AddressName::NetworkGateway { .. } | AddressName::SplitHorizon { .. });
-    view.mesh().settings.gateway_api.east_west && stands_alone && workload.network != mesh.network.as_str()
+    are_joined(view) && stands_alone && workload.network != mesh.network.as_str()
 }
 
 /// Whether a workload takes HBONE.
@@ -105,10 +112,6 @@ fn set_names(workload: &mut Workload, labels: &Labels, name: &str) {
 }
 
 /// The gateway by which a workload's network is entered: that of the cluster's own is known.
-fn network_gateway(
-    network: &NetworkId,
-    mesh: &Mesh,
-    view: &View<'_>,
-) -> Option<navarch_proto::istio::workload::GatewayAddress> {
-    if *network == mesh.network { mesh.network_gateway.clone() } else { crate::mesh::gateway_of(network, view) }
+fn network_gateway(network: &NetworkId, site: &Site, view: &View<'_>) -> Option<GatewayAddress> {
+    if *network == site.network { site.gateway.clone() } else { gateway_of(network, view) }
 }

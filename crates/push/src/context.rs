@@ -44,6 +44,8 @@ pub struct PushContext {
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
     /// What finds the objects behind addresses; empty without ambient mode.
     pub addresses: AddressIndex,
+    /// The same of each remote cluster, where the networks of an ambient mesh are joined.
+    pub remote_addresses: OrdMap<ClusterId, AddressIndex>,
     /// The names of workloads and services; none without ambient mode.
     pub address_names: NameList,
     /// The objects of each remote cluster.

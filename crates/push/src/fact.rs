@@ -78,4 +78,6 @@ pub enum RemoteFact {
     List(Kind, Namespace),
     /// All objects of a kind, values included.
     All(Kind),
+    /// The objects that are found by an address, by a node, by a label or by a pod.
+    Found(AddressKey),
 }

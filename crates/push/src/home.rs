@@ -9,12 +9,13 @@ use super::fact::{FactKey, RemoteFact};
 use super::view::View;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::object::{NamespacedName, Object, ObjectRef};
+use navarch_registry::address_index::{AddressIndex, AddressKey, LabelKey};
 use navarch_registry::directory::{Directory, TargetsAt};
 use navarch_registry::model::{ServiceTarget, Workload};
 use navarch_store::{Objects, Stored};
 
 /// Which cluster a proxy is in, by its own word.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
     /// That which configures the mesh; it may not have said.
     Config,
@@ -129,6 +130,42 @@ impl View<'_> {
                 objects.into_iter().flat_map(|objects| T::table(objects).in_namespace(namespace)).collect()
             }
             Home::Unknown => Vec::new(),
+        }
+    }
+
+    /// The objects of a cluster that may be found at an address.
+    pub fn objects_at_in(&self, home: &Home, address: IpAddr) -> impl Iterator<Item = &ObjectRef> {
+        self.index_of(home, AddressKey::Address(address)).into_iter().flat_map(move |index| index.at(address))
+    }
+
+    /// The pods on a node of a cluster.
+    pub fn pods_on_in<'a>(&'a self, home: &Home, node: &'a Arc<str>) -> impl Iterator<Item = &'a NamespacedName> {
+        self.index_of(home, AddressKey::Node(node.clone())).into_iter().flat_map(move |index| index.on(node))
+    }
+
+    /// The EndpointSlices of a cluster that list a pod of it.
+    pub fn slices_of_pod_in<'a>(
+        &'a self,
+        home: &Home,
+        pod: &'a NamespacedName,
+    ) -> impl Iterator<Item = &'a NamespacedName> {
+        self.index_of(home, AddressKey::Pod(pod.clone())).into_iter().flat_map(move |index| index.slices_of(pod))
+    }
+
+    /// The objects of a cluster that may have a label.
+    pub fn objects_with_in(&self, home: &Home, label: LabelKey) -> impl Iterator<Item = &ObjectRef> {
+        self.index_of(home, AddressKey::Label(label)).into_iter().flat_map(move |index| index.with(label))
+    }
+
+    /// What finds the objects of a cluster, read by a key. Of remote clusters it is there where the networks of an ambient mesh are
+    /// joined, and holds workloads of those in the same network alone.
+    fn index_of(&self, home: &Home, key: AddressKey) -> Option<&AddressIndex> {
+        match home {
+            Home::Config => Some(&self.read(FactKey::Found(key)).addresses),
+            Home::Remote(cluster) => {
+                self.read(FactKey::Remote(cluster.clone(), RemoteFact::Found(key))).remote_addresses.get(cluster)
+            }
+            Home::Unknown => None,
         }
     }
 }

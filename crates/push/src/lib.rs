@@ -11,6 +11,7 @@
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
+mod addresses;
 pub mod ask;
 pub mod attr;
 pub mod context;

@@ -222,7 +222,10 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Mesh | FactKey::TrustBundle => "global",
         FactKey::Networks => "networks",
         FactKey::Service(_) | FactKey::ServicesOfHost(_) | FactKey::AllServices => "service",
-        FactKey::Endpoints(_) | FactKey::AddressNames | FactKey::Found(_) => "endpoint",
+        FactKey::Endpoints(_)
+        | FactKey::AddressNames
+        | FactKey::Found(_)
+        | FactKey::Remote(_, RemoteFact::Found(_)) => "endpoint",
         FactKey::TargetsOf(_) | FactKey::TargetsAt(_) | FactKey::Workload(_) => "proxy",
         FactKey::Namespace(_) => "namespace",
         FactKey::SecretReader(_) => "secret",

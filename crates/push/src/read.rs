@@ -10,8 +10,7 @@ use super::view::View;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::MeshNetworks;
 use navarch_api::names::{Hostname, Namespace, NetworkId};
-use navarch_api::object::{NamespacedName, ObjectRef};
-use navarch_registry::address_index::{AddressKey, LabelKey};
+use navarch_api::object::NamespacedName;
 use navarch_registry::directory::{NetworkGateway, TargetsAt};
 use navarch_registry::model::{Labels, Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
 
@@ -25,26 +24,6 @@ impl View<'_> {
     /// The names of all workloads and services that there may be.
     pub(super) fn address_names(&self) -> &NameList {
         &self.read(FactKey::AddressNames).address_names
-    }
-
-    /// The objects that may be found at an address.
-    pub fn objects_at(&self, address: IpAddr) -> impl Iterator<Item = &ObjectRef> {
-        self.read(FactKey::Found(AddressKey::Address(address))).addresses.at(address)
-    }
-
-    /// The pods on a node.
-    pub fn pods_on<'a>(&'a self, node: &'a Arc<str>) -> impl Iterator<Item = &'a NamespacedName> {
-        self.read(FactKey::Found(AddressKey::Node(node.clone()))).addresses.on(node)
-    }
-
-    /// The EndpointSlices that list a pod.
-    pub fn slices_of_pod<'a>(&'a self, pod: &'a NamespacedName) -> impl Iterator<Item = &'a NamespacedName> {
-        self.read(FactKey::Found(AddressKey::Pod(pod.clone()))).addresses.slices_of(pod)
-    }
-
-    /// The objects that may have a label.
-    pub fn objects_with(&self, label: LabelKey) -> impl Iterator<Item = &ObjectRef> {
-        self.read(FactKey::Found(AddressKey::Label(label))).addresses.with(label)
     }
 
     /// Mesh networks as configured.

@@ -17,6 +17,8 @@ use navarch_store::{Discovery, DiscoveryScope, Objects};
 pub(super) struct Remotes {
     /// All objects by cluster, and which of their namespaces are discovered.
     clusters: BTreeMap<ClusterId, Discovery>,
+    /// Whether translators read the workloads of remote clusters as they are.
+    reads_workloads: bool,
     /// What selects namespaces.
     selectors: Vec<LabelSelector>,
     /// The objects that count, as they were last settled.
@@ -32,13 +34,15 @@ pub(super) struct RemoteChanges {
     pub(super) objects: BTreeMap<ClusterId, BTreeSet<ObjectRef>>,
     /// Whether anything did, or clusters came or went.
     pub(super) differ: bool,
+    /// Whether translators read workloads.
+    reads_workloads: bool,
 }
 
 impl RemoteChanges {
     /// The facts that changed objects stand for.
     pub(super) fn facts(&self) -> impl Iterator<Item = FactKey> {
         let of = |(cluster, objects): (&ClusterId, &BTreeSet<ObjectRef>)| -> Vec<FactKey> {
-            let read = objects.iter().filter(|object| is_read_by_translators(object.kind));
+            let read = objects.iter().filter(|object| is_read_by_translators(object.kind, self.reads_workloads));
             read.flat_map(|object| remote_object_facts(cluster, object)).collect()
         };
         self.objects.iter().flat_map(of)
@@ -65,12 +69,18 @@ pub fn counts_in_remotes(kind: Kind) -> bool {
     )
 }
 
-/// Whether translators read objects of a kind in remote clusters as they are.
-fn is_read_by_translators(kind: Kind) -> bool {
+/// Whether translators read objects of a kind in remote clusters as they are: workloads where ztunnel is told of them.
+fn is_read_by_translators(kind: Kind, workloads: bool) -> bool {
     matches!(kind, Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway)
+        || workloads && matches!(kind, Kind::Pod | Kind::Node | Kind::EndpointSlice | Kind::WorkloadEntry)
 }
 
 impl Remotes {
+    /// None yet.
+    pub(super) fn new(reads_workloads: bool) -> Self {
+        Self { reads_workloads, ..Self::default() }
+    }
+
     /// The objects that count by cluster, as they were last settled.
     pub(super) fn seen(&self) -> &OrdMap<ClusterId, Objects> {
         &self.seen
@@ -120,12 +130,15 @@ impl Remotes {
 
     /// Says what changed since it was last asked. What goes and comes back is no change.
     pub(super) fn settle(&mut self) -> RemoteChanges {
-        let mut changes = RemoteChanges::default();
+        let mut changes = RemoteChanges { reads_workloads: self.reads_workloads, ..RemoteChanges::default() };
         for (cluster, mut changed) in std::mem::take(&mut self.changed) {
             let Some(objects) = self.clusters.get(&cluster) else {
                 let before = self.seen.remove(&cluster);
                 changes.differ |= before.is_some();
-                let gone = before.iter().flat_map(Objects::all_names).filter(|name| is_read_by_translators(name.kind));
+                let gone = before
+                    .iter()
+                    .flat_map(Objects::all_names)
+                    .filter(|name| is_read_by_translators(name.kind, self.reads_workloads));
                 changes.objects.insert(cluster, gone.collect());
                 continue;
             };

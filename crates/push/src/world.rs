@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::addresses::{Addresses, Step};
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
-use super::name_list::NameList;
 use super::name_parts::NameParts;
 use super::quarantine::Quarantine;
 use super::remotes::Remotes;
@@ -20,7 +20,6 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_registry::address_index::AddressIndex;
 use navarch_registry::directory::DirectoryChange;
 use navarch_registry::{Aggregate, ClusterChanges, ClusterObjects};
 use navarch_store::{Discovery, DiscoveryScope, Objects};
@@ -94,10 +93,8 @@ pub struct World {
     trust_bundle: Arc<[Arc<str>]>,
     /// The addresses of gateways between networks that are known by host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// What finds the objects behind addresses; empty without ambient mode.
-    addresses: AddressIndex,
-    /// The names of workloads and services; none without ambient mode.
-    address_names: NameList,
+    /// What finds the objects behind addresses, and the names of workloads and services; empty without ambient mode.
+    addresses: Addresses,
     /// Objects that are not in force as they are written.
     quarantine: Quarantine,
     /// Changes that do not hold for all proxies.
@@ -114,8 +111,8 @@ impl World {
             true => DiscoveryScope::Everything,
             false => DiscoveryScope::Workloads,
         };
+        let remotes = Remotes::new(settings.ambient && settings.gateway_api.east_west);
         let mut registry = Aggregate::new(settings);
-        let remotes = Remotes::default();
         let none = ClusterObjects { own: &Objects::default(), remotes: remotes.seen() };
         registry.set_mesh(&mesh.config, &networks, none);
         Self {
@@ -130,8 +127,7 @@ impl World {
             keys: OrdMap::new(),
             trust_bundle: Arc::default(),
             gateway_hosts: OrdMap::new(),
-            addresses: AddressIndex::default(),
-            address_names: NameList::default(),
+            addresses: Addresses::default(),
             quarantine: Quarantine::default(),
             rollouts: Rollouts::default(),
         }
@@ -152,7 +148,15 @@ impl World {
         let hosts = context.gateway_hosts.iter();
         let hosts = hosts.map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone())));
         let objects = context.objects.all().map(Change::Put);
-        world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects));
+        let remotes = context
+            .remotes
+            .iter()
+            .map(|(cluster, objects)| Change::Remote(cluster.clone(), RemoteChange::Reset(objects.all().collect())));
+        let remote_readers = context.remote_secret_readers.iter().map(|((cluster, account), may)| {
+            Change::Remote(cluster.clone(), RemoteChange::SecretReader(account.clone(), Some(*may)))
+        });
+        let remotes = remotes.chain(remote_readers);
+        world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects).chain(remotes));
         world.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
         world
     }
@@ -170,8 +174,9 @@ impl World {
             keys: self.keys.clone(),
             trust_bundle: self.trust_bundle.clone(),
             gateway_hosts: self.gateway_hosts.clone(),
-            addresses: self.addresses.clone(),
-            address_names: self.address_names.clone(),
+            addresses: self.addresses.own().clone(),
+            remote_addresses: self.addresses.remotes().clone(),
+            address_names: self.addresses.names().clone(),
             remotes: self.remotes.seen().clone(),
             remote_secret_readers: self.remote_secret_readers.clone(),
             quarantined: self.quarantine.told().clone(),
@@ -190,7 +195,7 @@ impl World {
     /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for
     /// changes of the same object.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
-        let before = self.objects.seen().clone();
+        let (before, before_remotes) = (self.objects.seen().clone(), self.remotes.seen().clone());
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
@@ -230,23 +235,32 @@ impl World {
         // What goes and comes back, as when a source reads all anew, is no change.
         objects.retain(|object| self.objects.seen().differs(&before, object));
         let remotes = self.remotes.settle();
+        let mut endpoints = BTreeSet::new();
         if mesh.is_some() || networks.is_some() {
             let changed = self.set_mesh(mesh, networks, &mut facts);
             facts.extend(directory_facts(&changed));
+            endpoints.extend(changed.endpoints);
         }
-        if remotes.differ || !objects.is_empty() {
-            facts.extend(remotes.facts());
-            let changed = ClusterChanges { own: objects.clone(), remotes: remotes.objects };
+        let objects_differ = remotes.differ || !objects.is_empty();
+        facts.extend(remotes.facts());
+        let changed = ClusterChanges { own: objects, remotes: remotes.objects };
+        if objects_differ {
             let all = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
             let changed = self.registry.apply(all, &changed);
             facts.extend(directory_facts(&changed));
+            endpoints.extend(changed.endpoints);
         }
-        if !objects.is_empty() {
-            facts.extend(objects.iter().flat_map(object_facts));
-            facts.extend(self.find_names(&before, &objects));
-            if self.mesh.settings.ambient {
-                facts.extend(self.find_addresses(&before, &objects));
-            }
+        facts.extend(changed.own.iter().flat_map(object_facts));
+        facts.extend(self.find_names(&before, &changed.own));
+        if self.mesh.settings.ambient {
+            facts.extend(self.addresses.apply(&Step {
+                settings: &self.mesh.settings,
+                before: ClusterObjects { own: &before, remotes: &before_remotes },
+                now: ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() },
+                changed: &changed,
+                directory: self.registry.directory(),
+                endpoints: &endpoints,
+            }));
         }
         facts.into_iter().collect()
     }
@@ -293,14 +307,6 @@ impl World {
             }
         }
         facts
-    }
-
-    /// Brings what finds the objects behind addresses up to date; gives the facts that differ.
-    fn find_addresses(&mut self, before: &Objects, changed: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
-        let change = self.addresses.apply(before, self.objects.seen(), changed, &self.mesh.settings);
-        self.address_names.update(&change.added, &change.removed);
-        let names = !(change.added.is_empty() && change.removed.is_empty());
-        change.keys.into_iter().map(FactKey::Found).chain(names.then_some(FactKey::AddressNames)).collect()
     }
 
     /// Takes mesh-wide configuration in and notes what differs.

@@ -23,9 +23,8 @@ use navarch_api::cidr::Cidr;
 use navarch_api::hash::keyed_hash;
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::{AddressType, EndpointSlice, Pod, Service, ServiceType};
-use navarch_api::names::{Hostname, Namespace, ResourceName};
+use navarch_api::names::{ClusterId, Hostname, Namespace, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
-use navarch_api::settings::Settings;
 use navarch_store::Objects;
 
 /// The label of EndpointSlices that names their Service.
@@ -76,6 +75,31 @@ pub struct AddressChange {
     pub removed: BTreeSet<ResourceName>,
 }
 
+/// Whose objects an index holds, and which of them.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexScope<'a> {
+    /// The cluster of the objects.
+    pub cluster: &'a ClusterId,
+    /// The DNS suffix of Kubernetes services.
+    pub domain_suffix: &'a str,
+    /// Which of its objects count.
+    pub coverage: Coverage,
+}
+
+/// Which objects of a cluster count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Those of the cluster that configures the mesh: all.
+    Own,
+    /// Those of a remote cluster in the same network: services and workloads.
+    Workloads {
+        /// WorkloadEntries are workloads there, too.
+        entries: bool,
+    },
+    /// Those of a remote cluster in another network: services.
+    Services,
+}
+
 /// What one version of an object is found by, and which names it brings.
 #[derive(Default)]
 struct Traits {
@@ -104,18 +128,19 @@ impl LabelKey {
 }
 
 impl AddressIndex {
-    /// Takes changes of objects in. `before` and `now` hold them; `changed` names them, and may name more.
+    /// Takes changes of objects in. `before` and `now` hold them; `changed` names them, and may name more. An index has one scope
+    /// for life, but that it can be emptied and filled anew.
     pub fn apply(
         &mut self,
         before: &Objects,
         now: &Objects,
         changed: &BTreeSet<ObjectRef>,
-        settings: &Settings,
+        scope: &IndexScope<'_>,
     ) -> AddressChange {
         let mut change = AddressChange::default();
-        for object in changed.iter().filter(|object| has_traits(object.kind)) {
+        for object in changed.iter().filter(|object| scope.coverage.has(object.kind)) {
             let traits =
-                |objects: &Objects| objects.any(object).map(|object| Traits::of(&object, settings)).unwrap_or_default();
+                |objects: &Objects| objects.any(object).map(|object| Traits::of(&object, scope)).unwrap_or_default();
             let (old, new) = (traits(before), traits(now));
             for key in old.keys.difference(&new.keys) {
                 self.remove(key, object);
@@ -133,6 +158,12 @@ impl AddressIndex {
             }
         }
         change
+    }
+
+    /// Whether an object brings a name, pods aside: each of these brings its own.
+    #[must_use]
+    pub fn brings(&self, name: &ResourceName) -> bool {
+        self.brought.contains_key(name)
     }
 
     /// The objects at an address.
@@ -212,37 +243,46 @@ fn first_object() -> ObjectRef {
     ObjectRef { kind: Kind::Namespace, name: NamespacedName::default() }
 }
 
-/// Whether objects of a kind are found by anything or bring names.
-fn has_traits(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Pod
-            | Kind::Service
-            | Kind::ServiceEntry
-            | Kind::WorkloadEntry
-            | Kind::EndpointSlice
-            | Kind::KubernetesGateway
-    )
+impl Coverage {
+    /// Whether objects of a kind are found by anything or bring names.
+    fn has(self, kind: Kind) -> bool {
+        match self {
+            Self::Own => matches!(
+                kind,
+                Kind::Pod
+                    | Kind::Service
+                    | Kind::ServiceEntry
+                    | Kind::WorkloadEntry
+                    | Kind::EndpointSlice
+                    | Kind::KubernetesGateway
+            ),
+            Self::Workloads { entries } => {
+                matches!(kind, Kind::Pod | Kind::Service | Kind::EndpointSlice)
+                    || entries && kind == Kind::WorkloadEntry
+            }
+            Self::Services => kind == Kind::Service,
+        }
+    }
 }
 
 impl Traits {
     /// Those of one version of an object.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds say where workloads and services are")]
-    fn of(object: &AnyObject, settings: &Settings) -> Self {
+    fn of(object: &AnyObject, scope: &IndexScope<'_>) -> Self {
         let mut traits = Self::default();
         match object {
-            AnyObject::Pod(pod) => traits.add_pod(pod, settings),
-            AnyObject::Service(service) => traits.add_service(service, settings),
-            AnyObject::ServiceEntry(entry) => traits.add_entry(entry, settings),
+            AnyObject::Pod(pod) => traits.add_pod(pod, scope),
+            AnyObject::Service(service) => traits.add_service(service, scope),
+            AnyObject::ServiceEntry(entry) => traits.add_entry(entry, scope),
             AnyObject::WorkloadEntry(entry) => {
                 traits.add_address(entry.spec.address.parse().ok());
-                traits.add_name(&AddressName::WorkloadEntry(entry.meta.key()), settings);
+                traits.add_name(&AddressName::WorkloadEntry(entry.meta.key()), scope);
             }
-            AnyObject::EndpointSlice(slice) => traits.add_slice(slice, settings),
+            AnyObject::EndpointSlice(slice) => traits.add_slice(slice, scope),
             AnyObject::KubernetesGateway(gateway) => {
                 for RemoteGateway { network, address, port, service_account: _ } in remote_gateways(gateway) {
                     traits.add_address(address.parse().ok());
-                    traits.add_name(&AddressName::NetworkGateway { network, address, port }, settings);
+                    traits.add_name(&AddressName::NetworkGateway { network, address, port }, scope);
                 }
             }
             _ => {}
@@ -251,7 +291,7 @@ impl Traits {
     }
 
     /// Those of a pod. One that has ended is no workload, but may have told whose identity a waypoint has.
-    fn add_pod(&mut self, pod: &Object<Pod>, settings: &Settings) {
+    fn add_pod(&mut self, pod: &Object<Pod>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&pod.meta, &pod.spec);
         let labels = meta.labels.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
         let labels = labels.map(|(key, value)| LabelKey::of_pods(&meta.key.namespace, key, value));
@@ -261,32 +301,32 @@ impl Traits {
         }
         self.keys.extend(spec.pod_ips.iter().copied().map(AddressKey::Address));
         self.keys.extend(spec.node.clone().map(AddressKey::Node));
-        self.add_name(&AddressName::Pod(meta.key()), settings);
+        self.add_name(&AddressName::Pod(meta.key()), scope);
     }
 
     /// Those of a Service.
-    fn add_service(&mut self, service: &Object<Service>, settings: &Settings) {
+    fn add_service(&mut self, service: &Object<Service>, scope: &IndexScope<'_>) {
         if matches!(service.spec.service_type, ServiceType::ExternalName(_)) {
             return;
         }
         self.keys.extend(service.spec.cluster_ips.addresses().iter().copied().map(AddressKey::Address));
         let key = &service.meta.key;
-        let host = format!("{}.{}.svc.{}", key.name, key.namespace, settings.domain_suffix);
-        self.add_host(&key.namespace, &host, settings);
+        let host = format!("{}.{}.svc.{}", key.name, key.namespace, scope.domain_suffix);
+        self.add_host(&key.namespace, &host, scope);
     }
 
     /// Those of a ServiceEntry, its endpoints included.
-    fn add_entry(&mut self, entry: &Object<ServiceEntry>, settings: &Settings) {
+    fn add_entry(&mut self, entry: &Object<ServiceEntry>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&entry.meta, &entry.spec);
         for host in &spec.hosts {
-            self.add_host(&meta.key.namespace, host, settings);
+            self.add_host(&meta.key.namespace, host, scope);
         }
         let ranges = spec.addresses.iter().filter_map(|text| Cidr::parse_range_or_address(text));
         self.keys.extend(ranges.map(|range| AddressKey::Address(range.masked().address)));
         self.keys.extend(spec.allocated.iter().filter_map(|one| one.value.parse().ok()).map(AddressKey::Address));
         let mut add = |address: &str| {
             self.add_address(address.parse().ok());
-            self.add_name(&AddressName::Endpoint { entry: meta.key(), address: Arc::from(address) }, settings);
+            self.add_name(&AddressName::Endpoint { entry: meta.key(), address: Arc::from(address) }, scope);
         };
         if entry.spec.has_implicit_endpoints() {
             spec.hosts.iter().for_each(|host| add(host));
@@ -296,7 +336,7 @@ impl Traits {
     }
 
     /// Those of an EndpointSlice: the pods that it lists, and what it lists that is no pod.
-    fn add_slice(&mut self, slice: &Object<EndpointSlice>, settings: &Settings) {
+    fn add_slice(&mut self, slice: &Object<EndpointSlice>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&slice.meta, &slice.spec);
         let Some(service) = spec.service.as_ref().filter(|_| spec.address_type != AddressType::Fqdn) else { return };
         self.keys.insert(AddressKey::Label(LabelKey::of_slices(&meta.key.namespace, service)));
@@ -305,7 +345,7 @@ impl Traits {
                 (Some(pod), _) => _ = self.keys.insert(AddressKey::Pod(pod.clone())),
                 (None, Some(address)) => {
                     self.keys.extend(endpoint.addresses.iter().copied().map(AddressKey::Address));
-                    self.add_name(&AddressName::SliceEndpoint { slice: meta.key(), address: *address }, settings);
+                    self.add_name(&AddressName::SliceEndpoint { slice: meta.key(), address: *address }, scope);
                 }
                 (None, None) => {}
             }
@@ -313,9 +353,9 @@ impl Traits {
     }
 
     /// A service by its host.
-    fn add_host(&mut self, namespace: &Namespace, host: &str, settings: &Settings) {
+    fn add_host(&mut self, namespace: &Namespace, host: &str, scope: &IndexScope<'_>) {
         let key = ServiceKey { namespace: namespace.clone(), hostname: Hostname::new(host) };
-        self.add_name(&AddressName::Service(key), settings);
+        self.add_name(&AddressName::Service(key), scope);
     }
 
     /// An address, where there is one.
@@ -323,8 +363,8 @@ impl Traits {
         self.keys.extend(address.map(AddressKey::Address));
     }
 
-    fn add_name(&mut self, name: &AddressName, settings: &Settings) {
-        self.names.insert(name.to_resource_name(&settings.cluster_id));
+    fn add_name(&mut self, name: &AddressName, scope: &IndexScope<'_>) {
+        self.names.insert(name.to_resource_name(scope.cluster));
     }
 }
 

@@ -61,6 +61,13 @@ pub enum AddressName {
         /// Whose workloads they are.
         service: ServiceKey,
     },
+    /// A workload of a remote cluster: a pod, a WorkloadEntry or an endpoint of an EndpointSlice.
+    Remote {
+        /// Where it runs.
+        cluster: ClusterId,
+        /// What it is there.
+        workload: Box<Self>,
+    },
     /// A service.
     Service(ServiceKey),
 }
@@ -95,8 +102,14 @@ impl AddressName {
         if let Some(workload) = of_cluster.and_then(Self::parse_workload) {
             return Some(workload);
         }
-        let (namespace, host) = text.split_once('/').filter(|(_, host)| !host.contains('/'))?;
-        Some(Self::Service(ServiceKey { namespace: Namespace::new(namespace), hostname: Hostname::new(host) }))
+        let (first, rest) = text.split_once('/')?;
+        if let Some(workload) = Self::parse_workload(rest).filter(Self::may_be_remote) {
+            return Some(workload.of_remote(&ClusterId::new(first)));
+        }
+        if rest.contains('/') {
+            return None;
+        }
+        Some(Self::Service(ServiceKey { namespace: Namespace::new(first), hostname: Hostname::new(rest) }))
     }
 
     /// Reads what stands behind the cluster.
@@ -121,6 +134,17 @@ impl AddressName {
         Some(Self::SliceEndpoint { slice: NamespacedName::new(&namespace, &name), address })
     }
 
+    /// The same in a remote cluster.
+    #[must_use]
+    pub fn of_remote(self, cluster: &ClusterId) -> Self {
+        Self::Remote { cluster: cluster.clone(), workload: Box::new(self) }
+    }
+
+    /// Whether a remote cluster has such workloads of its own. ServiceEntries count in the cluster that configures the mesh alone.
+    fn may_be_remote(&self) -> bool {
+        matches!(self, Self::Pod(_) | Self::WorkloadEntry(_) | Self::SliceEndpoint { .. })
+    }
+
     /// The name as clients know it; `cluster` is the cluster of this control plane.
     #[must_use]
     pub fn to_resource_name(&self, cluster: &ClusterId) -> ResourceName {
@@ -137,6 +161,7 @@ impl AddressName {
             Self::SplitHorizon { network, gateway, service } => {
                 format!("{network}{SPLIT_HORIZON}{gateway}/{}/{}", service.namespace, service.hostname)
             }
+            Self::Remote { cluster, workload } => return workload.to_resource_name(cluster),
             Self::Service(key) => format!("{}/{}", key.namespace, key.hostname),
         }))
     }
@@ -168,6 +193,11 @@ mod tests {
         let address = || Arc::from("10.0.0.1");
         for (named, text) in [
             (AddressName::Pod(name.clone()), "Kubernetes//Pod/shop/web"),
+            (AddressName::Pod(name.clone()).of_remote(&ClusterId::new("two")), "two//Pod/shop/web"),
+            (
+                AddressName::WorkloadEntry(name.clone()).of_remote(&ClusterId::new("two")),
+                "two/networking.istio.io/WorkloadEntry/shop/web",
+            ),
             (AddressName::WorkloadEntry(name.clone()), "Kubernetes/networking.istio.io/WorkloadEntry/shop/web"),
             (
                 AddressName::Endpoint { entry: name.clone(), address: Arc::from("unix:///run/web") },
@@ -200,6 +230,10 @@ mod tests {
     fn what_is_no_name_is_none() {
         let cluster = ClusterId::new("Kubernetes");
         for text in ["", "web", "a/b/c", "Kubernetes//Pod/shop", "NetworkGateway/n/10.0.0.1", "Kubernetes//Pod/a/b/c"] {
+            assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
+        }
+        // ServiceEntries of remote clusters count nowhere.
+        for text in ["two//Pod/shop", "two/networking.istio.io/ServiceEntry/shop/web/10.0.0.1"] {
             assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
         }
         let one = NetworkAddress { network: NetworkId::default(), address: [10, 9, 9, 9].into() };

@@ -19,6 +19,7 @@ pub mod directory;
 mod entry_index;
 mod entry_services;
 mod export_to;
+pub mod far_names;
 pub mod identity;
 mod instance;
 mod kubernetes_service;

@@ -1,11 +1,12 @@
 //! Gateways of the Gateway API behind which other networks lie (Istio's `serviceregistry/ambient/networks.go`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::networks::NETWORK_LABEL;
 use navarch_api::gateway_api::{KubernetesGateway, Listener};
-use navarch_api::names::{NetworkId, ServiceAccount};
-use navarch_api::object::Object;
+use navarch_api::names::{ClusterId, NetworkId, ServiceAccount};
+use navarch_api::object::{NamespacedName, Object};
 
 /// The class of Gateways that stand for one of another network.
 pub(super) const REMOTE_CLASS: &str = "istio-remote";
@@ -29,6 +30,62 @@ pub struct RemoteGateway {
     pub service_account: ServiceAccount,
 }
 
+/// A way into a network, and which object stands for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownGateway {
+    /// The way.
+    pub gateway: RemoteGateway,
+    /// The Gateway that it is of.
+    pub source: NamespacedName,
+    /// The cluster of the Gateway.
+    pub cluster: ClusterId,
+}
+
+/// The ways into all networks, by network: that which comes first is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownGateways(BTreeMap<NetworkId, Vec<KnownGateway>>);
+
+impl KnownGateway {
+    /// Its key: object and address.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}/{}", self.source.namespace, self.source.name, self.gateway.address)
+    }
+}
+
+impl KnownGateways {
+    /// Takes in a Gateway of the cluster that configures the mesh. All of these come before those of remote clusters.
+    pub fn add_own(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
+        self.add(cluster, gateway.meta.key(), remote_gateways(gateway));
+    }
+
+    /// Takes in a Gateway of a remote cluster.
+    pub fn add_remote(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
+        self.add(cluster, gateway.meta.key(), gateways_there(gateway));
+    }
+
+    fn add(&mut self, cluster: &ClusterId, source: NamespacedName, gateways: Vec<RemoteGateway>) {
+        for gateway in gateways {
+            let into = self.0.entry(gateway.network.clone()).or_default();
+            // One object and address in two clusters is one gateway.
+            if !into.iter().any(|one| one.source == source && one.gateway.address == gateway.address) {
+                into.push(KnownGateway { gateway, source: source.clone(), cluster: cluster.clone() });
+            }
+        }
+    }
+
+    /// The ways into a network.
+    #[must_use]
+    pub fn into_network(&self, network: &NetworkId) -> &[KnownGateway] {
+        self.0.get(network).map_or(&[], |known| known)
+    }
+
+    /// All of them, network by network.
+    pub fn iter(&self) -> impl Iterator<Item = &KnownGateway> {
+        self.0.values().flatten()
+    }
+}
+
 /// The ways into another network that a Gateway stands for, one for each of its addresses.
 #[must_use]
 pub fn remote_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
@@ -44,8 +101,7 @@ pub fn remote_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway
 
 /// The ways into another network that a Gateway of a remote cluster is, one for each of its addresses. As with istiod, they have no
 /// port.
-#[must_use]
-pub fn gateways_there(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
+fn gateways_there(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
     let (meta, spec) = (&gateway.meta, &gateway.spec);
     let ends_tunnels = |listener: &Listener| {
         listener.protocol == HBONE && listener.tls.as_ref().is_some_and(|tls| tls.mode == "Terminate")

@@ -9,13 +9,15 @@ use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::kubernetes::{Namespace as NamespaceObject, Pod};
 use navarch_api::names::Namespace;
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::AddressName;
 
 use super::WaypointAddress;
 use super::own::OwnAddresses;
-use crate::members::endpoints_of;
+use crate::members::{endpoints_of, there};
+use crate::site::{homes, near_clusters};
 use crate::waypoint::{Waypoint, WaypointOf};
 use crate::wire::ip_of;
 use crate::workloads::workload;
@@ -35,9 +37,9 @@ pub struct BoundWorkload {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WaypointsAt(BTreeSet<WaypointAddress>);
 
-/// The workloads of a namespace that have a waypoint, with it.
+/// The workloads of a namespace of a cluster that have a waypoint, with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct BoundIn(Namespace);
+struct BoundIn(Home, Namespace);
 
 /// One workload, if it has a waypoint, with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,15 +57,17 @@ pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
     if waypoints.is_empty() {
         return Vec::new();
     }
-    let mut namespaces: BTreeSet<Namespace> = view
-        .names::<NamespaceObject>()
-        .map(|name| Namespace::new(&name.name))
-        .filter(|namespace| waypoints.iter().any(|waypoint| waypoint.admits(namespace, view)))
-        .collect();
+    let mut namespaces: BTreeSet<Namespace> =
+        view.names::<NamespaceObject>().map(|name| Namespace::new(&name.name)).collect();
+    for cluster in near_clusters(view).iter() {
+        let there = view.list_all_in::<NamespaceObject>(cluster).into_iter();
+        namespaces.extend(there.map(|namespace| Namespace::new(&namespace.meta.key.name)));
+    }
+    namespaces.retain(|namespace| waypoints.iter().any(|waypoint| waypoint.admits(namespace, view)));
     namespaces.extend(waypoints.iter().map(|waypoint| waypoint.name.namespace.clone()));
     let mut found = Vec::new();
-    for namespace in namespaces {
-        let bound = view.get(&BoundIn(namespace));
+    for (home, namespace) in homes(view).iter().flat_map(|home| namespaces.iter().map(move |one| (home, one))) {
+        let bound = view.get(&BoundIn(home.clone(), namespace.clone()));
         found.extend(bound.iter().filter(|(waypoint, _)| own.contains(waypoint)).map(|(_, one)| one.clone()));
     }
     found.sort_unstable();
@@ -74,8 +78,13 @@ impl Query for WaypointsAt {
     type Value = Vec<Arc<Waypoint>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let waypoints =
-            view.names::<KubernetesGateway>().filter_map(|name| (*view.get(&WaypointOf(name.clone()))).clone());
+        let mut all: Vec<WaypointOf> =
+            view.names::<KubernetesGateway>().map(|name| WaypointOf(Home::Config, name.clone())).collect();
+        for cluster in near_clusters(view).iter() {
+            let there = view.list_all_in::<KubernetesGateway>(cluster).into_iter();
+            all.extend(there.map(|gateway| WaypointOf(Home::Remote(cluster.clone()), gateway.meta.key())));
+        }
+        let waypoints = all.iter().filter_map(|waypoint| (*view.get(waypoint)).clone());
         let is_meant = |waypoint: &Arc<Waypoint>| {
             let address = waypoint.address.as_ref().and_then(WaypointAddress::of);
             waypoint.is_for_workloads() && address.is_some_and(|address| self.0.contains(&address))
@@ -88,15 +97,18 @@ impl Query for BoundIn {
     type Value = Vec<(WaypointAddress, Arc<BoundWorkload>)>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Self(home, namespace) = self;
         let mut names: Vec<(AddressName, Option<Timestamp>)> = Vec::new();
-        names.extend(view.list::<Pod>(&self.0).map(|pod| (AddressName::Pod(pod.meta.key()), pod.meta.created)));
-        let entries = view.list::<WorkloadEntry>(&self.0);
+        let pods = view.list_in::<Pod>(home, namespace).into_iter();
+        names.extend(pods.map(|pod| (AddressName::Pod(pod.meta.key()), pod.meta.created)));
+        let entries = view.list_in::<WorkloadEntry>(home, namespace).into_iter();
         names.extend(entries.map(|entry| (AddressName::WorkloadEntry(entry.meta.key()), entry.meta.created)));
-        for entry in view.list::<ServiceEntry>(&self.0) {
+        for entry in view.list_in::<ServiceEntry>(home, namespace) {
             let endpoints = endpoints_of(&entry.spec, &entry.meta.key());
             names.extend(endpoints.into_iter().map(|name| (name, entry.meta.created)));
         }
-        names.into_iter().filter_map(|(name, created)| (*view.get(&Bound(name, created))).clone()).collect()
+        let names = names.into_iter().map(|(name, created)| Bound(there(home, name), created));
+        names.filter_map(|name| (*view.get(&name)).clone()).collect()
     }
 }
 

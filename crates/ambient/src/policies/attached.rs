@@ -11,6 +11,7 @@ use crate::waypoint::{Waypoint, WaypointOf};
 use navarch_api::istio::AuthorizationPolicy;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Labels;
@@ -75,9 +76,10 @@ impl Query for PoliciesIn {
     }
 }
 
-/// The names of the policies that a workload lists: AuthorizationPolicies in order, then what PeerAuthentications come to, then
+/// The names of the policies that a workload of a cluster lists: AuthorizationPolicies in order, then what PeerAuthentications come to, then
 /// those that let its waypoints in.
 pub(crate) fn policies_of(
+    home: &Home,
     labels: &Labels,
     namespace: &Namespace,
     waypoint: Option<&Arc<Waypoint>>,
@@ -96,19 +98,25 @@ pub(crate) fn policies_of(
     let own = policies.own.as_deref();
     names.extend(peer::policies_of(labels, namespace, &mesh.root_namespace, &policies.mesh, own));
     if mesh.auto_allow_waypoints {
-        names.extend(waypoints_let_in(waypoint, services, view));
+        names.extend(waypoints_let_in(home, waypoint, services, view));
     }
     names
 }
 
 /// The policies that let the waypoints of services and of the workload itself in.
-fn waypoints_let_in(own: Option<&Arc<Waypoint>>, services: &[Arc<ServiceFacts>], view: &View<'_>) -> Vec<String> {
+fn waypoints_let_in(
+    home: &Home,
+    own: Option<&Arc<Waypoint>>,
+    services: &[Arc<ServiceFacts>],
+    view: &View<'_>,
+) -> Vec<String> {
     let own_name = own.map(|waypoint| &waypoint.name);
     let mut names: Vec<&NamespacedName> = services.iter().filter_map(|service| service.waypoint.as_ref()).collect();
     names.retain(|name| Some(*name) != own_name);
     names.sort_unstable();
     names.dedup();
-    let of_services = names.into_iter().filter_map(|name| (*view.get(&WaypointOf(name.clone()))).clone());
+    let found = |name: &NamespacedName| (*view.get(&WaypointOf(home.clone(), name.clone()))).clone();
+    let of_services = names.into_iter().filter_map(found);
     let all = of_services.chain(own.cloned()).filter(|waypoint| !waypoint.accounts.is_empty());
     all.map(|waypoint| format!("{}/{}", waypoint.name.namespace, name_of_waypoint_policy(&waypoint.name))).collect()
 }

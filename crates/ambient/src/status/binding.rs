@@ -7,6 +7,7 @@ use navarch_api::kubernetes::{Service, ServiceType};
 use navarch_api::mesh::Visibility;
 use navarch_api::names::Hostname;
 use navarch_api::object::{NamespacedName, ObjectMeta};
+use navarch_push::home::Home;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
@@ -27,7 +28,7 @@ const VISIBILITY: &str = "istio.io/VisibilityApplied";
 pub(super) fn of_service(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<Service>(name)?;
     let is_alias = matches!(object.spec.service_type, ServiceType::ExternalName(_));
-    let before = if is_alias { Ok(None) } else { waypoint::before_service(&object.meta, None, view) };
+    let before = if is_alias { Ok(None) } else { waypoint::before_service(&Home::Config, &object.meta, None, view) };
     Some(vec![(BOUND, of_both(before, &object.meta, view))])
 }
 
@@ -46,7 +47,7 @@ pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option
         return Some(vec![(BOUND, None), (MISSING, None), (VISIBILITY, None)]);
     }
     let visibility = visibility(&meta.key.namespace, view);
-    let before = waypoint::before_service(meta, Some(visibility), view);
+    let before = waypoint::before_service(&Home::Config, meta, Some(visibility), view);
     let is_bound = matches!(before, Ok(Some(_)));
     let races = view
         .services_of(&ServiceKey { namespace: meta.key.namespace.clone(), hostname: hosts.first().copied()?.clone() });

@@ -1,10 +1,8 @@
 //! A mesh of two clusters in two networks, as the ztunnels of the first one have it.
 
 use navarch_api::mesh::MeshConfig;
-use navarch_api::names::ClusterId;
 use navarch_proto::istio::workload::gateway_address::Destination;
 use navarch_proto::istio::workload::{Service, TunnelProtocol};
-use navarch_push::world::RemoteChange;
 
 use super::*;
 
@@ -73,19 +71,6 @@ fn two_clusters(joined: bool) -> Mesh {
     mesh.put(&cluster("n", "10.96.0.1"));
     mesh.change(remote(&(cluster("m", "10.200.0.1") + SECOND)));
     mesh
-}
-
-/// The objects of a text, put into the second cluster.
-fn remote(yaml: &str) -> Vec<Change> {
-    let put = |change| {
-        let Change::Put(object) = change else { panic!("only objects") };
-        Change::Remote(ClusterId::new("two"), RemoteChange::Put(object))
-    };
-    objects(yaml).into_iter().map(put).collect()
-}
-
-fn names(shown: &Shown) -> Vec<&str> {
-    shown.keys().map(String::as_str).collect()
 }
 
 #[test]

@@ -7,6 +7,7 @@ use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::names::{Hostname, NetworkId};
 use navarch_api::object::{NamespacedName, Object};
 use navarch_proto::istio::workload::{Locality, Workload, WorkloadStatus, WorkloadType};
+use navarch_push::home::Home;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, ServiceKey};
 use navarch_registry::{split_locality, workload_name_of_entry};
@@ -18,27 +19,32 @@ use crate::policies::policies_of;
 use crate::ports;
 use crate::selected::SelectingServices;
 use crate::service_facts::{FactsOf, Origin, ServiceFacts};
+use crate::site::Site;
 use crate::waypoint::{self, WorkloadBinding};
 use crate::wire::ip_bytes;
 
-/// The workload of a WorkloadEntry.
-pub(super) fn of_workload_entry(name: &NamespacedName, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
-    let object = view.object::<WorkloadEntry>(name)?;
+/// The workload of a WorkloadEntry of a cluster.
+pub(super) fn of_workload_entry(name: &NamespacedName, site: &Site, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
+    let home = &site.home;
+    if *home != Home::Config && !view.mesh().settings.clusters.remote_workload_entries {
+        return None;
+    }
+    let object = view.object_in::<WorkloadEntry>(home, name)?;
     let (meta, spec) = (&object.meta, &object.spec);
     let labels = labels_of_entry(object);
     let namespace = &meta.key.namespace;
     let is_wanted =
         |origin: &Origin| mesh.selection.services_select_entries || matches!(origin, Origin::ServiceEntry(_));
-    let services = view.get(&SelectingServices(namespace.clone())).of(&labels, is_wanted);
-    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(&labels, namespace, view);
-    let network = if spec.network.is_empty() { mesh.network.clone() } else { NetworkId::new(&spec.network) };
+    let services = view.get(&SelectingServices(home.clone(), namespace.clone())).of(&labels, is_wanted);
+    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, &labels, namespace, view);
+    let network = if spec.network.is_empty() { site.network.clone() } else { NetworkId::new(&spec.network) };
     let mut workload = Workload {
         name: meta.key.name.to_string(),
         namespace: namespace.to_string(),
-        authorization_policies: policies_of(&labels, namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(home, &labels, namespace, waypoint.as_ref(), &services, view),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
-        ..entry(spec, &network, &services, mesh, view)
+        ..entry(spec, &network, &services, site, view)
     };
     let mut named = meta.clone();
     named.labels = labels;
@@ -70,16 +76,16 @@ pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh
     let namespace = &meta.key.namespace;
     let binding = match spec.has_implicit_endpoints() {
         true => WorkloadBinding { waypoint: None, tunnel: None },
-        false => waypoint::of_workload(&labels_of(endpoint), namespace, view),
+        false => waypoint::of_workload(&Home::Config, &labels_of(endpoint), namespace, view),
     };
     let WorkloadBinding { waypoint, tunnel } = binding;
     let mut workload = Workload {
         name: meta.key.name.to_string(),
         namespace: namespace.to_string(),
-        authorization_policies: policies_of(&meta.labels, namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(&Home::Config, &meta.labels, namespace, waypoint.as_ref(), &services, view),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
-        ..entry(endpoint, &network, &services, mesh, view)
+        ..entry(endpoint, &network, &services, &mesh.site, view)
     };
     set_names(&mut workload, &meta.labels, &meta.key.name);
     set_tunnel(&mut workload, &meta.labels, &meta.annotations);
@@ -91,7 +97,7 @@ fn entry(
     entry: &WorkloadEntry,
     network: &NetworkId,
     services: &[Arc<ServiceFacts>],
-    mesh: &Mesh,
+    site: &Site,
     view: &View<'_>,
 ) -> Workload {
     let address: Option<IpAddr> = entry.address.parse().ok();
@@ -99,8 +105,8 @@ fn entry(
         addresses: address.map(ip_bytes).into_iter().collect(),
         hostname: if address.is_none() { entry.address.clone() } else { String::new() },
         network: network.to_string(),
-        network_gateway: network_gateway(network, mesh, view),
-        cluster_id: mesh.cluster.to_string(),
+        network_gateway: network_gateway(network, site, view),
+        cluster_id: site.cluster.to_string(),
         service_account: entry.service_account.clone(),
         services: ports::on_entry(&entry.ports, services),
         status: WorkloadStatus::Healthy.into(),

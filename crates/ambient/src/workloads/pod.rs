@@ -7,43 +7,45 @@ use navarch_api::kubernetes::{EndpointSlice, Pod};
 use navarch_api::names::Hostname;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_proto::istio::workload::{NetworkMode, Workload, WorkloadStatus, WorkloadType};
+use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
-use navarch_registry::model::ServiceKey;
 use navarch_registry::workload_name_of_pod;
 
 use super::{set_names, set_tunnel};
-use crate::mesh::Mesh;
+use crate::mesh::MeshFacts;
 use crate::node::LocalityOfNode;
 use crate::policies::policies_of;
 use crate::ports;
-use crate::selected::{SelectingServices, host_of};
-use crate::service_facts::{FactsOf, Origin, ServiceFacts};
+use crate::selected::SelectingServices;
+use crate::service_facts::{Origin, ServiceFacts, facts_of_service};
+use crate::site::Site;
 use crate::waypoint::{self, WorkloadBinding};
 use crate::wire::ip_bytes;
 
-/// The workload of a pod; none of one that has ended or has no address yet.
-pub(super) fn workload(name: &NamespacedName, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
-    let pod = view.object::<Pod>(name)?;
+/// The workload of a pod of a cluster; none of one that has ended or has no address yet.
+pub(super) fn workload(name: &NamespacedName, site: &Site, view: &View<'_>) -> Option<Workload> {
+    let pod = view.object_in::<Pod>(&site.home, name)?;
     let (meta, spec) = (&pod.meta, &pod.spec);
     if spec.is_terminal() || spec.pod_ips.is_empty() {
         return None;
     }
-    let services = services(pod, mesh, view);
-    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(&meta.labels, &meta.key.namespace, view);
+    let (home, namespace) = (&site.home, &meta.key.namespace);
+    let services = services(pod, home, view);
+    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, &meta.labels, namespace, view);
     let is_healthy = spec.ready && !meta.deleting;
-    let locality = spec.node.as_ref().and_then(|node| (*view.get(&LocalityOfNode(node.clone()))).clone());
+    let locality = spec.node.as_ref().and_then(|node| (*view.get(&LocalityOfNode(home.clone(), node.clone()))).clone());
     let mut workload = Workload {
         name: meta.key.name.to_string(),
-        namespace: meta.key.namespace.to_string(),
+        namespace: namespace.to_string(),
         addresses: spec.pod_ips.iter().copied().map(ip_bytes).collect(),
-        network: mesh.network.to_string(),
-        network_gateway: mesh.network_gateway.clone(),
-        cluster_id: mesh.cluster.to_string(),
+        network: site.network.to_string(),
+        network_gateway: site.gateway.clone(),
+        cluster_id: site.cluster.to_string(),
         service_account: spec.service_account.to_string(),
         node: spec.node.as_deref().unwrap_or_default().to_owned(),
         services: ports::on_pod(spec, &services),
-        authorization_policies: policies_of(&meta.labels, &meta.key.namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(home, &meta.labels, namespace, waypoint.as_ref(), &services, view),
         status: if is_healthy { WorkloadStatus::Healthy } else { WorkloadStatus::Unhealthy }.into(),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
@@ -58,37 +60,37 @@ pub(super) fn workload(name: &NamespacedName, mesh: &Mesh, view: &View<'_>) -> O
 }
 
 /// The services that a pod belongs to: those that select it, then those whose EndpointSlices list it all the same.
-fn services(pod: &Object<Pod>, mesh: &Mesh, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
+fn services(pod: &Object<Pod>, home: &Home, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
     let meta = &pod.meta;
-    let is_wanted = |origin: &Origin| mesh.selection.entries_select_pods || matches!(origin, Origin::Service(_));
-    let mut services = view.get(&SelectingServices(meta.key.namespace.clone())).of(&meta.labels, is_wanted);
+    let selection = view.get(&MeshFacts).selection;
+    let is_wanted = |origin: &Origin| selection.entries_select_pods || matches!(origin, Origin::Service(_));
+    let selecting = view.get(&SelectingServices(home.clone(), meta.key.namespace.clone()));
+    let mut services = selecting.of(&meta.labels, is_wanted);
     let mut seen: BTreeSet<Hostname> = services.iter().map(|service| service.key.hostname.clone()).collect();
-    for slice in view.slices_of_pod(&meta.key) {
-        let Some(key) = (*view.get(&ServiceOfSlice(slice.clone()))).clone() else { continue };
-        if !seen.insert(key.hostname.clone()) {
-            continue;
+    for slice in view.slices_of_pod_in(home, &meta.key) {
+        let Some(service) = (*view.get(&ServiceOfSlice(home.clone(), slice.clone()))).clone() else { continue };
+        let Some(facts) = facts_of_service(home, &service, view) else { continue };
+        if seen.insert(facts.key.hostname.clone()) {
+            services.push(facts);
         }
-        let facts = (*view.get(&FactsOf(key))).clone();
-        services.extend(facts.filter(|facts| matches!(facts.origin, Origin::Service(_))));
     }
     services
 }
 
-/// The service that an EndpointSlice is a part of. Slices change with every pod that they list, whose they are does not.
+/// The Service that an EndpointSlice of a cluster is a part of. Slices change with every pod that they list, whose they are does
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ServiceOfSlice(NamespacedName);
+struct ServiceOfSlice(Home, NamespacedName);
 
 impl Query for ServiceOfSlice {
-    type Value = Option<ServiceKey>;
+    type Value = Option<NamespacedName>;
 
-    fn compute(&self, view: &View<'_>) -> Option<ServiceKey> {
-        service_of_slice(view.object::<EndpointSlice>(&self.0)?, view)
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        service_of_slice(view.object_in::<EndpointSlice>(&self.0, &self.1)?)
     }
 }
 
-/// The service that an EndpointSlice is a part of.
-pub(super) fn service_of_slice(slice: &Object<EndpointSlice>, view: &View<'_>) -> Option<ServiceKey> {
-    let namespace = slice.meta.key.namespace.clone();
-    let hostname = host_of(slice.spec.service.as_ref()?, &namespace, &view.mesh().settings.domain_suffix);
-    Some(ServiceKey { namespace, hostname })
+/// The Service that an EndpointSlice is a part of.
+pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<NamespacedName> {
+    Some(NamespacedName::of(slice.meta.key.namespace.clone(), slice.spec.service.clone()?))
 }

@@ -8,21 +8,18 @@ use navarch_proto::istio::workload::{NetworkMode, Port, PortList, Workload, Work
 use navarch_push::view::View;
 
 use super::pod::service_of_slice;
-use crate::mesh::Mesh;
-use crate::service_facts::{FactsOf, Origin};
+use crate::service_facts::facts_of_service;
+use crate::site::Site;
 use crate::wire::ip_bytes;
 
 /// The workload of the first endpoint that has this first address and is no pod.
-pub(super) fn workload(name: &NamespacedName, address: IpAddr, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
-    let slice = view.object::<EndpointSlice>(name)?;
+pub(super) fn workload(name: &NamespacedName, address: IpAddr, site: &Site, view: &View<'_>) -> Option<Workload> {
+    let slice = view.object_in::<EndpointSlice>(&site.home, name)?;
     let (meta, spec) = (&slice.meta, &slice.spec);
     if spec.address_type == AddressType::Fqdn {
         return None;
     }
-    let service = (*view.get(&FactsOf(service_of_slice(slice, view)?))).clone()?;
-    if !matches!(service.origin, Origin::Service(_)) {
-        return None;
-    }
+    let service = facts_of_service(&site.home, &service_of_slice(slice)?, view)?;
     let mut endpoints = spec.endpoints.iter().filter(|endpoint| endpoint.pod.is_none());
     let endpoint = endpoints.find(|endpoint| endpoint.addresses.first() == Some(&address))?;
     let port = |port: &navarch_api::kubernetes::EndpointPort| {
@@ -36,10 +33,10 @@ pub(super) fn workload(name: &NamespacedName, address: IpAddr, mesh: &Mesh, view
         name: meta.key.name.to_string(),
         namespace: meta.key.namespace.to_string(),
         addresses: endpoint.addresses.iter().copied().map(ip_bytes).collect(),
-        network: mesh.network.to_string(),
+        network: site.network.to_string(),
         services: [(service.name(), ports)].into(),
         status: if is_healthy { WorkloadStatus::Healthy } else { WorkloadStatus::Unhealthy }.into(),
-        cluster_id: mesh.cluster.to_string(),
+        cluster_id: site.cluster.to_string(),
         // Nothing is known of what is there: others may have the address, too.
         network_mode: NetworkMode::HostNetwork.into(),
         ..Workload::default()

@@ -16,6 +16,11 @@ fn put(objects: &mut Objects, yaml: &str) -> BTreeSet<ObjectRef> {
     names
 }
 
+/// What of a cluster is in an index.
+fn scope(cluster: &ClusterId, coverage: Coverage) -> IndexScope<'_> {
+    IndexScope { cluster, domain_suffix: "cluster.local", coverage }
+}
+
 /// An index and the objects behind it.
 #[derive(Default)]
 struct Mesh {
@@ -27,14 +32,14 @@ impl Mesh {
     fn put(&mut self, yaml: &str) -> AddressChange {
         let before = self.objects.clone();
         let changed = put(&mut self.objects, yaml);
-        self.index.apply(&before, &self.objects, &changed, &Settings::default())
+        self.index.apply(&before, &self.objects, &changed, &scope(&ClusterId::new("Kubernetes"), Coverage::Own))
     }
 
     fn remove(&mut self, kind: Kind, name: &str) -> AddressChange {
         let before = self.objects.clone();
         let object = ObjectRef { kind, name: NamespacedName::new("shop", name) };
         self.objects.remove_ref(kind, &object.name);
-        self.index.apply(&before, &self.objects, &[object].into(), &Settings::default())
+        self.index.apply(&before, &self.objects, &[object].into(), &scope(&ClusterId::new("Kubernetes"), Coverage::Own))
     }
 
     fn at(&self, address: &str) -> Vec<String> {
@@ -103,4 +108,30 @@ fn slices_lead_from_pods_and_bring_what_is_no_pod() {
     assert_eq!(mesh.index.with(LabelKey::of_slices(&Namespace::new("shop"), "db")).count(), 1);
     mesh.remove(Kind::EndpointSlice, "db-1");
     assert_eq!((mesh.index.slices_of(&pod).count(), mesh.at("10.9.0.1").len()), (0, 0));
+}
+
+#[test]
+fn of_remote_clusters_services_count_and_in_the_same_network_workloads() {
+    let entry = "
+---
+{ apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: { name: vm, namespace: shop }, spec: { address: 10.2.0.1 } }
+---
+{ apiVersion: v1, kind: Service, metadata: { name: web, namespace: shop }, spec: { clusterIP: 10.96.0.1, ports: [{ port: 80 }] } }";
+    let mut objects = Objects::default();
+    let changed = put(&mut objects, &(POD.to_owned() + entry));
+    let cluster = ClusterId::new("two");
+    let [pod, vm, web] =
+        ["two//Pod/shop/web", "two/networking.istio.io/WorkloadEntry/shop/vm", "shop/web.shop.svc.cluster.local"];
+    for (coverage, expected) in [
+        (Coverage::Workloads { entries: true }, vec![web, pod, vm]),
+        (Coverage::Workloads { entries: false }, vec![web, pod]),
+        (Coverage::Services, vec![web]),
+    ] {
+        let mut index = AddressIndex::default();
+        let change = index.apply(&Objects::default(), &objects, &changed, &scope(&cluster, coverage));
+        assert_eq!(names(&change.added), expected, "{coverage:?}");
+        assert!(index.brings(&ResourceName::new(web)) && !index.brings(&ResourceName::new(pod)));
+        let emptied = index.apply(&objects, &Objects::default(), &changed, &scope(&cluster, coverage));
+        assert_eq!((names(&emptied.removed), emptied.keys), (expected, change.keys));
+    }
 }

@@ -2,9 +2,11 @@ use std::sync::Arc;
 
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
+use navarch_push::home::Home;
 
 use super::*;
 use crate::mesh::Selection;
+use crate::site::Site;
 
 /// What the policy with this spec comes to in a namespace.
 fn converted(namespace: &str, spec: &str) -> Option<Authorization> {
@@ -19,12 +21,13 @@ fn converted(namespace: &str, spec: &str) -> Option<Authorization> {
 }
 
 fn mesh() -> Mesh {
+    let (cluster, network) = (ClusterId::new("c"), NetworkId::default());
     Mesh {
+        site: Arc::new(Site { home: Home::Config, cluster, network, gateway: None }),
         cluster: ClusterId::new("c"),
         root_namespace: Namespace::new("istio-system"),
         trust_domain: Arc::from("cluster.local"),
         network: NetworkId::default(),
-        network_gateway: None,
         selection: Selection { entries_select_pods: true, services_select_entries: true },
         dry_run: false,
         auto_allow_waypoints: false,

@@ -1,0 +1,68 @@
+//! Where workloads run: clusters whose workloads ztunnel knows one by one.
+//!
+//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the remote clusters in its network. What
+//! a workload is made of (Services, nodes, namespaces, waypoints) is that of its own cluster; policies are those of the cluster that
+//! configures the mesh. Agrees with Istio's `MergedGlobalWorkloadsCollection`.
+
+use std::sync::Arc;
+
+use navarch_api::names::{ClusterId, NetworkId};
+use navarch_proto::istio::workload::GatewayAddress;
+use navarch_push::home::Home;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+use crate::mesh::{MeshFacts, gateway_of};
+use crate::networks::{are_joined, network_of};
+
+/// A cluster whose workloads are known.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Site {
+    /// Whose objects they are.
+    pub(crate) home: Home,
+    pub(crate) cluster: ClusterId,
+    /// The network of the cluster; empty where there is one only.
+    pub(crate) network: NetworkId,
+    /// The gateway by which others enter it.
+    pub(crate) gateway: Option<GatewayAddress>,
+}
+
+/// A remote cluster whose workloads are known; `None` if they are not, or there is no such cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SiteOf(pub(crate) ClusterId);
+
+/// The remote clusters whose workloads are known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NearClusters;
+
+/// The clusters whose workloads are known: the one that configures the mesh first.
+pub(crate) fn homes(view: &View<'_>) -> Vec<Home> {
+    let near = near_clusters(view);
+    [Home::Config].into_iter().chain(near.iter().cloned().map(Home::Remote)).collect()
+}
+
+/// The remote clusters among these.
+pub(crate) fn near_clusters(view: &View<'_>) -> Arc<Vec<ClusterId>> {
+    if are_joined(view) { view.get(&NearClusters) } else { Arc::default() }
+}
+
+impl Query for NearClusters {
+    type Value = Vec<ClusterId>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mesh = view.get(&MeshFacts);
+        let clusters: Vec<ClusterId> = view.remote_clusters().cloned().collect();
+        clusters.into_iter().filter(|cluster| network_of(view, cluster) == mesh.network).collect()
+    }
+}
+
+impl Query for SiteOf {
+    type Value = Option<Arc<Site>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let cluster = near_clusters(view).iter().find(|near| **near == self.0)?.clone();
+        let network = network_of(view, &cluster);
+        let gateway = gateway_of(&network, view);
+        Some(Arc::new(Site { home: Home::Remote(cluster.clone()), cluster, network, gateway }))
+    }
+}

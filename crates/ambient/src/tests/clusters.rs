@@ -1,0 +1,396 @@
+//! A mesh of two clusters in one network, as the ztunnels of either have it.
+
+use std::net::IpAddr;
+
+use navarch_api::mesh::MeshConfig;
+use navarch_api::names::{Namespace, NetworkId};
+use navarch_api::object::{Kind, NamespacedName};
+use navarch_proto::istio::workload::gateway_address::Destination;
+use navarch_proto::istio::workload::{Service, WorkloadStatus};
+use navarch_push::query::Query;
+
+use super::*;
+use crate::{bound, tunnel};
+
+/// What both clusters have: `web` reaches beyond its cluster, `near` does not.
+fn cluster(network: &str, vips: &str) -> String {
+    format!(
+        "
+{{ apiVersion: v1, kind: Namespace, metadata: {{ name: istio-system, labels: {{ topology.istio.io/network: {network} }} }} }}
+---
+{{ apiVersion: v1, kind: Namespace, metadata: {{ name: shop }} }}
+---
+{{ apiVersion: v1, kind: Service, metadata: {{ name: web, namespace: shop, labels: {{ far: 'yes' }} }},
+  spec: {{ clusterIP: {vips}.1, selector: {{ app: web }}, ports: [{{ name: http, port: 80, targetPort: http }}] }} }}
+---
+{{ apiVersion: v1, kind: Service, metadata: {{ name: near, namespace: shop }},
+  spec: {{ clusterIP: {vips}.2, selector: {{ app: web }}, ports: [{{ name: http, port: 80, targetPort: 8080 }}] }} }}
+---
+"
+    )
+}
+
+/// What the first cluster has beside.
+const FIRST: &str = "
+{ apiVersion: v1, kind: Pod, metadata: { name: web-0, namespace: shop, labels: { app: web } },
+  spec: { nodeName: n1, serviceAccountName: web, containers: [{ name: c, ports: [{ name: http, containerPort: 8080 }] }] },
+  status: { phase: Running, podIP: 10.1.0.1, conditions: [{ type: Ready, status: 'True' }] } }
+---
+{ apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: { name: own, namespace: shop },
+  spec: { selector: { matchLabels: { app: web } }, rules: [{ from: [{ source: { principals: ['*'] } }] }] } }
+---
+";
+
+/// What the second one has: `all`, which it alone declares, has a waypoint; a pod, an endpoint that is none and a WorkloadEntry.
+const SECOND: &str = "
+{ apiVersion: v1, kind: Node, metadata: { name: n1, labels: { topology.kubernetes.io/zone: z2 } } }
+---
+{ apiVersion: v1, kind: Service, metadata: { name: all, namespace: shop, labels: { far: 'yes', istio.io/use-waypoint: way } },
+  spec: { clusterIP: 10.200.0.3, ports: [{ name: tcp, port: 70 }] } }
+---
+{ apiVersion: v1, kind: Pod, metadata: { name: web-1, namespace: shop, labels: { app: web, istio.io/use-waypoint: way },
+    annotations: { ambient.istio.io/redirection: enabled } },
+  spec: { nodeName: n1, serviceAccountName: seller, containers: [{ name: c, ports: [{ name: http, containerPort: 8081 }] }] },
+  status: { phase: Running, podIP: 10.2.0.1, conditions: [{ type: Ready, status: 'True' }] } }
+---
+{ apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
+  metadata: { name: all-1, namespace: shop, labels: { kubernetes.io/service-name: all } }, ports: [{ name: tcp, port: 7070 }],
+  endpoints: [{ addresses: [10.2.0.1], targetRef: { kind: Pod, namespace: shop, name: web-1 } }, { addresses: [10.9.0.1] }] }
+---
+{ apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: { name: vm, namespace: shop },
+  spec: { address: 10.3.0.1, labels: { app: web }, ports: { http: 8082 } } }
+---
+{ apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: { name: way, namespace: shop, labels: { istio.io/waypoint-for: all } },
+  spec: { gatewayClassName: istio-waypoint, listeners: [{ name: mesh, port: 15008, protocol: HBONE }] },
+  status: { addresses: [{ type: Hostname, value: way.shop.svc.cluster.local }] } }
+";
+
+const POD: &str = "two//Pod/shop/web-1";
+const SLICE: &str = "two/discovery.k8s.io/EndpointSlice/shop/all-1/10.9.0.1";
+const ENTRY: &str = "two/networking.istio.io/WorkloadEntry/shop/vm";
+const OWN: &str = "Kubernetes//Pod/shop/web-0";
+
+/// An empty mesh of which services labelled `far` reach beyond their clusters.
+fn empty(settings: Settings) -> Mesh {
+    let world = World::new(settings);
+    let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
+    let mut mesh = Mesh { world, engine };
+    let config = "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
+    let config = MeshConfig::istio_defaults().apply(config).unwrap().value;
+    mesh.change(vec![Change::Mesh(Arc::new(config))]);
+    mesh
+}
+
+/// Settings of ambient mode, networks joined or not.
+fn settings(joined: bool) -> Settings {
+    let mut settings = Settings { ambient: true, services_select_workload_entries: true, ..Settings::default() };
+    settings.gateway_api.east_west = joined;
+    settings
+}
+
+/// The mesh of both clusters.
+fn two_clusters(settings: Settings) -> Mesh {
+    let mut mesh = empty(settings);
+    mesh.put(&(cluster("n", "10.96.0") + FIRST));
+    mesh.change(remote(&(cluster("n", "10.200.0") + SECOND)));
+    mesh
+}
+
+fn host(name: &str) -> String {
+    format!("shop/{name}.shop.svc.cluster.local")
+}
+
+fn service(shown: &Shown, name: &str) -> Service {
+    let Some(Type::Service(service)) = Address::decode(shown[&host(name)].clone()).unwrap().r#type else {
+        panic!("{name} is no service")
+    };
+    service
+}
+
+#[test]
+fn workloads_of_a_cluster_in_the_same_network_are_told_one_by_one() {
+    let mut mesh = two_clusters(settings(true));
+    let ztunnel = mesh.ztunnel("n9");
+    let shown = mesh.ask(ztunnel, ResourceType::Workload, &[]);
+    assert_eq!(names(&shown), [OWN, POD, SLICE, ENTRY]);
+    let workload = |name: &str| Workload::decode(shown[name].clone()).unwrap();
+    let pod = workload(POD);
+    assert_eq!((pod.uid.as_str(), pod.cluster_id.as_str(), pod.network.as_str()), (POD, "two", "n"));
+    assert_eq!((pod.locality.unwrap().zone.as_str(), pod.service_account.as_str()), ("z2", "seller"));
+    // Services of its own cluster that reach beyond that, with its own ports; policies of the cluster that configures the mesh.
+    let ports: Vec<(&str, u32)> =
+        pod.services.iter().map(|(name, ports)| (name.as_str(), ports.ports[0].target_port)).collect();
+    assert_eq!(ports, [(host("all").as_str(), 70), (host("web").as_str(), 8081)]);
+    assert_eq!(pod.authorization_policies, ["shop/own"]);
+    let Some(Destination::Hostname(way)) = pod.waypoint.unwrap().destination else { panic!("no waypoint") };
+    assert_eq!((way.namespace.as_str(), way.hostname.as_str()), ("shop", "way.shop.svc.cluster.local"));
+    let slice = workload(SLICE);
+    assert_eq!((slice.cluster_id.as_str(), slice.services[&host("all")].ports[0].target_port), ("two", 7070));
+    let entry = workload(ENTRY);
+    assert_eq!((entry.cluster_id.as_str(), entry.services.len()), ("two", 1));
+    assert_eq!(entry.services[&host("web")].ports[0].target_port, 8082);
+    assert_eq!(workload(OWN).services.len(), 2, "it is selected by all services here");
+}
+
+#[test]
+fn a_service_has_the_addresses_of_both_clusters_and_the_waypoint_of_the_one_that_declares_it() {
+    let mut mesh = two_clusters(settings(true));
+    let ztunnel = mesh.ztunnel("n9");
+    let shown = mesh.ask(ztunnel, ResourceType::Address, &[]);
+    let expected = [OWN, &host("all"), &host("near"), &host("web"), POD, SLICE, ENTRY];
+    assert_eq!(names(&shown), expected);
+    assert_eq!(service(&shown, "web").addresses.len(), 2);
+    assert_eq!(service(&shown, "near").addresses.len(), 1);
+    let all = service(&shown, "all");
+    assert_eq!(&*all.addresses[0].address, [10, 200, 0, 3]);
+    let Some(Destination::Hostname(way)) = all.waypoint.unwrap().destination else { panic!("no waypoint") };
+    assert_eq!(way.hostname, "way.shop.svc.cluster.local");
+    // What is elsewhere is in the same network: nobody has to be told whose identities are behind a gateway.
+    assert_eq!(service(&shown, "web").subject_alt_names, [""; 0]);
+}
+
+#[test]
+fn they_are_found_by_name_address_and_node() {
+    let mut mesh = two_clusters(settings(true));
+    let ztunnel = mesh.ztunnel("n9");
+    let hosts = ["all", "near", "web"].map(host);
+    let [all, near, web] = hosts.each_ref().map(String::as_str);
+    for (asked, found) in [
+        ("n/10.2.0.1", vec![POD]),
+        ("n/10.3.0.1", vec![ENTRY]),
+        ("n/10.9.0.1", vec![SLICE]),
+        (POD, vec![POD]),
+        ("n/10.200.0.1", vec![OWN, web, POD, ENTRY]),
+        (all, vec![all, POD, SLICE]),
+        (near, vec![OWN, near]),
+        ("n/10.200.0.2", vec![]),
+        ("three//Pod/shop/web-1", vec![]),
+    ] {
+        assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[asked])), found, "{asked}");
+    }
+    let there = mesh.ztunnel("n1");
+    assert_eq!(names(&mesh.ask(there, ResourceType::Workload, &["/10.255.0.1"])), [OWN, POD]);
+}
+
+/// Asks who takes HBONE.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TakesHbone(IpAddr);
+
+impl Query for TakesHbone {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        tunnel::takes_hbone(view, &NetworkId::new("n"), self.0)
+    }
+}
+
+#[test]
+fn clients_open_tunnels_to_them() {
+    let mut mesh = two_clusters(settings(true));
+    let client = mesh.ztunnel("n9");
+    let takes = |mesh: &Mesh, address: &str| *mesh.engine.ask(client, &TakesHbone(address.parse().unwrap()));
+    assert!(takes(&mesh, "10.2.0.1") && !takes(&mesh, "10.1.0.1") && !takes(&mesh, "10.3.0.1"));
+    mesh.change(remote(&SECOND.replace("redirection: enabled", "redirection: disabled")));
+    assert!(!takes(&mesh, "10.2.0.1"));
+}
+
+/// Asks for the workloads behind the proxy, a waypoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Behind;
+
+impl Query for Behind {
+    type Value = Vec<Vec<IpAddr>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        bound::workloads_of_proxy(view).iter().map(|workload| workload.addresses.clone()).collect()
+    }
+}
+
+#[test]
+fn a_waypoint_stands_before_them() {
+    let mut mesh = two_clusters(settings(true));
+    let way = "
+{ apiVersion: v1, kind: Service, metadata: { name: way, namespace: shop }, spec: { clusterIP: 10.96.0.9,
+  selector: { gateway.networking.k8s.io/gateway-name: way }, ports: [{ name: mesh, port: 15008 }] } }
+---
+{ apiVersion: v1, kind: Pod, metadata: { name: way-1, namespace: shop, labels: { gateway.networking.k8s.io/gateway-name: way } },
+  spec: { containers: [] }, status: { phase: Running, podIP: 10.1.9.1, conditions: [{ type: Ready, status: 'True' }] } }
+---
+{ apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
+  metadata: { name: way-1, namespace: shop, labels: { kubernetes.io/service-name: way } }, ports: [{ name: mesh, port: 15008 }],
+  endpoints: [{ addresses: [10.1.9.1], targetRef: { kind: Pod, namespace: shop, name: way-1 } }] }";
+    mesh.put(way);
+    let metadata =
+        json!({ "NAMESPACE": "shop", "INSTANCE_IPS": "10.1.9.1", "CLUSTER_ID": "Kubernetes", "NETWORK": "n" });
+    let proxy = Proxy::parse("waypoint~10.1.9.1~way-1.shop~shop.svc.cluster.local", metadata, Locality::default());
+    let waypoint = mesh.engine.connect(Arc::new(proxy.unwrap()), Arc::new(Ignore));
+    let pod: IpAddr = [10, 2, 0, 1].into();
+    assert_eq!(*mesh.engine.ask(waypoint, &Behind), [[pod]]);
+}
+
+#[test]
+fn after_changes_elsewhere_it_is_as_from_scratch() {
+    let mut mesh = two_clusters(settings(true));
+    let (ztunnel, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n1"));
+    let asked = ["n/10.200.0.1", "n/10.2.0.1", "m/10.200.0.1", "shop/all.shop.svc.cluster.local"];
+    mesh.ask(ztunnel, ResourceType::Address, &[]);
+    mesh.ask(asking, ResourceType::Address, &asked);
+    let parts: Vec<&str> = SECOND.split("---").collect();
+    let gone = |kind, name: &str| {
+        let object = ObjectRef { kind, name: NamespacedName::of(Namespace::new("shop"), name.into()) };
+        Change::Remote(ClusterId::new("two"), RemoteChange::Removed(object))
+    };
+    let reset = |text: &str| {
+        let object = |change| {
+            let Change::Put(object) = change else { panic!("only objects") };
+            object
+        };
+        let objects = objects(text).into_iter().map(object).collect();
+        vec![Change::Remote(ClusterId::new("two"), RemoteChange::Reset(objects))]
+    };
+    let all = cluster("n", "10.200.0") + SECOND;
+    // What the second cluster has after each step, and the step.
+    let steps: Vec<(String, Vec<Change>)> = vec![
+        (all.replace("'True'", "'False'"), remote(&parts[2].replace("'True'", "'False'"))),
+        (all.replace("phase: Running", "phase: Succeeded"), remote(&parts[2].replace("Running", "Succeeded"))),
+        (all.clone(), remote(parts[2])),
+        (all.replace("z2", "z3"), remote(&parts[0].replace("z2", "z3"))),
+        (
+            all.replace("way, namespace", "by, namespace"),
+            [
+                remote(&parts[5].replace("way, namespace", "by, namespace")),
+                vec![gone(Kind::KubernetesGateway, "way")],
+                remote(parts[0]),
+            ]
+            .concat(),
+        ),
+        (all.replace("10.200.0.1", "10.200.0.7"), reset(&all.replace("10.200.0.1", "10.200.0.7"))),
+        (all.replace("network: n", "network: m"), reset(&all.replace("network: n", "network: m"))),
+        (all.clone(), reset(&all)),
+        (String::new(), vec![Change::Remote(ClusterId::new("two"), RemoteChange::Gone)]),
+        (all.clone(), remote(&all)),
+    ];
+    for (step, (there, change)) in steps.into_iter().enumerate() {
+        mesh.change(change);
+        let mut fresh = empty(settings(true));
+        fresh.change(remote(&there));
+        fresh.put(&(cluster("n", "10.96.0") + FIRST));
+        let (all_of, some_of) = (fresh.ztunnel("n9"), fresh.ztunnel("n1"));
+        let (of_all, of_some) =
+            (fresh.ask(all_of, ResourceType::Address, &[]), fresh.ask(some_of, ResourceType::Address, &asked));
+        assert_eq!(mesh.shown(ztunnel, ResourceType::Address), of_all, "step {step}");
+        assert_eq!(mesh.shown(asking, ResourceType::Address), of_some, "step {step}");
+    }
+    // The own network moves away from the other cluster's, and back.
+    let ztunnels = [names(&mesh.shown(ztunnel, ResourceType::Address)).len()];
+    mesh.put(&cluster("m", "10.96.0"));
+    assert!(!mesh.shown(ztunnel, ResourceType::Address).contains_key(POD));
+    mesh.put(&cluster("n", "10.96.0"));
+    assert_eq!([names(&mesh.shown(ztunnel, ResourceType::Address)).len()], ztunnels);
+}
+
+#[test]
+fn a_copy_of_the_world_has_all_clusters() {
+    let mut mesh = two_clusters(settings(true));
+    let ztunnel = mesh.ztunnel("n9");
+    let world = World::fork(&mesh.world.context());
+    let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
+    let mut copy = Mesh { world, engine };
+    let other = copy.ztunnel("n9");
+    assert_eq!(copy.ask(other, ResourceType::Address, &[]), mesh.ask(ztunnel, ResourceType::Address, &[]));
+}
+
+#[test]
+fn workload_entries_elsewhere_count_where_they_are_read() {
+    let mut settings = settings(true);
+    settings.clusters.remote_workload_entries = false;
+    let mut mesh = two_clusters(settings);
+    let ztunnel = mesh.ztunnel("n9");
+    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Workload, &[])), [OWN, POD, SLICE]);
+    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Workload, &[ENTRY])), [""; 0]);
+}
+
+#[test]
+fn without_joined_networks_they_are_not_known() {
+    let mut mesh = two_clusters(settings(false));
+    let ztunnel = mesh.ztunnel("n1");
+    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &[])), [OWN, &host("near"), &host("web")]);
+    assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &["n/10.2.0.1", POD])), [OWN]);
+}
+
+/// A service by number that reaches beyond its cluster, with the pod behind it, in its namespace.
+fn nth(n: usize, namespace: &str) -> String {
+    let (name, vip) = (format!("s{n:04}"), format!("10.100.{}.{}", n / 250, n % 250 + 1));
+    let address = format!("10.2.{}.{}", n / 250, n % 250 + 1);
+    format!(
+        "
+{{ apiVersion: v1, kind: Namespace, metadata: {{ name: {namespace} }} }}
+---
+{{ apiVersion: v1, kind: Service, metadata: {{ name: {name}, namespace: {namespace}, labels: {{ far: 'yes' }} }},
+  spec: {{ clusterIP: {vip}, selector: {{ app: {name} }}, ports: [{{ name: http, port: 80, targetPort: 8080 }}] }} }}
+---
+{{ apiVersion: v1, kind: Pod, metadata: {{ name: {name}, namespace: {namespace}, labels: {{ app: {name} }} }},
+  spec: {{ nodeName: n1, serviceAccountName: web, containers: [] }},
+  status: {{ phase: Running, podIP: {address}, conditions: [{{ type: Ready, status: 'True' }}] }} }}
+---
+{{ apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4,
+  metadata: {{ name: {name}, namespace: {namespace}, labels: {{ kubernetes.io/service-name: {name} }} }}, ports: [{{ name: http, port: 8080 }}],
+  endpoints: [{{ addresses: [{address}], conditions: {{ ready: true }}, targetRef: {{ kind: Pod, namespace: {namespace}, name: {name} }} }}] }}
+---
+"
+    )
+}
+
+/// The gateway into the network of the second cluster.
+const WAYS: &str = "
+{ apiVersion: gateway.networking.k8s.io/v1, kind: Gateway,
+  metadata: { name: ways, namespace: istio-system, labels: { topology.istio.io/network: m } },
+  spec: { gatewayClassName: istio-east-west, listeners: [{ name: mesh, port: 15008, protocol: HBONE, tls: { mode: Terminate } }] },
+  status: { addresses: [{ type: IPAddress, value: 172.16.0.1 }] } }
+---
+";
+
+#[test]
+fn a_change_elsewhere_costs_what_it_changes() {
+    // What a service selects is asked of the pods of its namespace; in another network there are none to ask.
+    let apart = |n: usize| format!("ns{n:04}");
+    let together = |_: usize| "shop".to_owned();
+    for (network, namespace) in [("n", &apart as &dyn Fn(usize) -> String), ("m", &together)] {
+        let costs = [100, 600].map(|count| {
+            let mut mesh = empty(settings(true));
+            mesh.put(&cluster("n", "10.96.0"));
+            let all: String = (0..count).map(|n| nth(n, &namespace(n))).collect();
+            mesh.change(remote(&(cluster(network, "10.200.0") + WAYS + &all)));
+            let (all, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n8"));
+            mesh.ask(all, ResourceType::Address, &[]);
+            let first = format!("{}/s0000.{0}.svc.cluster.local", namespace(0));
+            mesh.ask(asking, ResourceType::Address, &["n/10.100.0.2", "m/10.100.0.2", &first]);
+            // One more service comes with its pod, behind all others by name, loses that, and goes.
+            let come = mesh.change(remote(&nth(count, &namespace(count))));
+            assert_eq!(come.published, 1, "{come:?}");
+            let name = NamespacedName::new(&namespace(count), &format!("s{count:04}"));
+            let gone = [Kind::Pod, Kind::EndpointSlice, Kind::Service].map(|kind| {
+                let object = ObjectRef { kind, name: name.clone() };
+                let gone = mesh.change(vec![Change::Remote(ClusterId::new("two"), RemoteChange::Removed(object))]);
+                gone.computed + gone.looked
+            });
+            [&[come.computed + come.looked][..], &gone].concat()
+        });
+        let [small, large] = &costs;
+        for (small, large) in small.iter().zip(large) {
+            // A longer list has more pieces, and the one that changes may be longer.
+            assert!(*large <= *small + 300, "network {network}: {costs:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_is_not_ready_is_unhealthy_elsewhere_too() {
+    let mut mesh = two_clusters(settings(true));
+    let ztunnel = mesh.ztunnel("n9");
+    mesh.ask(ztunnel, ResourceType::Workload, &[]);
+    let changed = mesh.change(remote(&SECOND.split("---").nth(2).unwrap().replace("'True'", "'False'")));
+    assert_eq!(changed.published, 1);
+    let pod = Workload::decode(mesh.shown(ztunnel, ResourceType::Workload)[POD].clone()).unwrap();
+    assert_eq!(pod.status(), WorkloadStatus::Unhealthy);
+}

@@ -1,0 +1,199 @@
+//! What finds the objects behind addresses, and the names of workloads and services: of the cluster that configures the mesh and,
+//! where the networks of an ambient mesh are joined, of remote clusters.
+//!
+//! Of a remote cluster in the same network services and workloads count, of one in another network services: ztunnel knows one
+//! workload for all that a service has there. Each part is brought up to date by what changed in it. There may be more names than
+//! resources: those that come to nothing are left out when they are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use imbl::OrdMap;
+
+use super::fact::{FactKey, RemoteFact};
+use super::name_list::NameList;
+use navarch_api::names::{ClusterId, NetworkId, ResourceName};
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::settings::Settings;
+use navarch_registry::address_index::{AddressChange, AddressIndex, AddressKey, Coverage, IndexScope};
+use navarch_registry::directory::Directory;
+use navarch_registry::far_names::{FarNames, NameChange};
+use navarch_registry::model::ServiceKey;
+use navarch_registry::remote_gateway::KnownGateways;
+use navarch_registry::{ClusterChanges, ClusterObjects, NETWORK_LABEL};
+use navarch_store::Objects;
+
+/// Indexes and names of all clusters.
+#[derive(Debug, Default)]
+pub(super) struct Addresses {
+    /// Of the cluster that configures the mesh.
+    own: AddressIndex,
+    /// Of remote clusters.
+    remotes: OrdMap<ClusterId, AddressIndex>,
+    /// What of each remote cluster is in its index.
+    coverage: BTreeMap<ClusterId, Coverage>,
+    /// The names of what stands for workloads of other networks.
+    far: FarNames,
+    /// The names of all.
+    names: NameList,
+}
+
+/// A change of the world, before which and after which things were so.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) before: ClusterObjects<'a>,
+    pub(super) now: ClusterObjects<'a>,
+    /// Objects that differ; it may name more.
+    pub(super) changed: &'a ClusterChanges,
+    pub(super) directory: &'a Directory,
+    /// Services whose endpoints differ.
+    pub(super) endpoints: &'a BTreeSet<ServiceKey>,
+}
+
+/// What of the names and indexes changed.
+#[derive(Default)]
+struct Told {
+    names: NameChange,
+    facts: Vec<FactKey>,
+}
+
+impl Addresses {
+    /// The index of the cluster that configures the mesh.
+    pub(super) fn own(&self) -> &AddressIndex {
+        &self.own
+    }
+
+    /// Those of remote clusters.
+    pub(super) fn remotes(&self) -> &OrdMap<ClusterId, AddressIndex> {
+        &self.remotes
+    }
+
+    /// The names of all workloads and services that there may be.
+    pub(super) fn names(&self) -> &NameList {
+        &self.names
+    }
+
+    /// Takes a change in; gives the facts that differ.
+    pub(super) fn apply(&mut self, step: &Step<'_>) -> Vec<FactKey> {
+        let mut told = Told::default();
+        let own = scope(&step.settings.cluster_id, Coverage::Own, step);
+        let change = self.own.apply(step.before.own, step.now.own, &step.changed.own, &own);
+        let keys = told.take(change, |name| self.remotes.values().any(|index| index.brings(name)));
+        told.facts.extend(keys.into_iter().map(FactKey::Found));
+        if step.settings.gateway_api.east_west {
+            self.apply_remotes(step, &mut told);
+            self.apply_far(step, &mut told);
+        }
+        let NameChange { added, removed } = told.names;
+        if !(added.is_empty() && removed.is_empty()) {
+            self.names.update(&added, &removed);
+            told.facts.push(FactKey::AddressNames);
+        }
+        told.facts
+    }
+
+    /// Brings the indexes of remote clusters up to date.
+    fn apply_remotes(&mut self, step: &Step<'_>, told: &mut Told) {
+        let own = network(step.now.own, step.settings);
+        let clusters: BTreeSet<&ClusterId> = step.before.remotes.keys().chain(step.now.remotes.keys()).collect();
+        let nothing = Objects::default();
+        for cluster in clusters {
+            let (before, now) = (step.before.remotes.get(cluster), step.now.remotes.get(cluster));
+            let wanted = now.map(|objects| match network(objects, step.settings) == own {
+                true => Coverage::Workloads { entries: step.settings.clusters.remote_workload_entries },
+                false => Coverage::Services,
+            });
+            let known = self.coverage.get(cluster).copied();
+            if known == wanted {
+                let changed = step.changed.remotes.get(cluster);
+                if let (Some(changed), Some(coverage)) = (changed, known) {
+                    let all = (before.unwrap_or(&nothing), now.unwrap_or(&nothing));
+                    self.apply_remote(all, changed, &scope(cluster, coverage, step), told);
+                }
+                continue;
+            }
+            if let (Some(before), Some(coverage)) = (before, known) {
+                self.apply_remote((before, &nothing), &names(before), &scope(cluster, coverage, step), told);
+            }
+            self.remotes.remove(cluster);
+            self.coverage.remove(cluster);
+            if let (Some(now), Some(coverage)) = (now, wanted) {
+                self.apply_remote((&nothing, now), &names(now), &scope(cluster, coverage, step), told);
+                self.coverage.insert(cluster.clone(), coverage);
+            }
+        }
+    }
+
+    /// Brings the index of a remote cluster up to date.
+    fn apply_remote(
+        &mut self,
+        (before, now): (&Objects, &Objects),
+        changed: &BTreeSet<ObjectRef>,
+        scope: &IndexScope<'_>,
+        told: &mut Told,
+    ) {
+        // It shares all with the one of the snapshot in force.
+        let mut index = self.remotes.get(scope.cluster).cloned().unwrap_or_default();
+        let change = index.apply(before, now, changed, scope);
+        let others = self.remotes.iter().filter(|(cluster, _)| *cluster != scope.cluster).map(|(_, index)| index);
+        let others: Vec<&AddressIndex> = others.chain([&self.own]).collect();
+        let keys = told.take(change, |name| others.iter().any(|index| index.brings(name)));
+        self.remotes.insert(scope.cluster.clone(), index);
+        let found = |key| FactKey::Remote(scope.cluster.clone(), RemoteFact::Found(key));
+        told.facts.extend(keys.into_iter().map(found));
+    }
+
+    /// Brings the names of what stands for workloads of other networks up to date.
+    fn apply_far(&mut self, step: &Step<'_>, told: &mut Told) {
+        let may_move = |objects: &BTreeSet<ObjectRef>| {
+            objects.iter().any(|object| matches!(object.kind, Kind::KubernetesGateway | Kind::Namespace))
+        };
+        let came_or_went = || !step.before.remotes.keys().eq(step.now.remotes.keys());
+        let moved = (may_move(&step.changed.own) || step.changed.remotes.values().any(may_move) || came_or_went())
+            && self.far.set_ways(network(step.now.own, step.settings), gateways(step));
+        if moved {
+            let known: BTreeSet<ServiceKey> =
+                self.far.services().chain(step.directory.endpoints.keys()).cloned().collect();
+            known.iter().for_each(|key| self.far.update(key, step.directory, &mut told.names));
+        } else {
+            step.endpoints.iter().for_each(|key| self.far.update(key, step.directory, &mut told.names));
+        }
+    }
+}
+
+impl Told {
+    /// Takes in what changed in one index; gives the keys. Names that are brought elsewhere, too, neither come nor go.
+    fn take(&mut self, change: AddressChange, is_elsewhere: impl Fn(&ResourceName) -> bool) -> BTreeSet<AddressKey> {
+        change.removed.into_iter().filter(|name| !is_elsewhere(name)).for_each(|name| self.names.remove(name));
+        change.added.into_iter().filter(|name| !is_elsewhere(name)).for_each(|name| self.names.add(name));
+        change.keys
+    }
+}
+
+/// What of a cluster counts.
+fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &Step<'a>) -> IndexScope<'a> {
+    IndexScope { cluster, domain_suffix: &step.settings.domain_suffix, coverage }
+}
+
+/// The names of all objects of a remote cluster that can be in an index.
+fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
+    let kinds = [Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::WorkloadEntry];
+    kinds.into_iter().flat_map(|kind| objects.all_of(kind)).collect()
+}
+
+/// The network of a cluster: as the label of the control plane's namespace says there.
+fn network(objects: &Objects, settings: &Settings) -> NetworkId {
+    let system = NamespacedName::new("", settings.system_namespace.as_str());
+    let label = objects.namespaces.get(&system).and_then(|namespace| namespace.meta.labels.get(NETWORK_LABEL));
+    label.map(NetworkId::new).unwrap_or_default()
+}
+
+/// The gateways into all networks.
+fn gateways(step: &Step<'_>) -> KnownGateways {
+    let mut known = KnownGateways::default();
+    step.now.own.kubernetes_gateways.iter().for_each(|gateway| known.add_own(&step.settings.cluster_id, gateway));
+    for (cluster, objects) in step.now.remotes {
+        objects.kubernetes_gateways.iter().for_each(|gateway| known.add_remote(cluster, gateway));
+    }
+    known
+}

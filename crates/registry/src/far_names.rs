@@ -1,0 +1,82 @@
+//! The names of what stands for workloads of other networks, kept while endpoints and gateways come and go.
+//!
+//! ztunnel knows of each service and network one workload, named after the gateway by which the network is entered. Which services
+//! reach beyond their network is asked when the workload is made: there may be more names than workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::address_name::AddressName;
+use super::directory::Directory;
+use super::model::ServiceKey;
+use super::remote_gateway::KnownGateways;
+use navarch_api::names::{ClusterId, NetworkId, ResourceName};
+
+/// The names by service.
+#[derive(Clone, Debug, Default)]
+pub struct FarNames {
+    /// The network of the cluster that configures the mesh.
+    own: NetworkId,
+    gateways: KnownGateways,
+    names: BTreeMap<ServiceKey, BTreeSet<ResourceName>>,
+}
+
+/// Names that came and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameChange {
+    /// Names that came.
+    pub added: BTreeSet<ResourceName>,
+    /// Names that went.
+    pub removed: BTreeSet<ResourceName>,
+}
+
+impl FarNames {
+    /// Takes another network or other gateways; says whether that changes anything. Then all services are to be looked at anew.
+    pub fn set_ways(&mut self, own: NetworkId, gateways: KnownGateways) -> bool {
+        let differ = self.own != own || self.gateways != gateways;
+        (self.own, self.gateways) = (own, gateways);
+        differ
+    }
+
+    /// The services that have names.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.names.keys()
+    }
+
+    /// Brings the names of a service up to date with its endpoints. Costs these.
+    pub fn update(&mut self, key: &ServiceKey, directory: &Directory, change: &mut NameChange) {
+        let endpoints = directory.endpoints.get(key).into_iter().flat_map(|endpoints| &endpoints.endpoints);
+        let networks = endpoints.map(|endpoint| &endpoint.workload.network).filter(|network| **network != self.own);
+        let networks: BTreeSet<&NetworkId> = networks.collect();
+        let name = |network: &NetworkId| {
+            let gateway = Arc::from(self.gateways.into_network(network).first()?.name());
+            let name = AddressName::SplitHorizon { network: network.clone(), gateway, service: key.clone() };
+            // The cluster is no part of such a name.
+            Some(name.to_resource_name(&ClusterId::default()))
+        };
+        let new: BTreeSet<ResourceName> = networks.into_iter().filter_map(name).collect();
+        let old = match new.is_empty() {
+            true => self.names.remove(key),
+            false => self.names.insert(key.clone(), new.clone()),
+        };
+        let old = old.unwrap_or_default();
+        old.difference(&new).for_each(|name| change.remove(name.clone()));
+        new.difference(&old).for_each(|name| change.add(name.clone()));
+    }
+}
+
+impl NameChange {
+    /// A name came. What went before within the change is where it was.
+    pub fn add(&mut self, name: ResourceName) {
+        if !self.removed.remove(&name) {
+            self.added.insert(name);
+        }
+    }
+
+    /// A name went.
+    pub fn remove(&mut self, name: ResourceName) {
+        if !self.added.remove(&name) {
+            self.removed.insert(name);
+        }
+    }
+}
