@@ -30,6 +30,7 @@ pub fn run(data: &[u8]) {
     let Ok(authenticator) = JwtAuthenticator::new(rule) else { return };
     let snapshot = MeshSnapshot {
         objects: Objects::default(),
+        remotes: Default::default(),
         trust_domain: TrustDomain::new("cluster.local"),
         aliases: Vec::new(),
         cluster: ClusterId::new("Kubernetes"),

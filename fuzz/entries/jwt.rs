@@ -17,6 +17,7 @@ const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"one","x":"zzkrqd
 fn snapshot() -> MeshSnapshot {
     MeshSnapshot {
         objects: Objects::default(),
+        remotes: Default::default(),
         trust_domain: TrustDomain::new("cluster.local"),
         aliases: Vec::new(),
         cluster: ClusterId::new("Kubernetes"),
