@@ -32,7 +32,7 @@ pub(super) fn host_of(name: &str, namespace: &Namespace, suffix: &str) -> Hostna
 
 impl Selecting {
     /// Takes a service in, if it selects anything.
-    fn add(&mut self, facts: Arc<ServiceFacts>) {
+    fn add(&mut self, facts: &Arc<ServiceFacts>) {
         if let Some((key, value)) = facts.selector.iter().next() {
             self.0.entry((key.clone(), value.clone())).or_default().push(facts.clone());
         }
@@ -59,7 +59,7 @@ impl Query for SelectingServices {
         let mut selecting = Selecting::default();
         if *home != Home::Config {
             for facts in services.filter_map(|service| facts_of_service(home, &service.meta.key(), view)) {
-                selecting.add(facts);
+                selecting.add(&facts);
             }
             return selecting;
         }
@@ -71,7 +71,7 @@ impl Query for SelectingServices {
         for hostname in hosts {
             let key = ServiceKey { namespace: namespace.clone(), hostname };
             if let Some(facts) = (*view.get(&FactsOf(key))).clone() {
-                selecting.add(facts);
+                selecting.add(&facts);
             }
         }
         selecting

@@ -11,7 +11,7 @@ use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_parts::NameParts;
 use super::quarantine::Quarantine;
-use super::remotes::Remotes;
+use super::remotes::{RemoteChanges, Remotes};
 use super::rollout::{InForce, RolloutOrder, Rollouts};
 use super::witness::Before;
 use navarch_api::any_object::AnyObject;
@@ -21,6 +21,7 @@ use navarch_api::names::ClusterId;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_registry::directory::DirectoryChange;
+use navarch_registry::model::ServiceKey;
 use navarch_registry::{Aggregate, ClusterChanges, ClusterObjects};
 use navarch_store::{Discovery, DiscoveryScope, Objects};
 
@@ -241,28 +242,37 @@ impl World {
             facts.extend(directory_facts(&changed));
             endpoints.extend(changed.endpoints);
         }
+        let before = ClusterObjects { own: &before, remotes: &before_remotes };
+        facts.extend(self.follow(before, objects, remotes, endpoints));
+        facts.into_iter().collect()
+    }
+
+    /// Brings what is made of objects up to date with those that differ; gives the facts that do. `endpoints` names services whose
+    /// endpoints differ already.
+    fn follow(
+        &mut self,
+        before: ClusterObjects<'_>,
+        objects: BTreeSet<ObjectRef>,
+        remotes: RemoteChanges,
+        mut endpoints: BTreeSet<ServiceKey>,
+    ) -> Vec<FactKey> {
         let objects_differ = remotes.differ || !objects.is_empty();
-        facts.extend(remotes.facts());
+        let mut facts: Vec<FactKey> = remotes.facts().collect();
         let changed = ClusterChanges { own: objects, remotes: remotes.objects };
+        let now = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
         if objects_differ {
-            let all = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
-            let changed = self.registry.apply(all, &changed);
+            let changed = self.registry.apply(now, &changed);
             facts.extend(directory_facts(&changed));
             endpoints.extend(changed.endpoints);
         }
-        facts.extend(changed.own.iter().flat_map(object_facts));
-        facts.extend(self.find_names(&before, &changed.own));
         if self.mesh.settings.ambient {
-            facts.extend(self.addresses.apply(&Step {
-                settings: &self.mesh.settings,
-                before: ClusterObjects { own: &before, remotes: &before_remotes },
-                now: ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() },
-                changed: &changed,
-                directory: self.registry.directory(),
-                endpoints: &endpoints,
-            }));
+            let (settings, directory) = (&self.mesh.settings, self.registry.directory());
+            let step = Step { settings, before, now, changed: &changed, directory, endpoints: &endpoints };
+            facts.extend(self.addresses.apply(&step));
         }
-        facts.into_iter().collect()
+        facts.extend(changed.own.iter().flat_map(object_facts));
+        facts.extend(self.find_names(before.own, &changed.own));
+        facts
     }
 
     /// The change to be made for all proxies in the place of one that comes in, if any.

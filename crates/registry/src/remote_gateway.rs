@@ -56,19 +56,19 @@ impl KnownGateway {
 impl KnownGateways {
     /// Takes in a Gateway of the cluster that configures the mesh. All of these come before those of remote clusters.
     pub fn add_own(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
-        self.add(cluster, gateway.meta.key(), remote_gateways(gateway));
+        self.add(cluster, &gateway.meta.key(), remote_gateways(gateway));
     }
 
     /// Takes in a Gateway of a remote cluster.
     pub fn add_remote(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
-        self.add(cluster, gateway.meta.key(), gateways_there(gateway));
+        self.add(cluster, &gateway.meta.key(), gateways_there(gateway));
     }
 
-    fn add(&mut self, cluster: &ClusterId, source: NamespacedName, gateways: Vec<RemoteGateway>) {
+    fn add(&mut self, cluster: &ClusterId, source: &NamespacedName, gateways: Vec<RemoteGateway>) {
         for gateway in gateways {
             let into = self.0.entry(gateway.network.clone()).or_default();
             // One object and address in two clusters is one gateway.
-            if !into.iter().any(|one| one.source == source && one.gateway.address == gateway.address) {
+            if !into.iter().any(|one| one.source == *source && one.gateway.address == gateway.address) {
                 into.push(KnownGateway { gateway, source: source.clone(), cluster: cluster.clone() });
             }
         }
