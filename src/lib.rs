@@ -8,6 +8,7 @@ pub mod server;
 
 pub use navarch_agent as agent;
 pub use navarch_ambient as ambient;
+pub use navarch_analysis as analysis;
 pub use navarch_api as api;
 pub use navarch_envoy as envoy;
 pub use navarch_net as net;

@@ -67,6 +67,7 @@ pub(crate) use kubernetes::api_client;
 pub use publishing::PublishedObjects;
 pub use recording::RecordConfig;
 pub use remotes::RemotesConfig;
+pub(crate) use remotes::kubeconfig as remote_kubeconfig;
 pub use security::{SecurityConfig, StreamRules};
 pub use source_address::{SourceAddress, SourceAddressError, XdsServer};
 pub use sources::SourcesConfig;

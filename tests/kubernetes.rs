@@ -15,6 +15,8 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
+#[path = "kubernetes/analyze.rs"]
+mod analyze;
 #[path = "kubernetes/chaos.rs"]
 mod chaos;
 #[path = "secure/client.rs"]

@@ -1,22 +1,31 @@
 //! `navarch analyze`: what is probably not meant in configuration.
 
+mod live;
+
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use navarch_analysis::analyzer::{self, Findings};
-use navarch_analysis::{Context, Filter, Level, Mesh, Message, Reader, Suppression, messages};
+use navarch_analysis::{Context, Filter, Kind, Level, Mesh, Message, Reader, Suppression, messages};
 use serde::Serialize as _;
+use tokio::runtime::Runtime;
 
+use super::cluster::Opened;
 use super::color::{Color, Colors};
 use super::reading;
+use live::{Live, LiveFlags};
 
 /// The exit code where something of --failure-threshold was found.
 const FOUND: u8 = 79;
 /// The exit code where a file cannot be read as objects.
 const UNREADABLE: u8 = 65;
+/// The exit code where nothing was found, and not all could be looked at.
+const INCOMPLETE: u8 = 1;
 /// How files end that hold objects.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 /// The namespace of objects that name none.
@@ -24,16 +33,24 @@ const DEFAULT_NAMESPACE: &str = "default";
 
 /// Say what is probably not meant in configuration
 ///
-/// As `istioctl analyze --use-kube=false` does: same analyzers, codes, levels and words. Nothing is applied, and no control plane is
-/// asked.
+/// As `istioctl analyze` does: same analyzers, codes, levels and words. Nothing is applied, and no control plane is asked.
+///
+/// Without files it is the cluster of the kubeconfig that is analyzed, with those that its remote Secrets name. With files it is what
+/// they say alone, unless a cluster is named (--kubeconfig, --context, --revision, --remote-contexts or --use-kube): then the cluster is
+/// analyzed as it would be if they were applied.
 ///
 /// Services, pods, namespaces, nodes and Secrets come about in a cluster, so files that lack some say nothing: those kinds are not
-/// read, and analyzers that need them are skipped. With --complete the files are all there is, and every analyzer runs.
+/// read of files, and without a cluster analyzers that need them are skipped. With --complete the files are all there is, and every
+/// analyzer runs.
 ///
-/// Exit codes: 0 nothing of --failure-threshold was found; 1 the analysis cannot be made; 2 the command line is wrong; 65 a file is
-/// not what it should be; 79 something was found. With -o json and -o yaml what was found changes nothing.
+/// Exit codes: 0 nothing of --failure-threshold was found; 1 the analysis cannot be made, or something of the cluster could not be read;
+/// 2 the command line is wrong; 65 a file is not what it should be; 79 something was found. With -o json and -o yaml what was found changes
+/// nothing.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
+  navarch analyze -A                                 the cluster of the kubeconfig
+  navarch analyze -n shop --context east             one namespace of another cluster
+  navarch analyze -n shop --use-kube config/         the cluster as it would be with the files
   navarch analyze config/                            what files say, in the namespace default
   navarch analyze -A config/ mesh.yaml               in all namespaces
   navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are told of, too
@@ -43,7 +60,10 @@ const DEFAULT_NAMESPACE: &str = "default";
 pub(super) struct Analyze {
     /// Files, directories, or - for the standard input
     files: Vec<PathBuf>,
-    /// Namespace to tell of, and that of objects that name none
+    /// The same, as kubectl has it; can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    filenames: Vec<PathBuf>,
+    /// Namespace to tell of, and that of objects that name none; that of the context, else `default`, if unset
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Tell of all namespaces
@@ -52,9 +72,14 @@ pub(super) struct Analyze {
     /// Namespace of the control plane
     #[arg(short = 'i', long = "istioNamespace", alias = "istio-namespace", default_value = "istio-system")]
     istio_namespace: String,
-    /// The files are all there is: also read Services, pods, namespaces, nodes and Secrets, and run the analyzers that need them
-    #[arg(long)]
+    /// The files are all there is: also read Services, pods, namespaces, nodes and Secrets of them, and run the analyzers that need them
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "revision", "remote_contexts"])]
     complete: bool,
+    #[command(flatten)]
+    live: LiveFlags,
+    /// Whether a cluster is read; if unset, it is where no files are named, or the cluster is
+    #[arg(short = 'k', long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    use_kube: Option<bool>,
     /// How messages are printed
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", ignore_case = true)]
     output: Format,
@@ -88,10 +113,6 @@ pub(super) struct Analyze {
     /// Read directories at any depth, which is always done
     #[arg(short = 'R', long, hide = true)]
     recursive: bool,
-    /// Whether a cluster is read; only false is taken, for the sake of scripts made for istioctl
-    #[arg(short = 'k', long, value_name = "BOOL", hide = true, action = ArgAction::Set, default_value = "false",
-          num_args = 0..=1, default_missing_value = "true", require_equals = true)]
-    use_kube: bool,
 }
 
 /// A form of messages.
@@ -125,10 +146,14 @@ impl Analyze {
 
     /// Makes the analysis, prints it and gives the exit code.
     fn analyze(&self) -> anyhow::Result<u8> {
-        ensure!(!self.use_kube, "no cluster is read; leave --use-kube out, and name files with what it holds");
         let files = self.gather()?;
-        ensure!(!files.is_empty(), "at least one file must be named, such as navarch analyze config/");
-        let mut reader = Reader::new(self.target(), self.complete);
+        let is_live = self.use_kube.unwrap_or_else(|| self.live.is_given() || files.is_empty() && !self.complete);
+        ensure!(is_live || !files.is_empty(), "at least one file must be named, such as navarch analyze config/");
+        ensure!(!(is_live && self.complete), "--complete says that files are all there is: leave it or --use-kube out");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let opened = is_live.then(|| runtime.block_on(self.live.open())).transpose()?;
+        let target = self.target(opened.as_ref());
+        let mut reader = Reader::new(&target, self.complete);
         for file in &files {
             reader.read(&file.display().to_string(), &reading::read(file)?);
         }
@@ -142,38 +167,60 @@ impl Analyze {
                 unknown.code
             ));
         }
+        let live = opened.map(|opened| self.read_clusters(&runtime, &opened, &target)).transpose()?;
         let mut mesh = Mesh { system_namespace: self.istio_namespace.clone(), ..Mesh::default() };
+        if let Some(live) = &live {
+            mesh = live.mesh.clone();
+        }
         if let Some(file) = &self.mesh_config {
             let text = reading::read(file)?;
-            mesh.config = mesh.config.apply(&text).with_context(|| file.display().to_string())?.value;
+            let config = Mesh::default().config.apply(&text);
+            mesh.config = config.with_context(|| file.display().to_string())?.value;
         }
-        if self.complete {
-            reader.add_ingress_gateway(&mesh);
+        let missing: BTreeSet<Kind> = match &live {
+            Some(live) => {
+                live.objects.iter().for_each(|object| reader.add(Arc::clone(object)));
+                live.missing.keys().copied().collect()
+            }
+            None if self.complete => {
+                reader.add_ingress_gateway(&mesh);
+                BTreeSet::new()
+            }
+            None => Kind::of_runtime().collect(),
+        };
+        let context = Context::new(reader, mesh, missing);
+        let filter = Filter { namespace: target.clone(), suppressions: self.suppress.clone() };
+        let mut findings = analyzer::analyze(&context, &self.analyzer, &filter);
+        if live.as_ref().is_some_and(|live| live.is_one_of_several) {
+            findings.messages = findings.messages.into_iter().map(Message::with_cluster).collect();
         }
-        let context = Context::new(reader, mesh, self.complete);
-        let filter = Filter { namespace: self.target().to_owned(), suppressions: self.suppress.clone() };
-        let findings = analyzer::analyze(&context, &self.analyzer, &filter);
-        self.tell(&findings, &files, faults.len())
+        let warnings = live.map(|live| live.warnings(&findings)).unwrap_or_default();
+        for warning in &warnings {
+            say(&format!("Warning: {warning}."));
+        }
+        let code = self.tell(&findings, &files, (target.as_str(), faults.len()))?;
+        Ok(if code == 0 && !warnings.is_empty() { INCOMPLETE } else { code })
+    }
+
+    /// What clusters hold of the kinds that analyzers read.
+    fn read_clusters(&self, runtime: &Runtime, opened: &Opened, target: &str) -> anyhow::Result<Live> {
+        let kinds = analyzer::inputs(&self.analyzer);
+        runtime.block_on(self.live.read(opened, &kinds, (target, self.istio_namespace.as_str())))
     }
 
     /// The namespace that is told of; empty for all.
-    fn target(&self) -> &str {
-        let named = self.namespace.as_deref().filter(|namespace| !namespace.is_empty());
-        if self.all_namespaces { "" } else { named.unwrap_or(DEFAULT_NAMESPACE) }
-    }
-
-    /// The target as messages name it.
-    fn target_words(&self) -> String {
-        match self.target() {
-            "" => "all namespaces".to_owned(),
-            namespace => format!("namespace: {namespace}"),
+    fn target(&self, opened: Option<&Opened>) -> String {
+        if self.all_namespaces {
+            return String::new();
         }
+        let named = self.namespace.as_deref().or(opened.map(|opened| opened.namespace.as_str()));
+        named.filter(|namespace| !namespace.is_empty()).unwrap_or(DEFAULT_NAMESPACE).to_owned()
     }
 
     /// The files that are meant.
     fn gather(&self) -> anyhow::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        for path in &self.files {
+        for path in self.files.iter().chain(&self.filenames) {
             if path == Path::new("-") || path.is_dir() {
                 files.extend(reading::files_of(path)?);
             } else if path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known)) {
@@ -187,9 +234,9 @@ impl Analyze {
     }
 
     /// Prints what was found, and says how the command ends.
-    fn tell(&self, findings: &Findings, files: &[PathBuf], faults: usize) -> anyhow::Result<u8> {
+    fn tell(&self, findings: &Findings, files: &[PathBuf], (target, faults): (&str, usize)) -> anyhow::Result<u8> {
         if self.verbose {
-            say(&format!("Analyzed resources in {}", self.target_words()));
+            say(&format!("Analyzed resources in {}", target_words(target)));
             for (title, names) in [("Skipped", &findings.skipped), ("Executed", &findings.executed)] {
                 if !names.is_empty() {
                     say(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
@@ -208,14 +255,14 @@ impl Analyze {
         };
         print(&format!("{text}\n"))?;
         if shown.is_empty() {
-            say(&self.good_news(files, faults));
+            say(&good_news(files, target, faults));
         }
         let is_found = findings.messages.iter().any(|message| message.level() <= self.failure_threshold);
         Ok(match self.output {
             Format::Log if is_found => {
                 say(&format!(
                     "Error: Analyzers found issues when analyzing {}.\nSee {} for more information about causes and resolutions.",
-                    self.target_words(),
+                    target_words(target),
                     navarch_analysis::EXPLANATIONS
                 ));
                 FOUND
@@ -226,22 +273,6 @@ impl Analyze {
             }
             Format::Log | Format::Json | Format::Yaml => 0,
         })
-    }
-
-    /// What is said where there is nothing to print.
-    fn good_news(&self, files: &[PathBuf], faults: usize) -> String {
-        if faults > 0 {
-            let noun = if faults == 1 { "object" } else { "objects" };
-            let target = self.target_words();
-            return format!(
-                "No validation issues found when analyzing {target} (but {faults} {noun} could not be parsed)."
-            );
-        }
-        let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-        match names.as_slice() {
-            [one] => format!("\u{2714} No validation issues found when analyzing {one}."),
-            many => format!("\u{2714} No validation issues found when analyzing:\n  - {}", many.join("\n  - ")),
-        }
     }
 
     /// A message for people.
@@ -257,6 +288,31 @@ impl Analyze {
             Some(rest) => format!("{}{rest}", Colors::of_stdout(self.color).paint(color, &level)),
             None => text,
         }
+    }
+}
+
+/// The namespace that is told of, as messages name it.
+fn target_words(target: &str) -> String {
+    match target {
+        "" => "all namespaces".to_owned(),
+        namespace => format!("namespace: {namespace}"),
+    }
+}
+
+/// What is said where there is nothing to print.
+fn good_news(files: &[PathBuf], target: &str, faults: usize) -> String {
+    let target = target_words(target);
+    if faults > 0 {
+        let noun = if faults == 1 { "object" } else { "objects" };
+        return format!(
+            "No validation issues found when analyzing {target} (but {faults} {noun} could not be parsed)."
+        );
+    }
+    let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    match names.as_slice() {
+        [] => format!("\u{2714} No validation issues found when analyzing {target}."),
+        [one] => format!("\u{2714} No validation issues found when analyzing {one}."),
+        many => format!("\u{2714} No validation issues found when analyzing:\n  - {}", many.join("\n  - ")),
     }
 }
 
@@ -337,6 +393,12 @@ mod tests {
         ] {
             assert_eq!(code(text, flags).unwrap(), expected, "{flags:?} {text}");
         }
-        assert!(code(&good, &["--use-kube"]).is_err() && code(&good, &["--failure-threshold", "Bad"]).is_err());
+        for flags in
+            [&["--failure-threshold", "Bad"][..], &["--complete", "--context", "c"], &["--complete", "--use-kube"]]
+        {
+            assert!(code(&good, flags).is_err(), "{flags:?}");
+        }
+        let error = code(&good, &["--kubeconfig", "/nowhere/kubeconfig"]).unwrap_err();
+        assert!(error.to_string().contains("--kubeconfig /nowhere"), "{error:#}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -97,43 +97,72 @@ impl ClusterFlags {
     /// When a kubeconfig cannot be used.
     pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
         let is_asked_for = self.context.is_some() || self.revision.is_some();
-        let Some(file) = self.kubeconfig(is_asked_for)? else { return Ok(None) };
-        let context = self.context.clone().or_else(|| file.current_context.clone());
-        let Some(context) = context.filter(|name| !name.is_empty()) else {
-            if self.kubeconfig.is_some() || is_asked_for {
-                bail!("the kubeconfig has no current context: name one of `kubectl config get-contexts` by --context");
-            }
-            return Ok(None);
-        };
-        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-        let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-        let config = config.with_context(|| {
-            format!("context {context:?} cannot be used: `kubectl config get-contexts` lists those there are")
-        })?;
-        let name = format!("context {context:?}, {}", config.cluster_url);
-        let client = api_client(config).with_context(|| name.clone())?;
+        let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
+        let asked = (self.kubeconfig.as_deref(), self.context.as_deref(), is_asked_for);
+        let Some(opened) = open(asked, other_way).await? else { return Ok(None) };
         let selector = match &self.revision {
             Some(revision) => format!("{APP},{REVISION}={revision}"),
             None => APP.to_owned(),
         };
-        let pods = Api::namespaced(client, &self.istio_namespace);
-        Ok(Some(Cluster { pods, namespace: self.istio_namespace.clone(), selector, name }))
+        let pods = Api::namespaced(opened.client, &self.istio_namespace);
+        Ok(Some(Cluster { pods, namespace: self.istio_namespace.clone(), selector, name: opened.name }))
     }
+}
 
-    /// The kubeconfig that is named, or that kubectl would read; nothing where there is none.
-    fn kubeconfig(&self, is_asked_for: bool) -> anyhow::Result<Option<Kubeconfig>> {
-        if let Some(path) = &self.kubeconfig {
-            let read = Kubeconfig::read_from(path);
-            return read.map(Some).with_context(|| format!("--kubeconfig {}", path.display()));
+/// A cluster of a kubeconfig. Nothing was sent yet.
+pub(super) struct Opened {
+    pub(super) client: kube::Client,
+    /// Which cluster it is, for people.
+    pub(super) name: String,
+    /// The name that the kubeconfig gives it.
+    pub(super) cluster: String,
+    /// The namespace of the context.
+    pub(super) namespace: String,
+}
+
+/// The cluster of a kubeconfig and a context, or of those that kubectl would take. Nothing where there is none and none is asked for;
+/// where one is, `other_way` says what else to do.
+///
+/// # Errors
+/// When a kubeconfig cannot be used.
+pub(super) async fn open(
+    (path, context, is_asked_for): (Option<&Path>, Option<&str>, bool),
+    other_way: &'static str,
+) -> anyhow::Result<Option<Opened>> {
+    let Some(file) = kubeconfig(path, is_asked_for, other_way)? else { return Ok(None) };
+    let context = context.map(str::to_owned).or_else(|| file.current_context.clone());
+    let Some(context) = context.filter(|name| !name.is_empty()) else {
+        if path.is_some() || is_asked_for {
+            bail!("the kubeconfig has no current context: name one of `kubectl config get-contexts` by --context");
         }
-        match Kubeconfig::from_env().context("KUBECONFIG")? {
-            Some(file) => Ok(Some(file)),
-            None => match Kubeconfig::read() {
-                Ok(file) => Ok(Some(file)),
-                Err(error) if is_missing(&error) && !is_asked_for => Ok(None),
-                Err(error) => Err(error).context("name a kubeconfig by --kubeconfig, or a control plane by --address"),
-            },
-        }
+        return Ok(None);
+    };
+    let named = file.contexts.iter().find(|named| named.name == context).and_then(|named| named.context.as_ref());
+    let cluster = named.map(|named| named.cluster.clone()).unwrap_or_default();
+    let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+    let config = config.with_context(|| {
+        format!("context {context:?} cannot be used: `kubectl config get-contexts` lists those there are")
+    })?;
+    let name = format!("context {context:?}, {}", config.cluster_url);
+    let namespace = config.default_namespace.clone();
+    let client = api_client(config).with_context(|| name.clone())?;
+    Ok(Some(Opened { client, name, cluster, namespace }))
+}
+
+/// The kubeconfig that is named, or that kubectl would read; nothing where there is none.
+fn kubeconfig(path: Option<&Path>, is_asked_for: bool, other_way: &'static str) -> anyhow::Result<Option<Kubeconfig>> {
+    if let Some(path) = path {
+        let read = Kubeconfig::read_from(path);
+        return read.map(Some).with_context(|| format!("--kubeconfig {}", path.display()));
+    }
+    match Kubeconfig::from_env().context("KUBECONFIG")? {
+        Some(file) => Ok(Some(file)),
+        None => match Kubeconfig::read() {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if is_missing(&error) && !is_asked_for => Ok(None),
+            Err(error) => Err(error).context(other_way),
+        },
     }
 }
 
@@ -293,12 +322,7 @@ mod tests {
         let missing = Kubeconfig::read_from("/nowhere/kubeconfig").unwrap_err();
         assert!(is_missing(&missing) && is_missing(&KubeconfigError::FindPath));
         assert!(!is_missing(&KubeconfigError::CurrentContextNotSet));
-        let flags = ClusterFlags {
-            kubeconfig: Some("/nowhere/kubeconfig".into()),
-            context: None,
-            istio_namespace: "istio-system".to_owned(),
-            revision: None,
-        };
-        assert!(flags.kubeconfig(false).unwrap_err().to_string().contains("--kubeconfig /nowhere"));
+        let error = kubeconfig(Some(Path::new("/nowhere/kubeconfig")), false, "").unwrap_err();
+        assert!(error.to_string().contains("--kubeconfig /nowhere"));
     }
 }

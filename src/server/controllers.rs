@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
 use super::{Tasks, ingress, object_status, progress, reports, spawn};
+use navarch_analysis::Mesh;
 use navarch_api::names::Hostname;
 use navarch_api::object::ObjectRef;
 use navarch_envoy::ClusterLocalHosts;
@@ -140,7 +141,7 @@ impl Controllers<'_> {
         self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
         if self.config.exports {
             let (cluster, stays_local) = (self.cluster.clone(), stays_local(push));
-            let controller = ServiceExports { cluster, scope, stays_local };
+            let controller = ServiceExports { cluster, scope: scope.clone(), stays_local };
             let work = move |stop| controller.clone().run(stop);
             self.lead("exports of Services", Lock::ServiceExport, &default_revision, work);
         }
@@ -168,11 +169,24 @@ impl Controllers<'_> {
         self.report(push, ("quarantine reports", ReportedCondition::Quarantined), reports::quarantined);
         self.report(push, ("rollout reports", ReportedCondition::RolledOut), reports::rolled_out);
         if let Some(interval) = self.config.analysis {
-            let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
-            let controller = Analysis { cluster, interval, revision };
+            let controller = self.analysis(interval, scope, push);
             let work = move |stop| controller.clone().run(stop);
             self.lead("validation messages", Lock::Analysis, &default_revision, work);
         }
+    }
+
+    /// What tells objects what analyzers find in them.
+    fn analysis(&mut self, interval: Duration, scope: watch::Receiver<NamespaceScope>, push: &PushHandle) -> Analysis {
+        let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
+        let namespace = self.namespace.to_owned();
+        let system_namespace = namespace.clone();
+        let read = move |context: &PushContext| Mesh {
+            config: context.mesh.config.clone(),
+            networks: (*context.networks).clone(),
+            system_namespace: system_namespace.clone(),
+        };
+        let mesh = look("settings for analysis", push, read, self.stop, self.tasks);
+        Analysis { cluster, interval, revision, namespace, scope, mesh }
     }
 
     /// What writes the statuses of a family of objects.

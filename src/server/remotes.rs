@@ -4,7 +4,7 @@
 
 mod clusters;
 mod configs;
-mod kubeconfig;
+pub(crate) mod kubeconfig;
 mod leading;
 pub(super) mod metrics;
 mod reader;

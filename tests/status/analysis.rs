@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use navarch::status::Analysis;
+use navarch::analysis::Mesh;
+use navarch::status::{Analysis, NamespaceScope};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Deployed, until};
+use crate::{Deployed, NAMESPACE, until};
 
 /// Writes a VirtualService of a revision.
 fn put(deployed: &Deployed, name: &str, routes: &Value, revision: &str) {
@@ -14,7 +16,7 @@ fn put(deployed: &Deployed, name: &str, routes: &Value, revision: &str) {
         "apiVersion": "networking.istio.io/v1",
         "kind": "VirtualService",
         "metadata": { "name": name, "namespace": "default", "labels": { "istio.io/rev": revision } },
-        "spec": { "hosts": ["a"], "http": routes },
+        "spec": { "hosts": [format!("{name}.com")], "http": routes },
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
 }
@@ -26,12 +28,21 @@ async fn get(deployed: &Deployed, name: &str) -> Value {
 }
 
 pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
-    let good = json!([{ "route": [{ "destination": { "host": "a" } }] }]);
+    let good = json!([{ "route": [{ "destination": { "host": "kubernetes.default.svc.cluster.local" } }] }]);
     put(deployed, "broken", &json!([{}]), "default");
     put(deployed, "good", &good, "default");
     put(deployed, "other", &json!([{}]), "canary");
     let cluster = deployed.as_navarch().await;
-    let analysis = Analysis { cluster, interval: Duration::from_millis(100), revision: "default".to_owned() };
+    let (_scopes, scope) = watch::channel(NamespaceScope::default());
+    let (_meshes, mesh) = watch::channel(Mesh::default());
+    let analysis = Analysis {
+        cluster,
+        interval: Duration::from_millis(100),
+        revision: "default".to_owned(),
+        namespace: NAMESPACE.to_owned(),
+        scope,
+        mesh,
+    };
     let stop = CancellationToken::new();
     let task = tokio::spawn(analysis.run(stop.clone()));
     let told = async || get(deployed, "broken").await["status"]["validationMessages"].clone();
@@ -54,6 +65,27 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     for untouched in ["good", "other"] {
         assert_eq!(get(deployed, untouched).await["status"], Value::Null);
     }
+    is_told_of_what_is_beside(deployed).await;
     stop.cancel();
     task.await.unwrap();
+}
+
+/// An object is told of what others lack, and of what they have got since.
+async fn is_told_of_what_is_beside(deployed: &Deployed) {
+    let route = json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
+    put(deployed, "beside", &route, "default");
+    let codes = async || {
+        let told = get(deployed, "beside").await["status"]["validationMessages"].clone();
+        let told = told.as_array().cloned().unwrap_or_default();
+        told.iter().map(|message| message["type"]["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    until("the service is missed", async || codes().await == ["IST0101"]).await;
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": "beside", "namespace": "default" },
+        "spec": { "ports": [{ "name": "http", "port": 80 }] },
+    });
+    deployed.cluster.apply(&service.to_string()).unwrap();
+    until("the service is there", async || codes().await.is_empty()).await;
 }

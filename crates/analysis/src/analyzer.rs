@@ -1,5 +1,7 @@
 //! What an analyzer is, and the list of them.
 
+use std::collections::BTreeSet;
+
 use crate::context::Context;
 use crate::filter::Filter;
 use crate::kind::Kind;
@@ -48,19 +50,42 @@ pub struct Findings {
 /// Runs the analyzers of these names, or all where none of the names is known, and gives the messages that are wanted.
 #[must_use]
 pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings {
-    let is_named = |analyzer: &Analyzer| names.iter().any(|name| name == analyzer.name);
-    let any = all().any(is_named);
-    let (mut report, mut executed, mut skipped) = (Report::default(), Vec::new(), Vec::new());
-    for analyzer in all().filter(|analyzer| !any || is_named(analyzer)) {
-        if !context.has_runtime && analyzer.inputs.iter().any(|kind| kind.is_of_runtime()) {
-            skipped.push(analyzer.name);
-            continue;
+    let (mut messages, mut executed, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+    for analyzer in named(names) {
+        match analyzer.run_on(context) {
+            Some(found) => {
+                messages.extend(found);
+                executed.push(analyzer.name);
+            }
+            None => skipped.push(analyzer.name),
         }
-        (analyzer.run)(context, &mut report);
-        executed.push(analyzer.name);
     }
-    let mut messages = report.0;
     messages.retain(|message| filter.wants(message));
     message::sort(&mut messages);
     Findings { messages, executed, skipped }
+}
+
+/// The analyzers of these names, or all where none of the names is known.
+fn named(names: &[String]) -> impl Iterator<Item = &'static Analyzer> {
+    let is_named = |analyzer: &Analyzer| names.iter().any(|name| name == analyzer.name);
+    let any = all().any(is_named);
+    all().filter(move |analyzer| !any || is_named(analyzer))
+}
+
+/// The kinds that the analyzers of these names read, or all analyzers where none of the names is known.
+#[must_use]
+pub fn inputs(names: &[String]) -> BTreeSet<Kind> {
+    named(names).flat_map(|analyzer| analyzer.inputs).copied().collect()
+}
+
+impl Analyzer {
+    /// What it finds; nothing where a kind is missing that it reads.
+    pub(crate) fn run_on(&self, context: &Context) -> Option<Vec<Message>> {
+        if self.inputs.iter().any(|kind| context.missing.contains(kind)) {
+            return None;
+        }
+        let mut report = Report::default();
+        (self.run)(context, &mut report);
+        Some(report.0)
+    }
 }

@@ -5,6 +5,7 @@ mod annotation_values;
 mod annotations;
 mod authentication;
 mod authorization;
+mod clusters;
 mod conditions;
 mod deployments;
 mod deprecation;
@@ -46,6 +47,7 @@ pub(crate) static FAMILIES: &[&[Analyzer]] = &[
     injection_image::ANALYZERS,
     gateway_api::ANALYZERS,
     networks::ANALYZERS,
+    clusters::ANALYZERS,
     services::ANALYZERS,
     sidecars::ANALYZERS,
     virtual_service_hosts::ANALYZERS,

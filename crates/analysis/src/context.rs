@@ -1,6 +1,7 @@
 //! All objects, indexed once for all analyzers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -10,10 +11,10 @@ use serde_json::Value;
 use crate::kind::Kind;
 use crate::labels::{self, is_subset};
 use crate::read::Reader;
-use crate::resource::{Content, Resource, Spec, Texts};
+use crate::resource::{Content, Key, Resource, Spec, Texts};
 
 /// The settings of the mesh.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Mesh {
     /// Mesh config.
     pub config: MeshConfig,
@@ -34,28 +35,28 @@ impl Default for Mesh {
 #[derive(Debug)]
 pub struct Context {
     pub(crate) mesh: Mesh,
-    /// Objects by kind, in the order of namespace and name.
-    objects: BTreeMap<Kind, BTreeMap<(String, String), Arc<Resource>>>,
+    /// Objects in the order of kind, namespace, name and cluster.
+    objects: BTreeMap<Key, Arc<Resource>>,
     /// Pods by each of their labels.
     pods: HashMap<(String, String), Vec<Arc<Resource>>>,
     /// Services by namespace.
     services: HashMap<String, Vec<Arc<Resource>>>,
-    /// Whether kinds that come about in a cluster are among the objects.
-    pub(crate) has_runtime: bool,
+    /// The kinds of which it is not known what objects there are.
+    pub(crate) missing: BTreeSet<Kind>,
+    /// The kinds that were asked for since [`Self::asked`] said so last.
+    asked: RefCell<BTreeSet<Kind>>,
 }
 
 impl Context {
-    /// Indexes what was read. `has_runtime` says whether what is not there is known not to be there, Services and pods included.
+    /// Indexes what was read. Of the kinds that are `missing` it is not known what there is besides; of all others, what was not read
+    /// is not there.
     #[must_use]
-    pub fn new(reader: Reader, mesh: Mesh, has_runtime: bool) -> Self {
-        let mut context =
-            Self { mesh, objects: BTreeMap::new(), pods: HashMap::new(), services: HashMap::new(), has_runtime };
-        for ((kind, namespace, name), resource) in reader.finish().0 {
-            context.objects.entry(kind).or_default().insert((namespace, name), resource);
-        }
+    pub fn new(reader: Reader, mesh: Mesh, missing: BTreeSet<Kind>) -> Self {
+        let objects = reader.finish().0;
+        let asked = RefCell::default();
+        let mut context = Self { mesh, objects, pods: HashMap::new(), services: HashMap::new(), missing, asked };
         let networks = networks(&context.mesh);
-        let key = (networks.namespace.clone(), networks.name.clone());
-        context.objects.entry(Kind::MeshNetworks).or_default().insert(key, Arc::new(networks));
+        context.objects.insert(networks.key(), Arc::new(networks));
         for (pod, _) in
             context.specs::<Pod>().map(|(pod, spec)| (Arc::clone(pod), spec.metadata.uid.clone())).collect::<Vec<_>>()
         {
@@ -66,11 +67,19 @@ impl Context {
         for service in context.each(Kind::Service).cloned().collect::<Vec<_>>() {
             context.services.entry(service.namespace.clone()).or_default().push(service);
         }
+        context.asked();
         context
     }
 
+    /// The kinds that were asked for since the last call.
+    pub(crate) fn asked(&self) -> BTreeSet<Kind> {
+        self.asked.take()
+    }
+
     pub(crate) fn each(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> {
-        self.objects.get(&kind).into_iter().flat_map(BTreeMap::values)
+        self.asked.borrow_mut().insert(kind);
+        let first = Key { kind, namespace: String::new(), name: String::new(), cluster: None };
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind).map(|(_, resource)| resource)
     }
 
     /// The objects of a kind with what they say.
@@ -78,9 +87,12 @@ impl Context {
         self.each(T::KIND).filter_map(|resource| Some((resource, resource.spec()?)))
     }
 
-    /// An object.
+    /// An object; where several clusters have it, that of the first.
     pub(crate) fn find(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Arc<Resource>> {
-        self.objects.get(&kind)?.get(&(namespace.to_owned(), name.to_owned()))
+        self.asked.borrow_mut().insert(kind);
+        let first = Key { kind, namespace: namespace.to_owned(), name: name.to_owned(), cluster: None };
+        let (key, resource) = self.objects.range(&first..).next()?;
+        ((key.kind, &key.namespace, &key.name) == (kind, &first.namespace, &first.name)).then_some(resource)
     }
 
     /// The labels of a namespace, if there is one of the name.
@@ -90,6 +102,7 @@ impl Context {
 
     /// The pods that have all these labels; an empty selector takes all.
     pub(crate) fn pods_with<'a>(&'a self, selector: &'a Texts) -> impl Iterator<Item = &'a Arc<Resource>> {
+        self.asked.borrow_mut().insert(Kind::Pod);
         let lists = selector
             .iter()
             .map(|(key, value)| self.pods.get(&(key.clone(), value.clone())).map(Vec::as_slice).unwrap_or_default());
@@ -101,6 +114,7 @@ impl Context {
 
     /// The Services of a namespace with what they say.
     pub(crate) fn services_of(&self, namespace: &str) -> impl Iterator<Item = (&Arc<Resource>, &Service)> {
+        self.asked.borrow_mut().insert(Kind::Service);
         let services = self.services.get(namespace).into_iter().flatten();
         services.filter_map(|resource| Some((resource, resource.spec()?)))
     }
@@ -129,5 +143,6 @@ fn networks(mesh: &Mesh) -> Resource {
         status: Value::Null,
         content: Content::Plain(Value::Null),
         place: None,
+        cluster: None,
     }
 }

@@ -3,9 +3,9 @@
 use navarch_api::decode::served_versions;
 use navarch_api::object;
 
-/// Declares the kinds: the name in Rust, the group, and how users write it.
+/// Declares the kinds: the name in Rust, the group, how users write it, and its plural.
 macro_rules! kinds {
-    ($($kind:ident $group:literal $name:literal),* $(,)?) => {
+    ($($kind:ident $group:literal $name:literal $plural:literal),* $(,)?) => {
         /// Kinds that analyzers know.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
@@ -34,40 +34,48 @@ macro_rules! kinds {
                     $(Self::$kind => $group,)*
                 }
             }
+
+            /// The plural, as it stands in URLs.
+            #[must_use]
+            pub fn plural(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $plural,)*
+                }
+            }
         }
     };
 }
 
 kinds! {
-    Namespace "" "Namespace",
-    Node "" "Node",
-    Pod "" "Pod",
-    Secret "" "Secret",
-    Service "" "Service",
-    ConfigMap "" "ConfigMap",
-    Deployment "apps" "Deployment",
-    MutatingWebhookConfiguration "admissionregistration.k8s.io" "MutatingWebhookConfiguration",
-    ValidatingWebhookConfiguration "admissionregistration.k8s.io" "ValidatingWebhookConfiguration",
-    CustomResourceDefinition "apiextensions.k8s.io" "CustomResourceDefinition",
-    KubernetesGateway "gateway.networking.k8s.io" "Gateway",
-    HttpRoute "gateway.networking.k8s.io" "HTTPRoute",
-    GrpcRoute "gateway.networking.k8s.io" "GRPCRoute",
-    AuthorizationPolicy "security.istio.io" "AuthorizationPolicy",
-    DestinationRule "networking.istio.io" "DestinationRule",
-    EnvoyFilter "networking.istio.io" "EnvoyFilter",
-    Gateway "networking.istio.io" "Gateway",
-    PeerAuthentication "security.istio.io" "PeerAuthentication",
-    ProxyConfig "networking.istio.io" "ProxyConfig",
-    RequestAuthentication "security.istio.io" "RequestAuthentication",
-    ServiceEntry "networking.istio.io" "ServiceEntry",
-    Sidecar "networking.istio.io" "Sidecar",
-    Telemetry "telemetry.istio.io" "Telemetry",
-    TrafficExtension "extensions.istio.io" "TrafficExtension",
-    VirtualService "networking.istio.io" "VirtualService",
-    WasmPlugin "extensions.istio.io" "WasmPlugin",
-    WorkloadEntry "networking.istio.io" "WorkloadEntry",
-    WorkloadGroup "networking.istio.io" "WorkloadGroup",
-    MeshNetworks "" "MeshNetworks",
+    Namespace "" "Namespace" "namespaces",
+    Node "" "Node" "nodes",
+    Pod "" "Pod" "pods",
+    Secret "" "Secret" "secrets",
+    Service "" "Service" "services",
+    ConfigMap "" "ConfigMap" "configmaps",
+    Deployment "apps" "Deployment" "deployments",
+    MutatingWebhookConfiguration "admissionregistration.k8s.io" "MutatingWebhookConfiguration" "mutatingwebhookconfigurations",
+    ValidatingWebhookConfiguration "admissionregistration.k8s.io" "ValidatingWebhookConfiguration" "validatingwebhookconfigurations",
+    CustomResourceDefinition "apiextensions.k8s.io" "CustomResourceDefinition" "customresourcedefinitions",
+    KubernetesGateway "gateway.networking.k8s.io" "Gateway" "gateways",
+    HttpRoute "gateway.networking.k8s.io" "HTTPRoute" "httproutes",
+    GrpcRoute "gateway.networking.k8s.io" "GRPCRoute" "grpcroutes",
+    AuthorizationPolicy "security.istio.io" "AuthorizationPolicy" "authorizationpolicies",
+    DestinationRule "networking.istio.io" "DestinationRule" "destinationrules",
+    EnvoyFilter "networking.istio.io" "EnvoyFilter" "envoyfilters",
+    Gateway "networking.istio.io" "Gateway" "gateways",
+    PeerAuthentication "security.istio.io" "PeerAuthentication" "peerauthentications",
+    ProxyConfig "networking.istio.io" "ProxyConfig" "proxyconfigs",
+    RequestAuthentication "security.istio.io" "RequestAuthentication" "requestauthentications",
+    ServiceEntry "networking.istio.io" "ServiceEntry" "serviceentries",
+    Sidecar "networking.istio.io" "Sidecar" "sidecars",
+    Telemetry "telemetry.istio.io" "Telemetry" "telemetries",
+    TrafficExtension "extensions.istio.io" "TrafficExtension" "trafficextensions",
+    VirtualService "networking.istio.io" "VirtualService" "virtualservices",
+    WasmPlugin "extensions.istio.io" "WasmPlugin" "wasmplugins",
+    WorkloadEntry "networking.istio.io" "WorkloadEntry" "workloadentries",
+    WorkloadGroup "networking.istio.io" "WorkloadGroup" "workloadgroups",
+    MeshNetworks "" "MeshNetworks" "meshnetworks",
 }
 
 impl Kind {
@@ -93,6 +101,13 @@ impl Kind {
         }
     }
 
+    /// `apiVersion` in the best version.
+    #[must_use]
+    pub fn api_version(self) -> String {
+        let version = self.versions().first().copied().unwrap_or("v1");
+        if self.group().is_empty() { version.to_owned() } else { format!("{}/{version}", self.group()) }
+    }
+
     /// Whether its objects are in no namespace.
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
@@ -110,6 +125,11 @@ impl Kind {
     #[must_use]
     pub fn is_of_runtime(self) -> bool {
         matches!(self, Self::Namespace | Self::Node | Self::Pod | Self::Secret | Self::Service)
+    }
+
+    /// The kinds whose objects come about in a cluster.
+    pub fn of_runtime() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(|kind| kind.is_of_runtime())
     }
 
     /// Whether it is one of Istio's.

@@ -1,7 +1,8 @@
 //! Finds what is probably not meant in Istio's configuration, as `istioctl analyze` does: its analyzers, codes, levels and words.
 //!
 //! ```text
-//! files ─▶ Reader ─▶ Context (objects by kind, name and label) ─▶ analyzers ─▶ messages ─▶ Filter ─▶ sorted, each once
+//! files ────────▶ Reader ─▶ Context (objects by kind, name and label) ─▶ analyzers ─▶ messages ─▶ Filter ─▶ sorted, each once
+//! API servers ─▶ Resource ┘                                                └─▶ Incremental: those whose input changed
 //! ```
 //!
 //! One message stands in one table ([`messages`]), one family of analyzers in one file.
@@ -13,9 +14,11 @@ mod filter;
 mod glob;
 mod hosts;
 mod in_mesh;
+mod incremental;
 mod kind;
 mod label_selector;
 mod labels;
+pub mod live;
 mod message;
 pub mod messages;
 mod read;
@@ -26,8 +29,9 @@ mod words;
 
 pub use context::{Context, Mesh};
 pub use filter::{Filter, Suppression};
+pub use incremental::Incremental;
 pub use kind::Kind;
 pub use message::{EXPLANATIONS, Message};
 pub use messages::Level;
 pub use read::{Fault, Reader};
-pub use resource::Resource;
+pub use resource::{Key, Resource};

@@ -23,12 +23,21 @@ pub struct Message {
     pub text: String,
     /// The line of the field that is at fault, where it is known better than the object's.
     line: Option<usize>,
+    /// Whether the cluster is named that the object is of.
+    names_cluster: bool,
 }
 
 impl Message {
     /// A message about an object.
     pub(crate) fn new(kind: &'static MessageType, resource: &Arc<Resource>, parameters: &[Parameter]) -> Self {
-        Self { kind, resource: Arc::clone(resource), text: fill(kind.template, parameters), line: None }
+        let text = fill(kind.template, parameters);
+        Self { kind, resource: Arc::clone(resource), text, line: None, names_cluster: false }
+    }
+
+    /// The same with the cluster that the object is of, which says something where there are several.
+    #[must_use]
+    pub fn with_cluster(self) -> Self {
+        Self { names_cluster: true, ..self }
     }
 
     /// The same at a field such as `spec.gateways[0]`, where it is a scalar whose line is known.
@@ -65,6 +74,9 @@ impl Message {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut members = Map::new();
+        if self.names_cluster {
+            members.insert("cluster".to_owned(), self.resource.cluster_name().into());
+        }
         members.insert("code".to_owned(), self.kind.code.into());
         members.insert("documentationUrl".to_owned(), self.documentation_url().into());
         members.insert("level".to_owned(), self.level().to_string().into());
@@ -85,7 +97,11 @@ impl Message {
 
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [{}] ({}", self.level(), self.kind.code, self.origin())?;
+        write!(f, "{} [{}]", self.level(), self.kind.code)?;
+        if self.names_cluster {
+            write!(f, " [cluster-{}]", self.resource.cluster_name())?;
+        }
+        write!(f, " ({}", self.origin())?;
         if let Some(reference) = self.reference() {
             write!(f, " {reference}")?;
         }
@@ -99,5 +115,6 @@ pub(crate) fn sort(messages: &mut Vec<Message>) {
         let (level, code, object, text) = message.order();
         (level, code, object.map(str::to_owned), text)
     });
-    messages.dedup_by_key(|message| message.to_string());
+    messages
+        .dedup_by(|one, other| one.resource.cluster == other.resource.cluster && one.to_string() == other.to_string());
 }

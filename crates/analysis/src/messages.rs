@@ -163,6 +163,8 @@ messages! {
         "Ineffective selector on Kubernetes Gateway %s. Use the TargetRef field instead.";
     INEFFECTIVE_POLICY "IST0167" Warning "IneffectivePolicy"
         "The policy has no impact: %s.";
+    MULTI_CLUSTER_INCONSISTENT_SERVICE "IST0170" Warning "MultiClusterInconsistentService"
+        "The service %v in namespace %q is inconsistent across clusters %q, which can lead to undefined behaviors. The inconsistent behaviors are: %v.";
     NEGATIVE_CONDITION_STATUS "IST0171" Warning "NegativeConditionStatus"
         "A condition with a negative status is present: type=%s, reason=%s, message=%s.";
     DESTINATION_RULE_SUBSET_NOT_SELECT_PODS "IST0173" Error "DestinationRuleSubsetNotSelectPods"
@@ -177,9 +179,9 @@ messages! {
         "Multiple ServiceEntries (%s) define the same host %q and port %d with conflicting protocols (%s).";
 }
 
-/// The codes of istioctl's other commands, and of the comparison of clusters: users may name them, nothing here gives them.
-const OF_OTHERS: [&str; 10] =
-    ["IST0001", "IST0136", "IST0141", "IST0142", "IST0143", "IST0156", "IST0168", "IST0169", "IST0170", "IST0172"];
+/// The codes of istioctl's other commands: users may name them, nothing here gives them.
+const OF_OTHERS: [&str; 9] =
+    ["IST0001", "IST0136", "IST0141", "IST0142", "IST0143", "IST0156", "IST0168", "IST0169", "IST0172"];
 
 /// Whether there is such a code.
 #[must_use]

@@ -12,13 +12,11 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Mesh;
 use crate::kind::Kind;
-use crate::resource::{Content, DocumentLines, Place, Resource, Texts};
+use crate::resource::{Content, DocumentLines, Key, Place, Resource, Texts};
 
 /// Namespaces of Kubernetes' own, of which nothing is said.
-const IGNORED_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
-
-/// What names an object.
-type Key = (Kind, String, String);
+pub(crate) const IGNORED_NAMESPACES: [&str; 4] =
+    ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
 
 /// Something that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,9 +125,14 @@ impl Reader {
         });
         for mut object in [pod, service] {
             if let Ok(Some(resource)) = self.object(&mut object, None) {
-                self.objects.entry(key(&resource)).or_insert_with(|| Arc::new(resource));
+                self.objects.entry(resource.key()).or_insert_with(|| Arc::new(resource));
             }
         }
+    }
+
+    /// Adds an object of a cluster, unless one that it is named like was read before.
+    pub fn add(&mut self, resource: Arc<Resource>) {
+        self.objects.entry(resource.key()).or_insert(resource);
     }
 
     /// What was read and what could not be.
@@ -169,7 +172,7 @@ impl Reader {
         let (file, line) = (place.file.to_string(), place.line.unwrap_or(1));
         match self.object(value, Some(place)) {
             Ok(Some(resource)) => {
-                self.objects.insert(key(&resource), Arc::new(resource));
+                self.objects.insert(resource.key(), Arc::new(resource));
             }
             Ok(None) => {}
             Err(reason) => self.fault(&file, line, reason),
@@ -197,13 +200,9 @@ impl Reader {
             return Ok(None);
         }
         let (labels, annotations) = (texts(metadata, "labels"), texts(metadata, "annotations"));
-        let status = value.get("status").cloned().unwrap_or_default();
-        // What others wrote into a status need not be whole for what users wrote to be read.
-        if let Some(members) = value.as_object_mut().filter(|_| !kind.is_istio()) {
-            members.remove("status");
-        }
+        let status = take_status(kind, value);
         let content = content(kind, value)?;
-        Ok(Some(Resource { kind, namespace, name, labels, annotations, status, content, place }))
+        Ok(Some(Resource { kind, namespace, name, labels, annotations, status, content, place, cluster: None }))
     }
 
     /// Writes the namespace that an object has into its metadata, and gives it.
@@ -224,9 +223,40 @@ impl Reader {
     }
 }
 
-/// What names an object.
-fn key(resource: &Resource) -> Key {
-    (resource.kind, resource.namespace.clone(), resource.name.clone())
+impl Resource {
+    /// An object that an API server sent. One that cannot be read is known by its name alone, and told of where the rules of its kind
+    /// are looked at.
+    #[must_use]
+    pub fn of_cluster(kind: Kind, cluster: Option<Arc<str>>, mut value: Value) -> Self {
+        let none = Map::new();
+        let metadata = value.get("metadata").and_then(Value::as_object).unwrap_or(&none);
+        let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let (labels, annotations) = (texts(metadata, "labels"), texts(metadata, "annotations"));
+        let status = take_status(kind, &mut value);
+        if kind == Kind::CustomResourceDefinition {
+            forget_schemas(&mut value);
+        }
+        let content = content(kind, &value).unwrap_or_else(Content::Unreadable);
+        Self { kind, namespace, name, labels, annotations, status, content, place: None, cluster }
+    }
+}
+
+/// Takes the schemas out of a definition: they are most of it, and nothing asks for them.
+fn forget_schemas(definition: &mut Value) {
+    let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut).into_iter().flatten();
+    for version in versions.filter_map(Value::as_object_mut) {
+        version.remove("schema");
+    }
+}
+
+/// The status of an object, which is taken out of it where its kind is read as Kubernetes has it: what others wrote into a status need
+/// not be whole for what users wrote to be read.
+fn take_status(kind: Kind, value: &mut Value) -> Value {
+    if kind.is_istio() {
+        return value.get("status").cloned().unwrap_or_default();
+    }
+    value.as_object_mut().and_then(|members| members.remove("status")).unwrap_or_default()
 }
 
 /// What an object says.

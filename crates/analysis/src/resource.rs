@@ -35,6 +35,21 @@ pub struct Resource {
     pub(crate) content: Content,
     /// Where it was read from; `None` for what a cluster gave.
     pub(crate) place: Option<Place>,
+    /// The remote cluster that it is of; `None` for files and for the cluster that configures the mesh.
+    pub(crate) cluster: Option<Arc<str>>,
+}
+
+/// What names an object. The one that is not of a remote cluster comes before its namesakes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The kind.
+    pub kind: Kind,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// The remote cluster that it is of.
+    pub cluster: Option<Arc<str>>,
 }
 
 /// What an object says.
@@ -60,6 +75,8 @@ pub(crate) enum Content {
     Definition(Box<CustomResourceDefinition>),
     /// `spec` of a kind of which little is asked.
     Plain(Value),
+    /// An object of a cluster that cannot be read, for this reason.
+    Unreadable(String),
 }
 
 /// Where an object stands in a file.
@@ -126,6 +143,18 @@ impl Resource {
         format!("{} {}", self.kind.as_str(), self.full_name())
     }
 
+    /// What names it.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        let (namespace, name) = (self.namespace.clone(), self.name.clone());
+        Key { kind: self.kind, namespace, name, cluster: self.cluster.clone() }
+    }
+
+    /// The cluster that it is of, as istioctl names it.
+    pub(crate) fn cluster_name(&self) -> &str {
+        self.cluster.as_deref().unwrap_or("default")
+    }
+
     /// The namespace that it belongs to: that of a namespace is itself.
     pub(crate) fn owning_namespace(&self) -> &str {
         if self.kind == Kind::Namespace { &self.name } else { &self.namespace }
@@ -144,6 +173,12 @@ impl Resource {
     pub(crate) fn line_of(&self, field: &str) -> Option<usize> {
         let place = self.place.as_ref()?;
         place.document.line_of(&format!("{}{field}", place.prefix))
+    }
+
+    /// `status` as it was written; null where there is none.
+    #[must_use]
+    pub fn status(&self) -> &Value {
+        &self.status
     }
 
     /// A label.

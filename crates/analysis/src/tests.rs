@@ -4,16 +4,21 @@
 //! # analyzers: names of those to run, all where there is no such line
 //! # mesh: a line of mesh config
 //! # networks: a line of the networks of the mesh
+//! # cluster: a remote cluster, of which what follows is
 //! # > a message, file and line left out of it
 //! ```
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
+use navarch_api::crds;
 use navarch_api::mesh::MeshNetworks;
+use navarch_api::yaml::{self, Schema};
+use serde_json::{Value, json};
 
-use crate::analyzer::analyze;
-use crate::{Context, Filter, Mesh, Reader, Suppression, messages};
+use crate::analyzer::{self, analyze};
+use crate::{Context, Filter, Incremental, Kind, Mesh, Reader, Resource, Suppression, messages};
 
 /// A file with what is to be found in it.
 struct Case {
@@ -38,15 +43,30 @@ impl Case {
         self.text.lines().filter_map(|line| line.strip_prefix(mark)).collect()
     }
 
-    /// What is found in it.
-    fn found(&self) -> Vec<String> {
+    /// The objects in it.
+    fn context(&self) -> Context {
         let mut mesh = Mesh::default();
         mesh.config = mesh.config.apply(&self.lines("# mesh: ").join("\n")).unwrap().value;
         mesh.networks = MeshNetworks::parse(&self.lines("# networks: ").join("\n")).unwrap().value;
         let mut reader = Reader::new("default", true);
-        reader.read("f.yaml", &self.text);
+        let (own, remotes) = self.text.split_once("# cluster: ").unwrap_or((&self.text, ""));
+        reader.read("f.yaml", own);
         assert_eq!(reader.faults(), [], "{}", self.name);
-        let context = Context::new(reader, mesh, true);
+        for part in remotes.split("# cluster: ").filter(|part| !part.is_empty()) {
+            let (cluster, text) = part.split_once('\n').unwrap();
+            for document in yaml::documents(text) {
+                let value = yaml::parse_last_wins(document.text, Schema::V1_1).unwrap();
+                let word = |field: &str| value[field].as_str().unwrap();
+                let kind = Kind::of(word("apiVersion"), word("kind")).unwrap();
+                reader.add(Arc::new(Resource::of_cluster(kind, Some(Arc::from(cluster)), value)));
+            }
+        }
+        Context::new(reader, mesh, BTreeSet::new())
+    }
+
+    /// What is found in it.
+    fn found(&self) -> Vec<String> {
+        let context = self.context();
         let names: Vec<_> =
             self.lines("# analyzers: ").iter().flat_map(|list| list.split(", ")).map(str::to_owned).collect();
         let known = |name: &String| crate::analyzer::all().any(|analyzer| analyzer.name == name);
@@ -83,7 +103,8 @@ fn cases_are_judged_as_they_say() {
 fn messages_of(text: &str, has_runtime: bool, filter: &Filter) -> Vec<String> {
     let mut reader = Reader::new("default", has_runtime);
     reader.read("a.yaml", text);
-    let context = Context::new(reader, Mesh::default(), has_runtime);
+    let missing = if has_runtime { BTreeSet::new() } else { Kind::of_runtime().collect() };
+    let context = Context::new(reader, Mesh::default(), missing);
     analyze(&context, &[], filter).messages.iter().map(ToString::to_string).collect()
 }
 
@@ -179,4 +200,104 @@ fn what_cannot_be_read_is_told_and_the_rest_is_kept() {
     let lines: Vec<_> = reader.faults().iter().map(|fault| fault.line).collect();
     assert_eq!((lines.len(), &lines[1..]), (3, &[3, 5][..]), "{:?}", reader.faults());
     assert_eq!(reader.finish().0.len(), 1);
+}
+
+#[test]
+fn analyzers_ask_for_the_kinds_that_they_name() {
+    for case in Case::all() {
+        let context = case.context();
+        for analyzer in analyzer::all() {
+            analyzer.run_on(&context);
+            let asked = context.asked();
+            let unnamed: Vec<_> = asked.iter().filter(|kind| !analyzer.inputs.contains(kind)).collect();
+            assert!(unnamed.is_empty(), "{} asks for {unnamed:?} in {}", analyzer.name, case.name);
+        }
+    }
+}
+
+#[test]
+fn kinds_are_called_in_urls_as_their_definitions_have_it() {
+    for defined in crds::kinds() {
+        let kind = Kind::ALL.iter().find(|kind| kind.as_str() == defined.kind && kind.group() == defined.group);
+        assert_eq!(kind.unwrap().plural(), defined.plural);
+    }
+}
+
+/// Objects of a cluster.
+fn of_cluster(objects: &[Value]) -> Context {
+    let mut reader = Reader::default();
+    for object in objects {
+        let kind = Kind::of(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        reader.add(Arc::new(Resource::of_cluster(kind, None, object.clone())));
+    }
+    Context::new(reader, Mesh::default(), BTreeSet::new())
+}
+
+#[test]
+fn what_is_found_follows_the_objects_and_what_did_not_change_is_not_asked_again() {
+    let named = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "networking.istio.io/v1",
+            "kind": kind,
+            "metadata": { "name": "a", "namespace": "shop" },
+            "spec": spec,
+        })
+    };
+    let gateway = named(
+        "Gateway",
+        json!({ "servers": [{ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["a.com"] }] }),
+    );
+    let service = named(
+        "VirtualService",
+        json!({ "hosts": ["a.com"], "gateways": ["a"], "http": [{ "redirect": { "uri": "/b" } }] }),
+    );
+    let broken = named("DestinationRule", json!({ "host": 3 }));
+    let codes = |found: &Incremental| {
+        let told = found.messages();
+        let of_others = told.iter().filter(|message| message.resource.kind != Kind::Gateway);
+        let codes = of_others.map(|message| message.kind.code).filter(|code| ["IST0101", "IST0106"].contains(code));
+        codes.collect::<Vec<_>>()
+    };
+    let mut found = Incremental::default();
+    found.update(&of_cluster(&[service.clone(), broken.clone()]), &BTreeSet::new());
+    assert_eq!(codes(&found), ["IST0101", "IST0106"], "a gateway that is not there, an object that is none");
+    // Nothing says that Gateways have changed: the old finding stays, as nothing is asked again.
+    let mended = of_cluster(&[service, gateway]);
+    found.update(&mended, &BTreeSet::from([Kind::DestinationRule]));
+    assert_eq!(codes(&found), ["IST0101"]);
+    found.update(&mended, &BTreeSet::from([Kind::Gateway]));
+    assert_eq!(codes(&found), [""; 0]);
+}
+
+#[test]
+fn files_go_before_what_a_cluster_has_and_clusters_are_told_apart() {
+    let service = |cluster: Option<&str>, port: u16| {
+        let value =
+            json!({ "metadata": { "name": "a", "namespace": "default" }, "spec": { "ports": [{ "port": port }] } });
+        Arc::new(Resource::of_cluster(Kind::Service, cluster.map(Arc::from), value))
+    };
+    let mut reader = Reader::new("default", true);
+    reader.read("a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1}]}\n");
+    for (cluster, port) in [(None, 2), (Some("west"), 3), (Some("east"), 1)] {
+        reader.add(service(cluster, port));
+    }
+    let context = Context::new(reader, Mesh::default(), BTreeSet::new());
+    let ports: Vec<_> = context
+        .specs::<k8s_openapi::api::core::v1::Service>()
+        .map(|(resource, service)| {
+            (resource.cluster_name(), service.spec.as_ref().unwrap().ports.as_ref().unwrap()[0].port)
+        })
+        .collect();
+    assert_eq!(ports, [("default", 1), ("east", 1), ("west", 3)]);
+    assert!(context.find(Kind::Service, "default", "a").unwrap().cluster.is_none());
+    let names = ["services.MultiClusterServiceAnalyzer".to_owned()];
+    let found = analyze(&context, &names, &Filter::default()).messages;
+    assert_eq!(
+        found.into_iter().map(|message| message.with_cluster().to_string()).collect::<Vec<_>>(),
+        [
+            "Warning [IST0170] [cluster-default] (Service default/a a.yaml:1) The service a in namespace \"default\" is inconsistent across \
+          clusters [\"default\" \"west\"], which can lead to undefined behaviors. The inconsistent behaviors are: service ports are \
+          inconsistent."
+        ]
+    );
 }

@@ -75,12 +75,23 @@ pub fn status_patch<M: AsRef<str>, V: Into<Value>>(
 /// Whether a watch failed because the cluster has no such kind.
 #[must_use]
 pub fn is_absent(error: &watcher::Error) -> bool {
+    code(error) == Some(404)
+}
+
+/// Whether a watch failed because nobody gave the right to it.
+#[must_use]
+pub fn is_refused(error: &watcher::Error) -> bool {
+    matches!(code(error), Some(401 | 403))
+}
+
+/// The code of the API server's answer to a watch, if there was one.
+fn code(error: &watcher::Error) -> Option<u16> {
     let error = match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => error,
-        watcher::Error::WatchError(status) => return status.code == 404,
-        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return false,
+        watcher::Error::WatchError(status) => return Some(status.code),
+        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return None,
     };
-    matches!(error, kube::Error::Api(status) if status.code == 404)
+    if let kube::Error::Api(status) = error { Some(status.code) } else { None }
 }
 
 /// Whether the API server refused a write because the object has changed or is gone since it was read: 404, 409, or 422 for

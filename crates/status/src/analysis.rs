@@ -1,42 +1,60 @@
-//! Writes validation messages into the status of Istio's objects.
+//! Writes what analyzers find into the status of Istio's objects.
+//!
+//! Agrees with Istio's `pkg/config/analysis/incluster`, but for the mesh config, which istiod's analyzers do not see.
 
-use std::collections::BTreeMap;
+mod findings;
+mod objects;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use futures_util::{StreamExt, TryStreamExt};
+use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt};
 use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
-use super::findings::correction;
-use navarch_api::crds;
+use super::namespaces::NamespaceScope;
+use navarch_analysis::{Incremental, Key, Kind, Level, Mesh, Message, live};
 use navarch_kubernetes::{InWords, is_stale, status_patch};
+use objects::Objects;
 
 /// How many objects are written at once.
 const AT_ONCE: usize = 8;
+/// How long nothing must change before analyzers run; after the whole interval they do anyway.
+const QUIET: Duration = Duration::from_secs(1);
+/// How many findings the log is told of; all stand in the statuses.
+const LOGGED: usize = 1000;
 
-/// Writes what validation says of Istio's objects into their status (`PILOT_ENABLE_ANALYSIS`).
+/// Writes what analyzers find into the status of Istio's objects (`PILOT_ENABLE_ANALYSIS`).
 #[derive(Clone, Debug)]
 pub struct Analysis {
     /// The cluster.
     pub cluster: Cluster,
-    /// For how long changes are gathered (`PILOT_ANALYSIS_INTERVAL`).
+    /// For how long changes are gathered at most (`PILOT_ANALYSIS_INTERVAL`).
     pub interval: Duration,
     /// The revision of this control plane: objects of others are theirs.
     pub revision: String,
+    /// The namespace of the control plane.
+    pub namespace: String,
+    /// Which namespaces count.
+    pub scope: watch::Receiver<NamespaceScope>,
+    /// The settings of the mesh.
+    pub mesh: watch::Receiver<Mesh>,
 }
 
 /// An object whose status is to be corrected.
 #[derive(Debug)]
 struct Due {
-    /// The kind as the API server knows it.
-    resource: ApiResource,
+    key: Key,
     /// The version that was judged.
     resource_version: String,
     /// Whether there is a status.
@@ -45,102 +63,218 @@ struct Due {
     correction: Map<String, Value>,
 }
 
-/// What names an object among all kinds: plural, namespace, name.
-type Key = (String, String, String);
+/// What is known, and what was found in it.
+#[derive(Debug, Default)]
+struct Standing {
+    /// Shared with the thread on which analyzers run, for as long as they do.
+    objects: Arc<Objects>,
+    found: Incremental,
+    /// What the log was told of.
+    logged: BTreeSet<String>,
+    /// The kinds whose statuses could not be written, of which the log was told.
+    unwritten: BTreeSet<Kind>,
+}
 
-impl Analysis {
-    /// Runs until told to stop.
-    pub async fn run(self, stop: CancellationToken) {
-        let watches = crds::kinds().map(|kind| self.watch(&kind));
-        let mut events = stream::select_all(watches);
-        let mut due: BTreeMap<Key, Due> = BTreeMap::new();
-        let mut tick = tokio::time::interval(self.interval);
-        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                event = events.next() => match event {
-                    Some((resource, event)) => self.take(resource, event, &mut due),
-                    None => return,
-                },
-                _ = tick.tick(), if !due.is_empty() => {
-                    let gathered = std::mem::take(&mut due);
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = self.write_all(gathered) => {}
-                    }
-                }
-            }
-        }
+/// A status that could not be written.
+#[derive(Debug)]
+struct Failure {
+    key: Key,
+    error: kube::Error,
+}
+
+/// When analyzers are to run.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    /// When the first change came that they have not seen.
+    first: Instant,
+    /// When the last did.
+    last: Instant,
+}
+
+impl Pending {
+    /// A change comes.
+    fn note(pending: &mut Option<Self>, now: Instant) {
+        pending.get_or_insert(Self { first: now, last: now }).last = now;
     }
 
-    /// Follows a kind. A kind that is not defined has no objects until it is.
-    fn watch(&self, kind: &crds::DefinedKind) -> BoxStream<'static, (ApiResource, Event<DynamicObject>)> {
-        let name = GroupVersionKind::gvk(&kind.group, kind.version, kind.kind);
-        let resource = ApiResource::from_gvk_with_plural(&name, kind.plural);
-        let objects = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource);
-        let events = watcher(objects, watcher::Config::default()).default_backoff();
-        let events = events.inspect_err(|error| tracing::debug!(error = %InWords(error), "cannot watch for analysis"));
-        let events = events.filter_map(|event| std::future::ready(event.ok()));
-        events.map(move |event| (resource.clone(), event)).boxed()
-    }
-
-    /// Judges what an event brings.
-    fn take(&self, resource: ApiResource, event: Event<DynamicObject>, due: &mut BTreeMap<Key, Due>) {
-        let object = match event {
-            Event::Apply(object) | Event::InitApply(object) => object,
-            Event::Delete(object) => {
-                due.remove(&key(&resource, &object));
-                return;
-            }
-            Event::Init | Event::InitDone => return,
-        };
-        let revision = object.labels().get("istio.io/rev");
-        if !self.revision.is_empty() && revision.is_some_and(|revision| *revision != self.revision) {
-            return;
-        }
-        let key = key(&resource, &object);
-        let version = object.resource_version().unwrap_or_default();
-        let has_status = object.data.get("status").is_some();
-        let whole = serde_json::to_value(&object).unwrap_or_default();
-        match correction(&whole) {
-            Some(correction) => {
-                due.insert(key, Due { resource, resource_version: version, has_status, correction });
-            }
-            None => {
-                due.remove(&key);
-            }
-        }
-    }
-
-    /// Writes what was gathered. What fails comes again with the next version of the object, or its next list.
-    async fn write_all(&self, due: BTreeMap<Key, Due>) {
-        let write = |((_, namespace, name), due): (Key, Due)| async move {
-            let kind = due.resource.kind.clone();
-            match self.write(&namespace, &name, due).await {
-                Ok(()) => {}
-                // Somebody else has written, of which the watch will tell.
-                Err(error) if is_stale(&error) => {
-                    tracing::debug!(kind, ns = namespace, name, error = %InWords(&error), "the object has changed");
-                }
-                Err(error) => {
-                    tracing::warn!(kind, ns = namespace, name, error = %InWords(&error), "failed to write status")
-                }
-            }
-        };
-        stream::iter(due).for_each_concurrent(AT_ONCE, write).await;
-    }
-
-    /// Corrects a status, if the object is still what was judged. Other members stay as they are.
-    async fn write(&self, namespace: &str, name: &str, due: Due) -> Result<(), kube::Error> {
-        let members = due.correction.into_iter();
-        let patch = status_patch(due.resource_version, due.has_status, members)?;
-        let objects = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), namespace, &due.resource);
-        objects.patch_status(name, &PatchParams::default(), &patch).await.map(drop)
+    /// When they run, where changes are gathered for so long at most.
+    fn due(self, interval: Duration) -> Instant {
+        (self.last + QUIET.min(interval)).min(self.first + interval)
     }
 }
 
-/// What names an object.
-fn key(resource: &ApiResource, object: &DynamicObject) -> Key {
-    (resource.plural.clone(), object.namespace().unwrap_or_default(), object.name_any())
+impl Analysis {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let only = self.scope.borrow().only.clone();
+        let mut events = stream::select_all(live::kinds().map(|kind| self.watch(kind, only.as_deref())));
+        let mut standing = Standing::default();
+        let mut pending: Option<Pending> = None;
+        loop {
+            let due = pending.filter(|_| standing.objects.is_complete()).map(|pending| pending.due(self.interval));
+            let wait = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let settings = tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => {
+                    let Some((kind, event)) = event else { return };
+                    if Arc::make_mut(&mut standing.objects).take(kind, event, &self.revision) {
+                        Pending::note(&mut pending, Instant::now());
+                    }
+                    continue;
+                }
+                changed = self.mesh.changed() => changed,
+                changed = self.scope.changed() => changed,
+                () = wait => {
+                    pending = None;
+                    let written = tokio::select! {
+                        () = stop.cancelled() => return,
+                        written = self.look(&mut standing) => written,
+                    };
+                    if !written {
+                        Pending::note(&mut pending, Instant::now());
+                    }
+                    continue;
+                }
+            };
+            // Who tells of the settings ends when all end.
+            if settings.is_err() {
+                return;
+            }
+            Arc::make_mut(&mut standing.objects).note_settings();
+            Pending::note(&mut pending, Instant::now());
+        }
+    }
+
+    /// Follows a kind.
+    fn watch(
+        &self,
+        kind: Kind,
+        only: Option<&str>,
+    ) -> BoxStream<'static, (Kind, Result<Event<DynamicObject>, watcher::Error>)> {
+        let resource = resource(kind);
+        let namespace = live::only_namespace(kind, &self.namespace).or(only).filter(|_| !kind.is_cluster_scoped());
+        let objects = match namespace {
+            Some(namespace) => Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), namespace, &resource),
+            None => Api::all_with(self.cluster.0.clone(), &resource),
+        };
+        let config =
+            live::field_selector(kind).iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
+        watcher(objects, config).default_backoff().map(move |event| (kind, event)).boxed()
+    }
+
+    /// Has analyzers look at what has changed, and writes what they find. Gives whether all could be written, or cannot be at all.
+    async fn look(&mut self, standing: &mut Standing) -> bool {
+        let changed = Arc::make_mut(&mut standing.objects).take_changed();
+        let (mesh, scope) = (self.mesh.borrow_and_update().clone(), self.scope.borrow_and_update().clone());
+        let (objects, mut found) = (Arc::clone(&standing.objects), std::mem::take(&mut standing.found));
+        let looked = tokio::task::spawn_blocking(move || {
+            found.update(&objects.context(mesh, &scope), &changed);
+            let messages = found.messages();
+            let due = due(&objects, &scope, &messages);
+            (found, messages, due)
+        });
+        match looked.await {
+            Ok((found, messages, due)) => {
+                standing.found = found;
+                tell(&mut standing.logged, &messages);
+                let failures: Vec<_> =
+                    stream::iter(due).map(|due| self.write(due)).buffer_unordered(AT_ONCE).collect().await;
+                let failures = failures.into_iter().filter_map(Result::err);
+                failures.fold(true, |all, failure| tell_of(&mut standing.unwritten, &failure) && all)
+            }
+            Err(error) => {
+                tracing::error!(%error, "an analyzer panicked; statuses stay as they are until something changes");
+                true
+            }
+        }
+    }
+
+    /// Corrects a status, if the object is still what was judged. Other members stay as they are.
+    async fn write(&self, due: Due) -> Result<(), Failure> {
+        let Due { key, resource_version, has_status, correction } = due;
+        let cluster = self.cluster.0.clone();
+        let objects = Api::<DynamicObject>::namespaced_with(cluster, &key.namespace, &resource(key.kind));
+        let written = match status_patch(resource_version, has_status, correction) {
+            Ok(patch) => objects.patch_status(&key.name, &PatchParams::default(), &patch).await,
+            Err(error) => Err(error),
+        };
+        written.map(drop).map_err(|error| Failure { key, error })
+    }
+}
+
+/// Tells the log of a status that was not written; gives whether that need not be tried again before something changes.
+fn tell_of(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
+    let Failure { key, error } = failure;
+    let (kind, ns, name, said) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
+    if is_stale(error) {
+        // Somebody else has written, of which the watch will tell.
+        tracing::debug!(kind, ns, name, error = %said, "the object has changed");
+        return true;
+    }
+    if unwritten.insert(key.kind) {
+        tracing::warn!(kind, ns, name, error = %said, "failed to write status; more of this kind are told at debug");
+    } else {
+        tracing::debug!(kind, ns, name, error = %said, "failed to write status");
+    }
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}
+
+/// A kind as the API server knows it.
+fn resource(kind: Kind) -> ApiResource {
+    let version = kind.versions().first().copied().unwrap_or("v1");
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()), kind.plural())
+}
+
+/// The objects whose status does not say what was found.
+fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<Due> {
+    let mut found: BTreeMap<Key, Vec<&Message>> = BTreeMap::new();
+    for message in messages {
+        found.entry(message.resource.key()).or_default().push(message);
+    }
+    let istio = objects.within(scope).filter(|object| object.resource.kind.is_istio());
+    istio
+        .filter_map(|object| {
+            let (key, status) = (object.resource.key(), object.resource.status());
+            let messages = found.get(&key).map(Vec::as_slice).unwrap_or_default();
+            let correction = findings::correction(status, object.generation, messages)?;
+            Some(Due { key, resource_version: object.version.clone(), has_status: !status.is_null(), correction })
+        })
+        .collect()
+}
+
+/// Tells the log of findings that are new, and of those that are no more.
+fn tell(logged: &mut BTreeSet<String>, messages: &[Message]) {
+    let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(LOGGED);
+    let now: BTreeSet<_> = grave.map(ToString::to_string).collect();
+    for finding in now.difference(logged) {
+        tracing::warn!(finding, "analysis of configuration");
+    }
+    for finding in logged.difference(&now) {
+        tracing::info!(finding, "no longer found by analysis of configuration");
+    }
+    *logged = now;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_gathered_until_none_come_but_not_for_ever() {
+        let (begun, interval) = (Instant::now(), Duration::from_secs(3));
+        let mut pending = None;
+        Pending::note(&mut pending, begun);
+        assert_eq!(pending.unwrap().due(interval), begun + QUIET);
+        for step in 1..5 {
+            Pending::note(&mut pending, begun + Duration::from_millis(700) * step);
+        }
+        assert_eq!(pending.unwrap().due(interval), begun + interval);
+        let short = Duration::from_millis(100);
+        assert_eq!(pending.unwrap().due(short), begun + short);
+    }
 }

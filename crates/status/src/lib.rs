@@ -36,7 +36,6 @@ mod conditions;
 mod default_revision;
 mod distribution;
 mod election;
-mod findings;
 pub mod gateways;
 mod inference_pools;
 mod ingress;

@@ -10,7 +10,7 @@ use super::super::kubernetes;
 
 /// Why a kubeconfig is not used. Says nothing of what it holds.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum KubeconfigError {
+pub(crate) enum KubeconfigError {
     /// There is nothing in it.
     #[error("the kubeconfig is empty")]
     Empty,
@@ -31,7 +31,7 @@ pub(super) enum KubeconfigError {
 ///
 /// # Errors
 /// When it cannot be read, or is refused.
-pub(super) async fn client(
+pub(crate) async fn client(
     content: &[u8],
     allowed: &BTreeSet<String>,
     rate: Option<ApiRate>,
@@ -51,7 +51,7 @@ pub(super) async fn client(
 ///
 /// # Errors
 /// When it cannot be read.
-pub(super) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigError> {
+pub(crate) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigError> {
     let config = read(content)?;
     let mut contexts: Vec<(&str, &str)> = Vec::new();
     for named in &config.contexts {

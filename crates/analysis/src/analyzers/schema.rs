@@ -48,6 +48,9 @@ fn of_spec<T: Validate>(object: &Object<T>) -> Verdict {
 /// Tells of the errors and warnings of all objects of a kind.
 fn judge(kind: Kind, context: &Context, report: &mut Report) {
     for resource in context.each(kind) {
+        if let Content::Unreadable(reason) = &resource.content {
+            report.add(Message::new(&messages::SCHEMA_VALIDATION_ERROR, resource, parameters![reason]));
+        }
         let Content::Istio(object) = &resource.content else { continue };
         let Verdict { errors, warnings } = verdict(object);
         for problem in errors {

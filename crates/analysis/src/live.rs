@@ -1,0 +1,94 @@
+//! What of a cluster is analyzed: the objects that istioctl reads of it.
+
+use serde_json::Value;
+
+use crate::kind::Kind;
+use crate::read::IGNORED_NAMESPACES;
+
+/// The annotation of ConfigMaps that are locks.
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+/// The label of the revision that an object is meant for.
+const REVISION: &str = "istio.io/rev";
+/// How the names of ConfigMaps begin that say something of Istio.
+const ISTIO: &str = "istio";
+
+/// The kinds that are read of the cluster that configures the mesh.
+pub fn kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.iter().copied().filter(|kind| *kind != Kind::MeshNetworks)
+}
+
+/// Whether the objects of a kind count that remote clusters have.
+#[must_use]
+pub fn is_read_remotely(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::MeshNetworks
+            | Kind::Deployment
+            | Kind::ConfigMap
+            | Kind::MutatingWebhookConfiguration
+            | Kind::ValidatingWebhookConfiguration
+    )
+}
+
+/// The field selector by which a kind is asked for: large objects are left out that say nothing, and namespaces of Kubernetes' own.
+#[must_use]
+pub fn field_selector(kind: Kind) -> Option<String> {
+    let outside = |field: &str| Some(IGNORED_NAMESPACES.map(|name| format!("{field}!={name}")).join(","));
+    if kind == Kind::Secret {
+        Some("type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token".to_owned())
+    } else if kind == Kind::Namespace {
+        outside("metadata.name")
+    } else if matches!(kind, Kind::Service | Kind::Pod) {
+        outside("metadata.namespace")
+    } else {
+        None
+    }
+}
+
+/// The namespace that alone is asked for a kind, where the control plane is in `system`.
+#[must_use]
+pub fn only_namespace(kind: Kind, system: &str) -> Option<&str> {
+    (kind == Kind::ConfigMap).then_some(system)
+}
+
+/// Whether an object is one to analyze for a revision; all are for the empty one.
+#[must_use]
+pub fn wants(kind: Kind, object: &Value, revision: &str) -> bool {
+    let text = |path: &[&str]| path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_str);
+    if kind == Kind::ConfigMap {
+        let is_lock = text(&["metadata", "annotations", LEADER]).is_some();
+        if is_lock || !text(&["metadata", "name"]).is_some_and(|name| name.starts_with(ISTIO)) {
+            return false;
+        }
+    }
+    // Gateways of the Gateway API are chosen by their class.
+    let is_of_all = revision.is_empty() || kind.is_of_runtime() || kind == Kind::KubernetesGateway;
+    is_of_all || text(&["metadata", "labels", REVISION]).is_none_or(|of| of == revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn objects_of_other_revisions_and_locks_are_left_out() {
+        let object = |name: &str, labels: Value, annotations: Value| json!({ "metadata": { "name": name, "labels": labels, "annotations": annotations } });
+        let canary = object("istio", json!({ REVISION: "canary" }), json!({}));
+        for (kind, revision, wanted) in [
+            (Kind::VirtualService, "canary", true),
+            (Kind::VirtualService, "", true),
+            (Kind::VirtualService, "default", false),
+            (Kind::Deployment, "default", false),
+            (Kind::Pod, "default", true),
+            (Kind::KubernetesGateway, "default", true),
+        ] {
+            assert_eq!(wants(kind, &canary, revision), wanted, "{kind:?} {revision}");
+        }
+        let plain = |name: &str| object(name, json!({}), json!({}));
+        assert!(wants(Kind::ConfigMap, &plain("istio-sidecar-injector"), "default"));
+        assert!(!wants(Kind::ConfigMap, &plain("kube-root-ca.crt"), "default"));
+        assert!(!wants(Kind::ConfigMap, &object("istio-leader", json!({}), json!({ LEADER: "{}" })), "default"));
+    }
+}

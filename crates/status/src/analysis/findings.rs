@@ -1,0 +1,108 @@
+//! What was found, as the status of an object says it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use navarch_analysis::{Level, Message};
+use navarch_api::istio::{MessageLevel, MessageType, ValidationMessage};
+
+/// How many findings of one code are written: they differ in nothing, and a status has to fit into the object.
+const OF_ONE: usize = 10;
+
+/// The findings that belong into a status. They have no place for words: the log says more.
+fn written(found: &[&Message]) -> Vec<ValidationMessage> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut is_few = |message: &&&Message| {
+        let count = counts.entry(message.kind.code).or_default();
+        *count += 1;
+        *count <= OF_ONE
+    };
+    let few = found.iter().filter(|message| is_few(message));
+    few.map(|message| ValidationMessage {
+        kind: MessageType { name: String::new(), code: message.kind.code.to_owned() },
+        level: match message.level() {
+            Level::Error => MessageLevel::Error,
+            Level::Warning => MessageLevel::Warning,
+            Level::Info => MessageLevel::Info,
+        },
+        documentation_url: message.documentation_url(),
+    })
+    .collect()
+}
+
+/// The members that a status should have otherwise than it has, where this was found in the object of this generation; `None` when it
+/// is right.
+///
+/// An object without findings, now and before, is left alone: nobody wants a write for every object there is.
+pub(super) fn correction(status: &Value, generation: i64, found: &[&Message]) -> Option<Map<String, Value>> {
+    let told = status.get("validationMessages");
+    if found.is_empty() && told.is_none_or(|told| told.as_array().is_some_and(Vec::is_empty)) {
+        return None;
+    }
+    let found = json!(written(found));
+    let observed = status.get("observedGeneration").map(text);
+    if told.is_some_and(|told| same(told, &found)) && observed == Some(generation.to_string()) {
+        return None;
+    }
+    let members = [("validationMessages", found), ("observedGeneration", json!(generation.to_string()))];
+    Some(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// A number or a text as a text.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Whether two lists of messages say the same: an absent text is an empty one.
+fn same(told: &Value, found: &Value) -> bool {
+    let read = |list: &Value| serde_json::from_value::<Vec<ValidationMessage>>(list.clone()).ok();
+    read(told) == read(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use navarch_analysis::{Context, Incremental, Mesh, Reader};
+
+    use super::*;
+
+    /// What is found in a VirtualService of so many gateways, none of which is there.
+    fn found(gateways: usize) -> Vec<Message> {
+        let names: Vec<_> = (0..gateways).map(|number| format!("g{number:02}")).collect();
+        let service = json!({
+            "apiVersion": "networking.istio.io/v1",
+            "kind": "VirtualService",
+            "metadata": { "name": "a", "namespace": "b" },
+            "spec": { "hosts": ["*.com"], "gateways": names, "http": [{ "redirect": { "uri": "/" } }] },
+        });
+        let mut reader = Reader::new("b", true);
+        reader.read("a.json", &service.to_string());
+        let mut found = Incremental::default();
+        found.update(&Context::new(reader, Mesh::default(), BTreeSet::new()), &BTreeSet::new());
+        found.messages().into_iter().filter(|message| message.kind.code == "IST0101").collect()
+    }
+
+    #[test]
+    fn a_status_is_corrected_once() {
+        let messages = found(1);
+        let messages: Vec<_> = messages.iter().collect();
+        let first = correction(&json!({ "conditions": [] }), 3, &messages).unwrap();
+        assert_eq!(first["observedGeneration"], "3");
+        let told = &first["validationMessages"][0];
+        assert_eq!((&told["type"]["code"], &told["level"]), (&json!("IST0101"), &json!("ERROR")));
+        let status = Value::Object(first);
+        assert_eq!(correction(&status, 3, &messages), None);
+        assert!(correction(&status, 4, &messages).is_some(), "it is of another generation");
+        assert_eq!(correction(&status, 4, &[]).unwrap()["validationMessages"], json!([]));
+        assert_eq!(correction(&Value::Null, 4, &[]), None);
+    }
+
+    #[test]
+    fn of_many_findings_alike_some_are_written() {
+        let messages = found(OF_ONE + 3);
+        let messages: Vec<_> = messages.iter().collect();
+        assert_eq!((messages.len(), written(&messages).len()), (OF_ONE + 3, OF_ONE));
+    }
+}

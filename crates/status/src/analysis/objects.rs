@@ -1,0 +1,266 @@
+//! The objects that analyzers look at, as watches tell of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::{self, Event};
+use serde_json::Value;
+
+use super::super::namespaces::NamespaceScope;
+use navarch_analysis::{Context, Key, Kind, Mesh, Reader, Resource, live};
+use navarch_api::text_map::TextMap;
+use navarch_kubernetes::{InWords, is_absent, is_refused};
+
+/// An object.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) resource: Arc<Resource>,
+    /// `metadata.resourceVersion`.
+    pub(super) version: String,
+    /// `metadata.generation`.
+    pub(super) generation: i64,
+}
+
+/// What is known of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coverage {
+    /// All its objects, or that the cluster does not have the kind.
+    Whole,
+    /// That this control plane may not read it.
+    Refused,
+}
+
+/// The objects of all kinds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Objects {
+    known: BTreeMap<Key, Known>,
+    /// The kinds of which something is known.
+    kinds: BTreeMap<Kind, Coverage>,
+    /// What a list of a kind has told so far.
+    listed: BTreeMap<Kind, BTreeSet<Key>>,
+    /// The kinds of which an object has changed.
+    changed: BTreeSet<Kind>,
+}
+
+impl Objects {
+    /// Takes what a watch of a kind tells; gives whether something has changed.
+    pub(super) fn take(
+        &mut self,
+        kind: Kind,
+        event: Result<Event<DynamicObject>, watcher::Error>,
+        revision: &str,
+    ) -> bool {
+        let is_changed = match event {
+            Ok(Event::Init) => {
+                self.listed.insert(kind, BTreeSet::new());
+                false
+            }
+            Ok(Event::InitApply(object)) => {
+                self.listed.entry(kind).or_default().insert(key(kind, &object));
+                self.put(kind, object, revision)
+            }
+            Ok(Event::InitDone) => {
+                let listed = self.listed.remove(&kind).unwrap_or_default();
+                let is_fewer = self.keep(kind, &listed);
+                self.settle(kind, Coverage::Whole) || is_fewer
+            }
+            Ok(Event::Apply(object)) => self.put(kind, object, revision),
+            Ok(Event::Delete(object)) => self.known.remove(&key(kind, &object)).is_some(),
+            Err(error) if is_absent(&error) => {
+                let is_fewer = self.keep(kind, &BTreeSet::new());
+                self.settle(kind, Coverage::Whole) || is_fewer
+            }
+            Err(error) if is_refused(&error) => {
+                let is_new = self.settle(kind, Coverage::Refused);
+                if is_new {
+                    self.keep(kind, &BTreeSet::new());
+                    let error = InWords(&error);
+                    tracing::warn!(kind = kind.plural(), %error, "analyzers of objects that may not be read are left out");
+                }
+                is_new
+            }
+            Err(error) => {
+                tracing::debug!(kind = kind.plural(), error = %InWords(&error), "failed to watch for analysis");
+                false
+            }
+        };
+        if is_changed {
+            self.changed.insert(kind);
+        }
+        is_changed
+    }
+
+    /// Puts an object in place of its former version; gives whether something has changed.
+    fn put(&mut self, kind: Kind, mut object: DynamicObject, revision: &str) -> bool {
+        let (key, version) = (key(kind, &object), object.resource_version().unwrap_or_default());
+        if self.known.get(&key).is_some_and(|known| known.version == version) {
+            return false;
+        }
+        object.metadata.managed_fields = None;
+        let generation = object.metadata.generation.unwrap_or_default();
+        let mut value = serde_json::to_value(&object).unwrap_or_default();
+        if !live::wants(kind, &value, revision) {
+            return self.known.remove(&key).is_some();
+        }
+        if let Some(members) = value.as_object_mut() {
+            members.insert("apiVersion".to_owned(), Value::from(kind.api_version()));
+            members.insert("kind".to_owned(), Value::from(kind.as_str()));
+        }
+        let resource = Arc::new(Resource::of_cluster(kind, None, value));
+        self.known.insert(key, Known { resource, version, generation });
+        true
+    }
+
+    /// Forgets the objects of a kind that a list did not name; gives whether there were such.
+    fn keep(&mut self, kind: Kind, listed: &BTreeSet<Key>) -> bool {
+        let before = self.known.len();
+        self.known.retain(|key, _| key.kind != kind || listed.contains(key));
+        self.known.len() < before
+    }
+
+    /// Notes what is known of a kind; gives whether that is new.
+    fn settle(&mut self, kind: Kind, coverage: Coverage) -> bool {
+        self.kinds.insert(kind, coverage) != Some(coverage)
+    }
+
+    /// Notes that the settings of the mesh have changed.
+    pub(super) fn note_settings(&mut self) {
+        self.changed.insert(Kind::MeshNetworks);
+    }
+
+    /// Whether something is known of every kind.
+    pub(super) fn is_complete(&self) -> bool {
+        live::kinds().all(|kind| self.kinds.contains_key(&kind))
+    }
+
+    /// The kinds of which an object has changed since the last call.
+    pub(super) fn take_changed(&mut self) -> BTreeSet<Kind> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The objects of no namespace, and those of namespaces that count.
+    pub(super) fn within<'a>(&'a self, scope: &'a NamespaceScope) -> impl Iterator<Item = &'a Known> {
+        let namespaces = self.known.iter().filter(|(key, _)| key.kind == Kind::Namespace);
+        let counts: BTreeSet<&str> = namespaces
+            .filter(|(_, known)| {
+                let labels = known.resource.labels.iter();
+                let labels: TextMap = labels.map(|(key, value)| (Arc::from(&**key), Arc::from(&**value))).collect();
+                scope.includes(&known.resource.name, Some(&labels))
+            })
+            .map(|(key, _)| key.name.as_str())
+            .collect();
+        // Where nothing limits them, their labels need not be known.
+        let is_in = move |name: &str| name.is_empty() || counts.contains(name) || scope.includes(name, None);
+        self.known.iter().filter(move |(key, _)| is_in(&key.namespace)).map(|(_, known)| known)
+    }
+
+    /// What analyzers look at.
+    pub(super) fn context(&self, mesh: Mesh, scope: &NamespaceScope) -> Context {
+        let mut reader = Reader::default();
+        for known in self.within(scope) {
+            reader.add(Arc::clone(&known.resource));
+        }
+        let refused = self.kinds.iter().filter(|(_, coverage)| **coverage == Coverage::Refused);
+        Context::new(reader, mesh, refused.map(|(kind, _)| *kind).collect())
+    }
+}
+
+/// What names an object of a watch.
+fn key(kind: Kind, object: &DynamicObject) -> Key {
+    Key { kind, namespace: object.namespace().unwrap_or_default(), name: object.name_any(), cluster: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use navarch_api::mesh::LabelSelector;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(namespace: &str, name: &str, version: &str, revision: Option<&str>) -> DynamicObject {
+        let labels = revision.map(|revision| json!({ "istio.io/rev": revision }));
+        serde_json::from_value(json!({
+            "metadata": { "name": name, "namespace": namespace, "resourceVersion": version, "generation": 2, "labels": labels },
+            "spec": { "hosts": ["a"] },
+        }))
+        .unwrap()
+    }
+
+    fn names(objects: &Objects, scope: &NamespaceScope) -> Vec<String> {
+        objects.within(scope).map(|known| known.resource.full_name()).collect()
+    }
+
+    #[test]
+    fn what_a_new_list_lacks_is_gone_and_what_it_repeats_is_no_change() {
+        let (mut objects, all) = (Objects::default(), NamespaceScope::default());
+        let kind = Kind::VirtualService;
+        let list = |objects: &mut Objects, listed: Vec<DynamicObject>| {
+            objects.take(kind, Ok(Event::Init), "");
+            for object in listed {
+                objects.take(kind, Ok(Event::InitApply(object)), "");
+            }
+            objects.take(kind, Ok(Event::InitDone), "");
+            !objects.take_changed().is_empty()
+        };
+        let object = |name, version| object("shop", name, version, None);
+        assert!(list(&mut objects, vec![object("a", "1"), object("b", "2")]));
+        assert!(!list(&mut objects, vec![object("a", "1"), object("b", "2")]));
+        assert!(list(&mut objects, vec![object("b", "2")]));
+        assert_eq!(names(&objects, &all), ["shop/b"]);
+        assert!(objects.take(kind, Ok(Event::Apply(object("c", "3"))), ""));
+        assert!(objects.take(kind, Ok(Event::Delete(object("b", "4"))), ""));
+        assert_eq!(names(&objects, &all), ["shop/c"]);
+    }
+
+    #[test]
+    fn an_object_that_goes_to_another_revision_is_let_go() {
+        let mut objects = Objects::default();
+        let kind = Kind::Sidecar;
+        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "1", Some("blue")))), "blue"));
+        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "2", Some("green")))), "blue"));
+        assert!(!objects.take(kind, Ok(Event::Apply(object("shop", "a", "3", Some("green")))), "blue"));
+        assert_eq!(names(&objects, &NamespaceScope::default()), [""; 0]);
+    }
+
+    #[test]
+    fn a_kind_that_may_not_be_read_is_missing_and_one_that_is_not_there_has_no_objects() {
+        let mut objects = Objects::default();
+        let failed = |code| {
+            let status = Status { code, ..Status::default() };
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status.boxed())))
+        };
+        for kind in live::kinds() {
+            assert!(!objects.is_complete());
+            let code = if kind == Kind::Secret { 403 } else { 404 };
+            assert!(!objects.take(kind, failed(503), ""));
+            assert!(objects.take(kind, failed(code), ""));
+            assert!(!objects.take(kind, failed(code), ""), "it is the same as before");
+        }
+        assert!(objects.is_complete());
+        let context = objects.context(Mesh::default(), &NamespaceScope::default());
+        let skipped = navarch_analysis::analyzer::analyze(&context, &[], &navarch_analysis::Filter::default()).skipped;
+        assert!(skipped.contains(&"gateway.SecretAnalyzer") && !skipped.contains(&"service.PortNameAnalyzer"));
+    }
+
+    #[test]
+    fn namespaces_that_are_not_selected_do_not_count() {
+        let mut objects = Objects::default();
+        let namespace = |name: &str, label: &str| -> DynamicObject {
+            let labels = json!({ "mesh": label });
+            serde_json::from_value(json!({ "metadata": { "name": name, "resourceVersion": "1", "labels": labels } }))
+                .unwrap()
+        };
+        for (name, label) in [("shop", "yes"), ("other", "no")] {
+            objects.take(Kind::Namespace, Ok(Event::Apply(namespace(name, label))), "");
+            objects.take(Kind::Gateway, Ok(Event::Apply(object(name, "a", "1", None))), "");
+        }
+        let selector: LabelSelector = serde_json::from_value(json!({ "matchLabels": { "mesh": "yes" } })).unwrap();
+        let scope = NamespaceScope { selectors: vec![selector], only: None };
+        assert_eq!(names(&objects, &scope), ["other", "shop", "shop/a"]);
+        let only = NamespaceScope { selectors: Vec::new(), only: Some("other".to_owned()) };
+        assert_eq!(names(&objects, &only), ["other", "shop", "other/a"]);
+    }
+}

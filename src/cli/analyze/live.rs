@@ -1,0 +1,332 @@
+//! What clusters hold, to be analyzed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt as _};
+use navarch_analysis::analyzer::{self, Findings};
+use navarch_analysis::{Kind, Mesh, Resource, live};
+use navarch_api::mesh::MeshNetworks;
+use navarch_kubernetes::InWords;
+use serde_json::Value;
+
+use super::super::cluster::{Opened, open};
+use super::super::discovery::duration;
+use crate::server::remote_kubeconfig;
+
+/// How many objects the API server sends at once.
+const PAGE: u32 = 500;
+/// How many kinds are asked for at once.
+const AT_ONCE: usize = 8;
+/// The label of Secrets that say how other clusters are reached.
+const REMOTES: &str = "istio/multiCluster=true";
+/// What else to do where there is no kubeconfig.
+const OTHER_WAY: &str = "name a kubeconfig by --kubeconfig, or files and --use-kube=false";
+
+/// Which clusters are read.
+#[derive(Args, Clone, Debug)]
+pub(super) struct LiveFlags {
+    /// Kubeconfig of the cluster that is read; by default $KUBECONFIG, else ~/.kube/config
+    #[arg(short = 'c', long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; the current one if unset
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. Without it they are taken from the cluster's Secrets
+    #[arg(long = "remote-contexts", value_name = "NAME")]
+    remote_contexts: Vec<String>,
+    /// Revision whose objects are read; `default` if unset. Those without a revision are always
+    #[arg(short = 'r', long, value_name = "NAME")]
+    revision: Option<String>,
+    /// How long reading clusters may take
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// What clusters hold.
+#[derive(Debug)]
+pub(super) struct Live {
+    /// Objects, those that count most first.
+    pub(super) objects: Vec<Arc<Resource>>,
+    pub(super) mesh: Mesh,
+    /// Why kinds could not be read.
+    pub(super) missing: BTreeMap<Kind, String>,
+    /// What else is not known.
+    pub(super) gaps: Vec<String>,
+    /// Whether other clusters are there, too.
+    pub(super) is_one_of_several: bool,
+}
+
+impl LiveFlags {
+    /// Whether a cluster is asked for.
+    pub(super) fn is_given(&self) -> bool {
+        let Self { kubeconfig, context, remote_contexts, revision, timeout: _ } = self;
+        kubeconfig.is_some() || context.is_some() || !remote_contexts.is_empty() || revision.is_some()
+    }
+
+    /// The cluster of the kubeconfig.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) async fn open(&self) -> anyhow::Result<Opened> {
+        self.open_context(self.context.as_deref()).await
+    }
+
+    /// The cluster of a context.
+    async fn open_context(&self, context: Option<&str>) -> anyhow::Result<Opened> {
+        let opened = open((self.kubeconfig.as_deref(), context, true), OTHER_WAY).await?;
+        opened.context(OTHER_WAY)
+    }
+
+    /// What a cluster and the remote clusters that it names hold of these kinds.
+    ///
+    /// # Errors
+    /// When the cluster does not answer in time, or has no such namespace.
+    pub(super) async fn read(
+        &self,
+        opened: &Opened,
+        kinds: &BTreeSet<Kind>,
+        (namespace, system): (&str, &str),
+    ) -> anyhow::Result<Live> {
+        let reading = async {
+            check(opened, namespace).await?;
+            let mut live = Live {
+                objects: Vec::new(),
+                mesh: Mesh { system_namespace: system.to_owned(), ..Mesh::default() },
+                missing: BTreeMap::new(),
+                gaps: Vec::new(),
+                is_one_of_several: false,
+            };
+            live.read_mesh(&opened.client, self.revision()).await;
+            live.read_objects(&opened.client, None, kinds, self.revision()).await?;
+            for (cluster, client) in self.remotes(opened, &mut live).await? {
+                live.is_one_of_several = true;
+                let cluster: Arc<str> = Arc::from(cluster);
+                if let Err(error) = live.read_objects(&client, Some(&cluster), kinds, self.revision()).await {
+                    live.gaps.push(format!("the remote cluster {cluster} is left out: {error:#}"));
+                }
+            }
+            Ok(live)
+        };
+        let name = &opened.name;
+        let read = tokio::time::timeout(self.timeout, reading).await;
+        read.with_context(|| {
+            format!("{name} and its remote clusters did not answer within {:?}: allow more by --timeout", self.timeout)
+        })?
+    }
+
+    /// The revision whose objects are read.
+    fn revision(&self) -> &str {
+        self.revision.as_deref().unwrap_or("default")
+    }
+
+    /// The other clusters of the mesh.
+    async fn remotes(&self, opened: &Opened, live: &mut Live) -> anyhow::Result<Vec<(String, kube::Client)>> {
+        let mut remotes = Vec::new();
+        if !self.remote_contexts.is_empty() {
+            for context in &self.remote_contexts {
+                let opened = self.open_context(Some(context)).await?;
+                remotes.push((opened.cluster, opened.client));
+            }
+            return Ok(remotes);
+        }
+        let secrets = Api::<Secret>::namespaced(opened.client.clone(), &live.mesh.system_namespace);
+        let listed = match secrets.list(&ListParams::default().labels(REMOTES)).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                let reason = InWords(&error);
+                live.gaps.push(format!("remote clusters are not known: {reason}. Name them by --remote-contexts"));
+                return Ok(remotes);
+            }
+        };
+        for secret in listed {
+            let name = format!("Secret {}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+            for (key, content) in secret.data.into_iter().flatten() {
+                // The Secret is somebody else's: it must not have this process run programs or read files.
+                let made = match remote_kubeconfig::cluster_of(&content.0) {
+                    Ok(cluster) => remote_kubeconfig::client(&content.0, &BTreeSet::new(), None)
+                        .await
+                        .map(|client| (cluster.unwrap_or_else(|| key.clone()), client)),
+                    Err(error) => Err(error),
+                };
+                match made {
+                    Ok(remote) => remotes.push(remote),
+                    Err(error) => live.gaps.push(format!(
+                        "the remote cluster of key {key} in {name} is left out: {error}. Name its context by --remote-contexts"
+                    )),
+                }
+            }
+        }
+        Ok(remotes)
+    }
+}
+
+/// Says whether the namespace is there that is to be told of.
+async fn check(opened: &Opened, namespace: &str) -> anyhow::Result<()> {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    match Api::<Namespace>::all(opened.client.clone()).get_opt(namespace).await {
+        Ok(None) => bail!("{}: namespace {namespace:?} not found: name another by -n, or all by -A", opened.name),
+        // Whoever may not read it may know of it nevertheless.
+        Ok(Some(_)) | Err(kube::Error::Api(_)) => Ok(()),
+        Err(error) => {
+            Err(error).with_context(|| format!("{} does not answer: try kubectl get namespaces", opened.name))
+        }
+    }
+}
+
+impl Live {
+    /// Reads the settings of the mesh: the ConfigMap of the revision, else that of the default one.
+    async fn read_mesh(&mut self, client: &kube::Client, revision: &str) {
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.mesh.system_namespace);
+        let names = [format!("istio-{revision}"), "istio".to_owned()];
+        for name in names.iter().skip(usize::from(revision.is_empty() || revision == "default")) {
+            let place = format!("ConfigMap {}/{name}", self.mesh.system_namespace);
+            let data = match maps.get_opt(name).await {
+                Ok(Some(map)) => map.data.unwrap_or_default(),
+                Ok(None) => continue,
+                Err(error) => {
+                    let reason = InWords(&error);
+                    self.gaps
+                        .push(format!("{place} cannot be read, so the defaults of mesh config are taken: {reason}"));
+                    return;
+                }
+            };
+            if let Some(text) = data.get("mesh") {
+                match self.mesh.config.apply(text) {
+                    Ok(config) => self.mesh.config = config.value,
+                    Err(error) => self.gaps.push(format!("{place}: mesh: {error}")),
+                }
+            }
+            if let Some(text) = data.get("meshNetworks") {
+                match MeshNetworks::parse(text) {
+                    Ok(networks) => self.mesh.networks = networks.value,
+                    Err(error) => self.gaps.push(format!("{place}: meshNetworks: {error}")),
+                }
+            }
+            return;
+        }
+    }
+
+    /// Reads the objects of a cluster. A kind that may not be read is missing; that of a remote cluster is a gap.
+    async fn read_objects(
+        &mut self,
+        client: &kube::Client,
+        cluster: Option<&Arc<str>>,
+        kinds: &BTreeSet<Kind>,
+        revision: &str,
+    ) -> anyhow::Result<()> {
+        let kinds = live::kinds().filter(|kind| kinds.contains(kind));
+        let kinds: Vec<_> = kinds.filter(|kind| cluster.is_none() || live::is_read_remotely(*kind)).collect();
+        let system = self.mesh.system_namespace.clone();
+        let lists = kinds.into_iter().map(|kind| {
+            let (client, namespace) = (client.clone(), live::only_namespace(kind, &system));
+            async move { (kind, list(client, kind, namespace).await) }
+        });
+        let mut lists = stream::iter(lists).buffered(AT_ONCE);
+        while let Some((kind, listed)) = lists.next().await {
+            let listed = match listed {
+                Ok(listed) => listed,
+                Err(kube::Error::Api(status)) => {
+                    let reason = InWords(&kube::Error::Api(status)).to_string();
+                    match cluster {
+                        Some(cluster) => {
+                            self.gaps.push(format!(
+                                "{} of the remote cluster {cluster} are not known: {reason}",
+                                name(kind)
+                            ));
+                        }
+                        None => drop(self.missing.insert(kind, reason)),
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error).context("the API server does not answer"),
+            };
+            for object in listed.into_iter().filter(|object| live::wants(kind, object, revision)) {
+                // Configuration is that of the whole mesh, whichever cluster has it.
+                let cluster = cluster.filter(|_| kind.is_of_runtime()).cloned();
+                self.objects.push(Arc::new(Resource::of_cluster(kind, cluster, object)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was left out for want of something, in words for people.
+    pub(super) fn warnings(&self, findings: &Findings) -> Vec<String> {
+        let mut warnings = self.gaps.clone();
+        for (kind, reason) in &self.missing {
+            let reads = |name: &&&str| analyzer::all().any(|one| one.name == **name && one.inputs.contains(kind));
+            let skipped: Vec<_> = findings.skipped.iter().filter(reads).copied().collect();
+            if !skipped.is_empty() {
+                let (name, skipped) = (name(*kind), skipped.join(", "));
+                warnings.push(format!(
+                    "{name} cannot be read: {reason}. Analyzers that read them are skipped: {skipped}. Ask for the verb list of {name}, \
+                     or run other analyzers by --analyzer"
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+/// A kind as kubectl names it.
+fn name(kind: Kind) -> String {
+    if kind.group().is_empty() { kind.plural().to_owned() } else { format!("{}.{}", kind.plural(), kind.group()) }
+}
+
+/// The objects of a kind, in the best version that the server has; none where it has no such kind.
+async fn list(client: kube::Client, kind: Kind, namespace: Option<&str>) -> kube::Result<Vec<Value>> {
+    for version in kind.versions() {
+        let name = GroupVersionKind::gvk(kind.group(), version, kind.as_str());
+        let resource = ApiResource::from_gvk_with_plural(&name, kind.plural());
+        let objects = match namespace {
+            Some(namespace) => Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        match pages(&objects, live::field_selector(kind).as_deref()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+            Ok(objects) => {
+                let api_version = Value::from(resource.api_version);
+                return Ok(objects.into_iter().map(|object| value(object, kind, &api_version)).collect());
+            }
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// All objects, page by page.
+async fn pages(objects: &Api<DynamicObject>, fields: Option<&str>) -> kube::Result<Vec<DynamicObject>> {
+    let mut parameters = ListParams::default().limit(PAGE);
+    parameters.field_selector = fields.map(str::to_owned);
+    let mut all = Vec::new();
+    loop {
+        let page = objects.list(&parameters).await?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters.continue_token = Some(token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// An object as it stands in a file: those of a list do not say their kind.
+fn value(mut object: DynamicObject, kind: Kind, api_version: &Value) -> Value {
+    object.metadata.managed_fields = None;
+    let mut value = serde_json::to_value(&object).unwrap_or_default();
+    if let Some(members) = value.as_object_mut() {
+        members.insert("apiVersion".to_owned(), api_version.clone());
+        members.insert("kind".to_owned(), Value::from(kind.as_str()));
+    }
+    value
+}
