@@ -20,6 +20,8 @@ use crate::world;
 const REFUSED: &str = "refused-by-load";
 /// What they take in its place.
 const TAKEN: &str = "taken-by-load";
+/// For how many times as long as the last turn took it is waited before the next, where the server has to try what is refused.
+const REST: f64 = 10.0;
 /// The pause between two looks at whether all are well.
 const LOOK: Duration = Duration::from_micros(500);
 
@@ -126,8 +128,12 @@ pub(crate) async fn run(run: &Run, target: &Target, refusals: &Refusals) -> Resu
         all.extend(others.iter().take(among).map(other));
         target.put_together(&all).await
     };
-    let mut all = Vec::new();
+    let mut all: Vec<Refused> = Vec::new();
     for turn in 1..=run.plan.repeat {
+        // After what was tried on proxies the server rests in proportion: each turn is to be like the first.
+        if let Some(Refused { well, .. }) = all.last().filter(|_| among > 0) {
+            sleep(Duration::from_secs_f64(REST * well.last / 1e3)).await;
+        }
         let marker = run.shared.tally.mark(&[Kind::Routes, Kind::VirtualHosts], &format!("{TAKEN}-{turn}."));
         edit(format!("{TAKEN}-{turn}.")).await?;
         let deadline = Instant::now() + Duration::from_secs(run.plan.patience);
