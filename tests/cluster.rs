@@ -19,6 +19,10 @@ mod asked;
 mod changes;
 #[path = "cluster/injected.rs"]
 mod injected;
+#[path = "cluster/locks.rs"]
+mod locks;
+#[path = "cluster/swap.rs"]
+mod swap;
 #[path = "cluster/traffic.rs"]
 mod traffic;
 #[path = "cluster/watched.rs"]
@@ -31,8 +35,12 @@ use anyhow::Result;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::node::{self, Node};
 use navarch_testkit::stages::Stages;
+use tokio::sync::Mutex;
 
 use watched::Watched;
+
+/// Held by the test whose node runs: the machine is for one at a time.
+static ONE_NODE: Mutex<()> = Mutex::const_new(());
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -55,6 +63,7 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
+    let _turn = ONE_NODE.lock().await;
     let mut stages = Stages::default();
     let folder = tempfile::tempdir()?;
     let images = mesh::images(root(), &program("navarch"), folder.path())?;
@@ -102,4 +111,18 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     changes::the_node_is_started_again(mesh, &mut watched).await?;
     stages.over("reboot");
     watched.verdict()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_istiod_is_swapped_for_navarch_and_back_and_nothing_is_lost() -> Result<()> {
+    if let Some(why) = node::missing(root()) {
+        navarch_testkit::skip::skip(&why);
+        return Ok(());
+    }
+    let Some(istiod) = swap::Istiod::find() else {
+        navarch_testkit::skip::leave_out("scripts/istiod builds istiod");
+        return Ok(());
+    };
+    let _turn = ONE_NODE.lock().await;
+    swap::there_and_back(&istiod).await
 }

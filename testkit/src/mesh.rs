@@ -89,7 +89,6 @@ impl Mesh {
     /// # Errors
     /// When Helm fails.
     pub fn install(&self, release: &str, set: &[&str]) -> Result<()> {
-        let chart = self.chart.display().to_string();
         let small = [
             "global.hub=localhost",
             &format!("global.tag={TAG}"),
@@ -99,13 +98,23 @@ impl Mesh {
             "global.proxy.resources.requests.cpu=10m",
             "global.proxy.resources.requests.memory=40Mi",
         ];
+        self.install_chart(release, &self.chart, &[&small[..], set].concat())
+    }
+
+    /// Installs or upgrades a release of a chart in the namespace of the control plane, and waits until it is rolled out.
+    ///
+    /// # Errors
+    /// When Helm fails.
+    pub fn install_chart(&self, release: &str, chart: &Path, set: &[&str]) -> Result<()> {
+        let chart = chart.display().to_string();
         let mut arguments =
             vec!["upgrade", "--install", release, &chart, "--namespace", NAMESPACE, "--create-namespace"];
         arguments.extend(["--wait", "--timeout", "120s"]);
-        for value in small.iter().chain(set) {
+        for value in set {
             arguments.extend(["--set", value]);
         }
-        self.helm.run(Some(&self.node.kubeconfig()), &arguments).map(drop)
+        let outcome = self.helm.run(Some(&self.node.kubeconfig()), &arguments);
+        outcome.map(drop).with_context(|| self.describe(NAMESPACE))
     }
 
     /// Installs the gateway of a network (the chart of gateways), with the node's address as that of its load balancer, and waits

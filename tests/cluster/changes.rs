@@ -14,14 +14,14 @@ use crate::watched::Watched;
 use crate::{root, seconds};
 
 /// How long clients are watched after a change that is over.
-const AFTER: Duration = Duration::from_secs(2);
+pub(crate) const AFTER: Duration = Duration::from_secs(2);
 /// The control plane that proxies ask unless they are told of another.
 const USUAL: &str = "istiod.istio-system.svc:15012";
 /// The namespaces whose pods carry the traffic.
 const SERVING: [&str; 2] = [pods::NAMESPACE, pods::GATEWAY];
 
 /// Waits until all Deployments of a namespace are rolled out and no pod of it is about to end.
-async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
+pub(crate) async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
     mesh.rolled_out(namespace)?;
     wait::until(&format!("no pod of {namespace} ends any more"), || async {
         let list = mesh.node.get(namespace, &["pods"]).unwrap_or_default();
@@ -34,7 +34,7 @@ async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
 }
 
 /// Starts the pods of some Deployments anew, one after the other as their strategy has it.
-async fn restart(mesh: &Mesh, namespace: &str, deployments: &[&str]) -> Result<()> {
+pub(crate) async fn restart(mesh: &Mesh, namespace: &str, deployments: &[&str]) -> Result<()> {
     let arguments = ["--namespace", namespace, "rollout", "restart", "deployment"];
     mesh.node.kubectl(&[&arguments[..], deployments].concat())?;
     settled(mesh, namespace).await
