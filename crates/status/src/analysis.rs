@@ -184,8 +184,11 @@ impl Analysis {
                 tell(&mut standing.logged, &messages);
                 let failures: Vec<_> =
                     stream::iter(due).map(|due| self.write(due)).buffer_unordered(AT_ONCE).collect().await;
-                let failures = failures.into_iter().filter_map(Result::err);
-                failures.fold(true, |all, failure| tell_of(&mut standing.unwritten, &failure) && all)
+                let mut is_done = true;
+                for failure in failures.into_iter().filter_map(Result::err) {
+                    is_done &= tell_of(&mut standing.unwritten, &failure);
+                }
+                is_done
             }
             Err(error) => {
                 tracing::error!(%error, "an analyzer panicked; statuses stay as they are until something changes");

@@ -1,7 +1,7 @@
 //! Large requests: one that names 80,000 resources takes some 20 ms to read and to compare with what was asked for before. The runtime
-//! has a thread per processor, and whatever else is ready would wait so long for one of them. The work is done on threads of its own,
-//! which end when there is none: what a request left in the memory of a thread that goes on with other things, the allocator could
-//! not give back (150 MB after a hundred requests of 80,000 names).
+//! has a thread per processor, and whatever else is ready would wait so long for one of them. The work is done on threads of the
+//! blocking pool, which end when there is none: what requests leave in the allocator's pages of a thread that goes on with other
+//! things is given back late.
 
 use std::net::IpAddr;
 use std::panic::resume_unwind;
