@@ -1,7 +1,7 @@
 //! Who holds the locks of controllers, as the API server tells it: one at a time, in whichever form.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use futures_util::StreamExt as _;
@@ -13,8 +13,9 @@ use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use navarch_testkit::mesh::{self, Mesh};
+use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 /// The annotation of ConfigMaps that are locks.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -43,7 +44,7 @@ struct Seen {
 
 impl Seen {
     /// Takes a new version of a lock.
-    fn take(&mut self, name: &str, form: &'static str, now: Timestamp, held: Held) {
+    fn take(&mut self, name: &str, form: &'static str, now: Timestamp, held: &Held) {
         let before = self.locks.insert((name.to_owned(), form), held.clone());
         if held.holder.is_empty() {
             return;
@@ -82,7 +83,8 @@ fn read(object: &DynamicObject, form: &str) -> Option<Held> {
 /// A watch of all locks, from its start on.
 pub(crate) struct Locks {
     seen: Arc<Mutex<Seen>>,
-    watches: Vec<JoinHandle<()>>,
+    /// End when dropped.
+    _watches: JoinSet<()>,
 }
 
 impl Locks {
@@ -92,43 +94,35 @@ impl Locks {
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = kube::Client::try_from(config)?;
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let mut watches = Vec::new();
+        let mut watches = JoinSet::new();
         for (form, group, plural) in [("Lease", "coordination.k8s.io", "leases"), ("ConfigMap", "", "configmaps")] {
             let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", form), plural);
             let all = Api::<DynamicObject>::namespaced_with(client.clone(), mesh::NAMESPACE, &resource);
             let seen = seen.clone();
-            watches.push(tokio::spawn(async move {
+            watches.spawn(async move {
                 let mut events = std::pin::pin!(watcher(all, watcher::Config::default()).default_backoff());
                 while let Some(event) = events.next().await {
                     let Ok(Event::Apply(object) | Event::InitApply(object)) = event else { continue };
                     let (Some(held), Some(name)) = (read(&object, form), object.metadata.name) else { continue };
-                    seen.lock().unwrap().take(&name, form, Timestamp::now(), held);
+                    seen.lock().take(&name, form, Timestamp::now(), &held);
                 }
-            }));
+            });
         }
-        Ok(Self { seen, watches })
+        Ok(Self { seen, _watches: watches })
     }
 
     /// The locks that are held by a pod whose name begins so.
     pub(crate) fn of(&self, pod: &str) -> Vec<String> {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.seen.lock();
         let held = seen.locks.iter().filter(|(_, held)| held.holder.starts_with(pod));
         held.map(|((name, form), _)| format!("{name} ({form})")).collect()
     }
 
     /// Who took locks over; fails where two held one.
     pub(crate) fn verdict(&self) -> Result<Vec<String>> {
-        let seen = self.seen.lock().unwrap();
+        let seen = self.seen.lock();
         ensure!(seen.faults.is_empty(), "{}", seen.faults.join("\n"));
         Ok(seen.changes.clone())
-    }
-}
-
-impl Drop for Locks {
-    fn drop(&mut self) {
-        for watch in &self.watches {
-            watch.abort();
-        }
     }
 }
 
@@ -142,7 +136,7 @@ fn two_holders_of_one_lock_are_seen() {
     let faults = |versions: &[(&'static str, Held)]| {
         let mut seen = Seen::default();
         for (form, held) in versions {
-            seen.take("lock", form, now, held.clone());
+            seen.take("lock", form, now, held);
         }
         seen.faults.len()
     };
