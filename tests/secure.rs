@@ -37,6 +37,8 @@ mod hbone;
 mod issuer;
 #[path = "secure/istioctl.rs"]
 mod istioctl;
+#[path = "secure/istiod.rs"]
+mod istiod;
 #[path = "secure/metric_names.rs"]
 mod metric_names;
 #[path = "secure/mtls.rs"]

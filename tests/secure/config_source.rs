@@ -20,7 +20,7 @@ const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const SERVICE_ENTRIES: &str = "networking.istio.io/v1/ServiceEntry";
 
 /// A service outside of the mesh, and an endpoint of it.
-fn service(name: &str, port: u16) -> String {
+pub(crate) fn service(name: &str, port: u16) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: {name}, namespace: shop}}\n\
          spec: {{hosts: [{name}.example.com], location: MESH_EXTERNAL, resolution: STATIC,\n\
@@ -29,7 +29,7 @@ fn service(name: &str, port: u16) -> String {
 }
 
 /// The hosts of all ServiceEntries that a control plane has, with their ports.
-async fn hosts(http: SocketAddr) -> Result<Vec<String>> {
+pub(crate) async fn hosts(http: SocketAddr) -> Result<Vec<String>> {
     let page = navarch_testkit::client::get(http, "localhost", "/debug/configz", &[]).await?.body;
     let all: Vec<Value> = serde_json::from_str(&page)?;
     let mut hosts: Vec<String> = all
@@ -54,7 +54,7 @@ async fn has(navarch: &Navarch, expected: &[&str]) {
 }
 
 /// A free address on loopback.
-fn free() -> Result<SocketAddr> {
+pub(crate) fn free() -> Result<SocketAddr> {
     Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?)))
 }
 

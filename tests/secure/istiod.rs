@@ -1,0 +1,219 @@
+//! The real istiod at either end of configuration over xDS, where `scripts/istiod` has built it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::cluster::Cluster;
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::process::Process;
+use navarch_testkit::skip::leave_out;
+use navarch_testkit::wait::until;
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::client::Proof;
+use crate::config_source::{free, hosts, service};
+use crate::server::{node, subscribe};
+
+const NAVARCH: &str = env!("CARGO_BIN_EXE_navarch");
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+/// Who asks for configuration without showing who they are gets it.
+const OPEN: (&str, &str) = ("ENABLE_XDS_API_GENERATOR_AUTH", "false");
+
+/// istiod, where it is built.
+fn program() -> Option<PathBuf> {
+    let tools = navarch_testkit::envoy::program().parent()?.parent()?.join("istiod");
+    let folder = std::env::var_os("NAVARCH_ISTIOD").map_or(tools, PathBuf::from);
+    Some(folder.join("pilot-discovery")).filter(|program| program.exists())
+}
+
+/// A running istiod. Without a Kubernetes API there is none, though nothing here is in that.
+struct Istiod {
+    process: Process,
+    plain: SocketAddr,
+    secure: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Istiod {
+    /// Starts with the only source of its configuration, and its CA in `folder`.
+    async fn start(
+        (program, cluster): (&Path, &Cluster),
+        folder: &Path,
+        source: &Value,
+        open: (&str, &str),
+    ) -> Result<Self> {
+        let mesh = folder.join("mesh.yaml");
+        std::fs::write(&mesh, json!({ "configSources": [source] }).to_string())?;
+        let (plain, secure, http) = (free()?, free()?, free()?);
+        let variable = |(name, value): (&str, &str)| format!("{name}={value}");
+        let mut args = vec![
+            variable(open),
+            variable(("ROOT_CA_DIR", &folder.join("ca").display().to_string())),
+            variable(("POD_NAMESPACE", "istio-system")),
+            variable(("POD_NAME", "istiod-1")),
+            variable(("PILOT_CERT_PROVIDER", "istiod")),
+            program.display().to_string(),
+        ];
+        args.extend(["discovery", "--httpsAddr=", "--domain=cluster.local"].map(str::to_owned));
+        args.extend([
+            format!("--kubeconfig={}", cluster.admin_kubeconfig().display()),
+            format!("--meshConfig={}", mesh.display()),
+            format!("--grpcAddr={plain}"),
+            format!("--secureGRPCAddr={secure}"),
+            format!("--httpAddr={http}"),
+            format!("--monitoringAddr={}", free()?),
+            format!("--ctrlz_port={}", free()?.port()),
+        ]);
+        let process = Process::start("istiod", Path::new("/usr/bin/env"), &args, &folder.join("istiod.log"))?;
+        let istiod = Self { process, plain, secure, http };
+        until("istiod is ready", || async {
+            let ready = navarch_testkit::client::get(http, "localhost", "/ready", &[]).await;
+            ready.is_ok_and(|reply| reply.status == 200)
+        })
+        .await;
+        Ok(istiod)
+    }
+
+    /// Waits until it has these ServiceEntries.
+    async fn has(&mut self, expected: &[&str]) -> Result<()> {
+        self.process.check_running()?;
+        let http = self.http;
+        until(
+            &format!("istiod has {expected:?}"),
+            || async move { hosts(http).await.is_ok_and(|hosts| hosts == expected) },
+        )
+        .await;
+        Ok(())
+    }
+}
+
+/// Makes a CA in `ca`, as istiod and Navarch are given one, and the certificate of a control plane; gives the paths of its chain and key.
+fn make_ca(folder: &Path) -> Result<[String; 2]> {
+    let ca = folder.join("ca");
+    std::fs::create_dir(&ca)?;
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let root = params.self_signed(&key)?.pem();
+    for name in ["ca-cert.pem", "root-cert.pem", "cert-chain.pem"] {
+        std::fs::write(ca.join(name), &root)?;
+    }
+    std::fs::write(ca.join("ca-key.pem"), key.serialize_pem())?;
+    let issuer = Issuer::new(params, key);
+    let own = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.subject_alt_names = vec![SanType::URI("spiffe://cluster.local/ns/istio-system/sa/istiod".try_into()?)];
+    // istiod takes none that is for clients alone.
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+    let files = [("chain.pem", params.signed_by(&own, &issuer)?.pem()), ("key.pem", own.serialize_pem())];
+    let mut paths = [const { String::new() }; 2];
+    for (path, (name, text)) in paths.iter_mut().zip(files) {
+        let file = folder.join(name);
+        std::fs::write(&file, text)?;
+        *path = file.display().to_string();
+    }
+    Ok(paths)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
+    let Some(program) = program() else {
+        leave_out("scripts/istiod builds istiod");
+        return Ok(());
+    };
+    let cluster = Cluster::start().await?;
+    istiod_reads_what_navarch_serves_and_follows_it((&program, &cluster)).await?;
+    for is_open in [true, false] {
+        navarch_reads_what_istiod_serves((&program, &cluster), is_open).await?;
+    }
+    Ok(())
+}
+
+async fn istiod_reads_what_navarch_serves_and_follows_it(istiod: (&Path, &Cluster)) -> Result<()> {
+    let folder = TempDir::new()?;
+    make_ca(folder.path())?;
+    let mesh = folder.path().join("mesh");
+    std::fs::create_dir(&mesh)?;
+    let write = |text: &str| std::fs::write(mesh.join("mesh.yaml"), text);
+    let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: shop}\n\
+        spec: {hosts: [a.example.com], http: [{timeout: 3s, route: [{destination: {host: b.example.com}}]}]}\n";
+    write(&[&service("a", 80), &service("b", 81), routes].concat())?;
+    let (xds, http, monitoring) = (free()?, free()?, free()?);
+    let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &[OPEN], xds, http, monitoring);
+    let navarch = start().await?;
+    let source = json!({ "address": format!("xds://{xds}") });
+    let mut istiod = Istiod::start(istiod, folder.path(), &source, OPEN).await?;
+    istiod.has(&["a.example.com:80", "b.example.com:81"]).await?;
+    let page = navarch_testkit::client::get(istiod.http, "localhost", "/debug/configz", &[]).await?.body;
+    let all: Vec<Value> = serde_json::from_str(&page)?;
+    let read = all.iter().find(|object| object["kind"] == "VirtualService").context("a VirtualService")?;
+    ensure!(read["spec"]["http"][0]["timeout"] == "3s", "{read}");
+    ensure!(read["spec"]["http"][0]["route"][0]["destination"]["host"] == "b.example.com", "{read}");
+    let asked = subscribe(channel(istiod.plain)?, &Proof::Nothing, node("shop", "web"), CDS, &[]).await?;
+    ensure!(asked.iter().any(|cluster| cluster.name == "outbound|81||b.example.com"), "proxies of istiod get it");
+
+    // What is edited, gone and new follows, also over a restart of the source.
+    write(&[service("b", 82), service("c", 80)].concat())?;
+    istiod.has(&["b.example.com:82", "c.example.com:80"]).await?;
+    navarch.kill()?;
+    drop(navarch);
+    write(&service("d", 80))?;
+    let navarch = start().await?;
+    istiod.has(&["d.example.com:80"]).await?;
+    ensure!(navarch.stop().await?, "it ends by itself");
+    Ok(())
+}
+
+/// A way to a plain port.
+fn channel(address: SocketAddr) -> Result<tonic::transport::Channel> {
+    Ok(tonic::transport::Endpoint::from_shared(format!("http://{address}"))?.connect_lazy())
+}
+
+/// In plain text, or by certificate.
+async fn navarch_reads_what_istiod_serves(istiod: (&Path, &Cluster), is_open: bool) -> Result<()> {
+    let folder = TempDir::new()?;
+    let [chain, key] = make_ca(folder.path())?;
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files)?;
+    let write = |text: &str| std::fs::write(files.join("mesh.yaml"), text);
+    write(&[service("a", 80), service("b", 81)].concat())?;
+    let open = if is_open { OPEN } else { (OPEN.0, "true") };
+    let source = json!({ "address": format!("fs://{}", files.display()) });
+    let istiod = Istiod::start(istiod, folder.path(), &source, open).await?;
+    let root = folder.path().join("ca/root-cert.pem");
+    let address = if is_open { istiod.plain } else { istiod.secure };
+    let mut config = json!({ "address": format!("xds://{address}") });
+    if !is_open {
+        config["tlsSettings"] = json!({
+            "mode": "MUTUAL", "clientCertificate": chain, "privateKey": key,
+            "caCertificates": std::fs::read_to_string(root)?, "sni": "istiod.istio-system.svc",
+            "subjectAltNames": ["istiod.istio-system.svc"],
+        });
+    }
+    let file = folder.path().join("of-navarch.yaml");
+    std::fs::write(&file, json!({ "configSources": [config] }).to_string())?;
+    let args = [format!("--mesh-config={}", file.display()), "--registries=".to_owned()];
+    let navarch = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], free()?, free()?, free()?).await?;
+    let http = navarch.http;
+    // istiod also tells of the Services of its cluster, which has one.
+    let told = async || {
+        let hosts = hosts(http).await.unwrap_or_default();
+        hosts.into_iter().filter(|host| !host.contains(".svc.")).collect::<Vec<_>>()
+    };
+    let has = async |expected: &[&str]| {
+        until(&format!("Navarch has {expected:?}"), || async { told().await == expected }).await;
+    };
+    has(&["a.example.com:80", "b.example.com:81"]).await;
+    write(&[service("b", 82), service("c", 80)].concat())?;
+    has(&["b.example.com:82", "c.example.com:80"]).await;
+    let metrics = navarch.metrics().await?;
+    ensure!(metrics.contains("answer=\"ack\"") && !metrics.contains("answer=\"nack\""), "{metrics}");
+    ensure!(navarch.stop().await?, "it ends by itself");
+    Ok(())
+}
