@@ -6,6 +6,7 @@ use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::status::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Deployed, until};
@@ -21,6 +22,24 @@ async fn note(deployed: &Deployed) -> Value {
     found.map_or(Value::Null, |event| event["note"].clone())
 }
 
+/// Reports that one object is quarantined, until it is stopped.
+async fn reporter(
+    deployed: &Deployed,
+    kind: Kind,
+    object: &str,
+) -> (watch::Sender<ReportedObjects>, CancellationToken, JoinHandle<()>) {
+    let name = ObjectRef { kind, name: NamespacedName::new("default", object) };
+    let (message, warning) = (Arc::from("no such host"), Some(format!("{object}: no such host").into()));
+    let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
+    let (told, reported) = watch::channel(Arc::new([(name, report)].into()));
+    let cluster = deployed.as_navarch().await;
+    let stop = CancellationToken::new();
+    let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
+    let condition = ReportedCondition::Quarantined;
+    let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
+    (told, stop, task)
+}
+
 pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
@@ -28,16 +47,7 @@ pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &De
         "spec": { "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
-    let (told, reported) = watch::channel(ReportedObjects::default());
-    let cluster = deployed.as_navarch().await;
-    let stop = CancellationToken::new();
-    let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
-    let condition = ReportedCondition::Quarantined;
-    let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
-    let name = ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("default", "refused") };
-    let (message, warning) = (Arc::from("no such host"), Some(Arc::from("refused: no such host")));
-    let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
-    told.send_replace(Arc::new([(name, report)].into()));
+    let (told, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
     until("the condition is there", async || condition().await["status"] == "True").await;
     let first = condition().await;
@@ -60,16 +70,7 @@ pub(crate) async fn a_route_is_told_once_it_has_a_parent(deployed: &Deployed) {
         "metadata": { "name": "early", "namespace": "default" }, "spec": {},
     });
     deployed.cluster.apply(&route.to_string()).unwrap();
-    let (told, reported) = watch::channel(ReportedObjects::default());
-    let cluster = deployed.as_navarch().await;
-    let stop = CancellationToken::new();
-    let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
-    let condition = ReportedCondition::Quarantined;
-    let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
-    let name = ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("default", "early") };
-    let (message, warning) = (Arc::from("no such host"), Some(Arc::from("early: no such host")));
-    let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
-    told.send_replace(Arc::new([(name, report)].into()));
+    let (_told, stop, task) = reporter(deployed, Kind::HttpRoute, "early").await;
     let events = "/apis/events.k8s.io/v1/namespaces/default/events";
     let warnings = async || {
         let all = deployed.get(events).await["items"].as_array().cloned().unwrap_or_default();
