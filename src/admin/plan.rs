@@ -60,8 +60,7 @@ pub(super) async fn plan(
     let Ok(turn) = state.plans.turn() else {
         return (StatusCode::TOO_MANY_REQUESTS, "another plan is being made; try again").into_response();
     };
-    let (push, connections) = (state.push.clone(), state.connections.clone());
-    let asker = Asker::new(&push, &connections);
+    let asker = Asker::new(&state.push, &state.connections);
     let (answer, made) = oneshot::channel();
     let work = move || {
         let plan = asker.plan(

@@ -44,7 +44,7 @@ impl Incremental {
         }
     }
 
-    /// What is found, the worst first. Objects have their own say in what is told of them.
+    /// All findings, the worst first, without those that the annotations of objects suppress.
     #[must_use]
     pub fn messages(&self) -> Vec<Message> {
         let filter = Filter::default();

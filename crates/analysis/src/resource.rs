@@ -42,7 +42,7 @@ pub struct Resource {
 /// What names an object. The one that is not of a remote cluster comes before its namesakes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The kind.
+    /// `kind`.
     pub kind: Kind,
     /// `metadata.namespace`.
     pub namespace: String,

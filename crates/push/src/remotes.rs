@@ -69,7 +69,7 @@ pub fn counts_in_remotes(kind: Kind) -> bool {
     )
 }
 
-/// Whether translators read objects of a kind in remote clusters as they are: workloads where ztunnel is told of them.
+/// Whether translators read objects of a kind in remote clusters: those that workloads are made of only where ztunnel gets them.
 fn is_read_by_translators(kind: Kind, workloads: bool) -> bool {
     matches!(kind, Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway)
         || workloads && matches!(kind, Kind::Pod | Kind::Node | Kind::EndpointSlice | Kind::WorkloadEntry)

@@ -30,14 +30,14 @@ pub struct RemoteGateway {
     pub service_account: ServiceAccount,
 }
 
-/// A way into a network, and which object stands for it.
+/// A gateway into a network, and the Gateway object that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownGateway {
-    /// The way.
+    /// Address, port and identity by which it is entered.
     pub gateway: RemoteGateway,
-    /// The Gateway that it is of.
+    /// Namespace and name of the Gateway object.
     pub source: NamespacedName,
-    /// The cluster of the Gateway.
+    /// The cluster that has the Gateway object.
     pub cluster: ClusterId,
 }
 

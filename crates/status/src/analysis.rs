@@ -30,8 +30,8 @@ use objects::Objects;
 /// How many objects are written at once.
 const AT_ONCE: usize = 8;
 /// How long nothing must change before analyzers run; after the whole interval they do anyway.
-const QUIET: Duration = Duration::from_secs(1);
-/// How many findings the log is told of; all stand in the statuses.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// How many findings are logged; all are in the statuses.
 const LOGGED: usize = 1000;
 
 /// Writes what analyzers find into the status of Istio's objects (`PILOT_ENABLE_ANALYSIS`).
@@ -99,7 +99,7 @@ impl Pending {
 
     /// When they run, where changes are gathered for so long at most.
     fn due(self, interval: Duration) -> Instant {
-        (self.last + QUIET.min(interval)).min(self.first + interval)
+        (self.last + DEBOUNCE.min(interval)).min(self.first + interval)
     }
 }
 
@@ -272,7 +272,7 @@ mod tests {
         let (begun, interval) = (Instant::now(), Duration::from_secs(3));
         let mut pending = None;
         Pending::note(&mut pending, begun);
-        assert_eq!(pending.unwrap().due(interval), begun + QUIET);
+        assert_eq!(pending.unwrap().due(interval), begun + DEBOUNCE);
         for step in 1..5 {
             Pending::note(&mut pending, begun + Duration::from_millis(700) * step);
         }
