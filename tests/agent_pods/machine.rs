@@ -134,10 +134,15 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
 
     // It is a part of the mesh, either way, and strict mutual TLS is everywhere.
     let asked = async || client.get("machines.example", "/open").await.unwrap_or_default();
-    until("it is asked", async || asked().await["status"] == 200).await;
-    let answer = asked().await;
-    let body = answer["body"].as_str().unwrap_or_default();
-    ensure!(body.starts_with("machine") && body.contains("spiffe://cluster.local/ns/shop/sa/client"), "{answer}");
+    // Its Envoy takes what comes for a stream of bytes, which tells the app nobody's name, until it has the listener of the service.
+    until("it is asked, and told by whom", async || {
+        let answer = asked().await;
+        let body = answer["body"].as_str().unwrap_or_default();
+        answer["status"] == 200
+            && body.starts_with("machine")
+            && body.contains("spiffe://cluster.local/ns/shop/sa/client")
+    })
+    .await;
     let answer = machine.get("web.shop", "/open").await?;
     ensure!(
         answer["body"].as_str().is_some_and(|body| body.contains("sa/machine")),
