@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
@@ -29,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::node::Served;
 use crate::secret_access::AccessQuestion;
 use crate::session::discovery_request::Wire;
-use crate::session::encoding_cache::EncodingCache;
+use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
 use crate::stream::{self, Origin};
 use crate::transport::calls::CallContext;
 use crate::transport::grpc_reader::{RequestLimits, Requests};
@@ -124,7 +125,7 @@ pub(super) struct Core {
     /// Where resources come from.
     pub(super) push: PushHandle,
     /// Steps and their bytes.
-    pub(super) frames: EncodingCache,
+    pub(super) frames: Arc<EncodingCache>,
     pub(super) metrics: Metrics,
     /// The open streams.
     pub(super) connections: Arc<Connections>,
@@ -195,7 +196,7 @@ impl Ads {
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
-            frames: EncodingCache::default(),
+            frames: Arc::default(),
             metrics,
             connections,
             drain,
@@ -286,12 +287,17 @@ impl Ads {
         Ok(())
     }
 
-    /// Has all streams end when the server does.
+    /// Has all streams end when the server does, and until then frees what no stream can use any more.
     fn wait_for_drain(&self) {
         self.core.is_waiting.call_once(|| {
             let (drain, connections) = (self.core.drain.clone(), self.core.connections.clone());
+            let frames = self.core.frames.clone();
             drop(self.core.tasks.spawn(async move {
-                drain.cancelled().await;
+                while timeout(RELEASE_INTERVAL, drain.cancelled()).await.is_err() {
+                    let frames = frames.clone();
+                    // Freeing 80,000 names would keep a thread of the runtime for milliseconds.
+                    drop(spawn_blocking(move || frames.release()).await);
+                }
                 connections.end();
             }));
         });

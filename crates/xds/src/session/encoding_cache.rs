@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -17,6 +18,9 @@ const STEPS: usize = 1024;
 const BYTES: usize = 32 << 20;
 /// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
 const LOOK_OVER: usize = 1 << 20;
+/// How long at most a step is kept that nobody can make any more. A step of a client that asked for 80,000 names holds as many small
+/// allocations, and each keeps a page of the allocator from being given back.
+pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
 #[derive(Debug, Default)]
@@ -104,9 +108,32 @@ impl EncodingCache {
             })
             .clone();
         if let Some(bytes) = computed {
-            self.generations.lock().charge(bytes);
+            // Freed when others have the lock again.
+            drop(self.charge(bytes));
         }
         changes
+    }
+
+    /// Lets go of the steps that nobody can make any more. Costs a look at each; what they held is freed on this thread.
+    pub(crate) fn release(&self) {
+        let mut generations = self.generations.lock();
+        let impossible = generations.take_impossible();
+        drop(generations);
+        drop(impossible);
+    }
+
+    /// Counts a step that was worked out, and lets the young grow old when they are too many. Returns what is to be freed.
+    fn charge(&self, bytes: usize) -> (Vec<Arc<Kept>>, KeyedMap<Step, Arc<Kept>>) {
+        let mut generations = self.generations.lock();
+        generations.bytes += bytes;
+        generations.fresh += bytes;
+        let impossible = if generations.fresh > LOOK_OVER { generations.take_impossible() } else { Vec::new() };
+        if generations.bytes <= BYTES && generations.young.len() <= STEPS {
+            return (impossible, KeyedMap::default());
+        }
+        generations.bytes = 0;
+        let young = std::mem::take(&mut generations.young);
+        (impossible, std::mem::replace(&mut generations.old, young))
     }
 
     /// The entry of a step, made if need be.
@@ -139,20 +166,12 @@ impl EncodingCache {
 }
 
 impl Generations {
-    /// Counts a step that was worked out. Lets go of those that nobody can make any more, such as one from what all clients
-    /// had before the last push, and lets the young grow old when they are too many.
-    fn charge(&mut self, bytes: usize) {
-        self.bytes += bytes;
-        self.fresh += bytes;
-        if self.fresh > LOOK_OVER {
-            self.fresh = 0;
-            self.young.retain(|_, kept| kept.is_possible());
-            self.old.retain(|_, kept| kept.is_possible());
-        }
-        if self.bytes > BYTES || self.young.len() > STEPS {
-            self.old = std::mem::take(&mut self.young);
-            self.bytes = 0;
-        }
+    /// Takes out the steps that nobody can make any more, such as one from what all clients had before the last push.
+    fn take_impossible(&mut self) -> Vec<Arc<Kept>> {
+        self.fresh = 0;
+        let Self { young, old, .. } = self;
+        let all = [young, old].into_iter();
+        all.flat_map(|steps| steps.extract_if(|_, kept| !kept.is_possible())).map(|(_, kept)| kept).collect()
     }
 }
 
@@ -196,6 +215,19 @@ mod tests {
         frames.changes(&Base::Sent(new), &newest, None);
         assert!(step.upgrade().is_none(), "what it went from is gone");
         assert!(kept.upgrade().is_some());
+    }
+
+    #[test]
+    fn a_step_goes_with_the_last_who_could_make_it() {
+        let frames = EncodingCache::default();
+        let (one, other) = (collection(&[("a", "1")]), collection(&[("a", "2")]));
+        let gone = Arc::downgrade(&frames.changes(&Base::Nothing, &one, None));
+        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &other, None));
+        frames.release();
+        assert!(gone.upgrade().is_some());
+        drop(one);
+        frames.release();
+        assert_eq!((gone.strong_count(), kept.strong_count()), (0, 1));
     }
 
     #[test]
