@@ -185,7 +185,14 @@ impl Bench {
         let written_after = begun.elapsed();
         let end = begun + TIMEOUT;
         while !numbers.clone().all(|number| seen.borrow().accepted.contains_key(&number)) {
-            ensure!(Instant::now() < end, "{} routes are accepted after {TIMEOUT:?}", seen.borrow().accepted.len());
+            if Instant::now() >= end {
+                let missing = numbers.clone().find(|number| !seen.borrow().accepted.contains_key(number));
+                let count = seen.borrow().accepted.len();
+                let name = format!("route-{}", missing.unwrap_or_default());
+                let routes = format!("/apis/gateway.networking.k8s.io/v1/namespaces/{NAMESPACE}/httproutes");
+                let found = self.writer.get(&format!("{routes}/{name}")).await?;
+                bail!("{count} routes are accepted after {TIMEOUT:?}; one that is not: {found}");
+            }
             sleep(Duration::from_millis(5)).await;
         }
         let accepted_after = begun.elapsed();
