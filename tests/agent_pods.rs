@@ -1,5 +1,6 @@
 //! Pods without kubelets: network namespaces with captured traffic, the agent, a real Envoy and an application each, under a
-//! real Navarch on a real API server, whose tokens they hold.
+//! real Navarch on a real API server, whose tokens they hold. A node in ambient mode has a real ztunnel instead, where one is built
+//! (`NAVARCH_ZTUNNEL`).
 //!
 //! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run says why (`navarch_testkit::skip`).
 //! The tests run beside each other, each in a mesh of its own. `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
@@ -17,6 +18,10 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
+#[path = "agent_pods/ambient.rs"]
+mod ambient;
+#[path = "agent_pods/cni.rs"]
+mod cni;
 #[path = "injection/default.rs"]
 mod default;
 #[path = "agent_pods/injected.rs"]
@@ -25,12 +30,16 @@ mod injected;
 mod machine;
 #[path = "agent_pods/net.rs"]
 mod net;
+#[path = "agent_pods/node.rs"]
+mod node;
 #[path = "agent_pods/pod.rs"]
 mod pod;
 #[path = "agent_pods/rules.rs"]
 mod rules;
 #[path = "agent_pods/world.rs"]
 mod world;
+#[path = "agent_pods/ztunnel.rs"]
+mod ztunnel;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

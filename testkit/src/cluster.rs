@@ -17,6 +17,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+pub use crds::gateway_api_definition;
 pub use objects::{Writer, plural};
 pub use seed::World;
 

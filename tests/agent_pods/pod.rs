@@ -30,6 +30,8 @@ pub(crate) enum PodKind {
     },
     /// A gateway.
     Gateway,
+    /// A waypoint of the Gateway `way`.
+    Waypoint,
 }
 
 /// What a pod is made of.
@@ -89,8 +91,17 @@ impl Launch {
                 ("sidecar", lifetime, Some((all, Vec::new())))
             }
             PodKind::Gateway => ("router", "10m", None),
+            PodKind::Waypoint => ("waypoint", "10m", None),
         };
-        let labels = format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n");
+        let mut labels = format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n");
+        let mut env = variables(name, ip, &envoy);
+        env.push(("SECRET_TTL".to_owned(), lifetime.to_owned()));
+        if let PodKind::Waypoint = kind {
+            labels += "gateway.networking.k8s.io/gateway-name=\"way\"\n\
+                gateway.networking.k8s.io/gateway-class-name=\"istio-waypoint\"\n\
+                gateway.istio.io/managed=\"istio.io-mesh-controller\"\n";
+            env.push(("ISTIO_META_ENABLE_HBONE".to_owned(), "true".to_owned()));
+        }
         let files = [
             ("var/run/secrets/tokens/istio-token", Some(token)),
             ("var/run/secrets/istio/root-cert.pem", Some(root)),
@@ -99,8 +110,6 @@ impl Launch {
             ("etc/istio/proxy", None),
             ("var/lib/istio/data", None),
         ];
-        let mut env = variables(name, ip, &envoy);
-        env.push(("SECRET_TTL".to_owned(), lifetime.to_owned()));
         Self {
             capture,
             args: words(&format!("proxy {role} --domain shop.svc.cluster.local --proxyLogLevel=warning")),
@@ -247,11 +256,7 @@ impl Pod {
 
     /// Has the application do something.
     pub(crate) async fn app(&self, order: &Value) -> Result<Value> {
-        let stream = UnixStream::connect(self.folder.join("app")).await.context("no application")?;
-        let (reader, mut writer) = stream.into_split();
-        writer.write_all(format!("{order}\n").as_bytes()).await?;
-        let line = BufReader::new(reader).lines().next_line().await?.context("the application is gone")?;
-        Ok(serde_json::from_str(&line)?)
+        tell(&self.folder.join("app"), order).await
     }
 
     /// Has the application get a page.
@@ -286,6 +291,15 @@ impl Pod {
         }
         Ok(false)
     }
+}
+
+/// Has an application do something, by its socket.
+pub(crate) async fn tell(socket: &Path, order: &Value) -> Result<Value> {
+    let stream = UnixStream::connect(socket).await.context("no application")?;
+    let (reader, mut writer) = stream.into_split();
+    writer.write_all(format!("{order}\n").as_bytes()).await?;
+    let line = BufReader::new(reader).lines().next_line().await?.context("the application is gone")?;
+    Ok(serde_json::from_str(&line)?)
 }
 
 /// The files of a pod: token, root, labels.

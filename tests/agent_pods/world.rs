@@ -21,18 +21,25 @@ use tokio::time::Instant;
 use crate::net::Net;
 use crate::pod::{Launch, PORT, Pod, PodConfig, PodInputs, PodKind};
 
+/// Variables of the control plane's environment, with their values.
+pub(crate) type Variables = &'static [(&'static str, &'static str)];
+
 /// The last parts of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
-/// That of a machine that is no pod, with its name.
-const MACHINE: (&str, u8) = ("machine", 14);
+/// A machine that is no pod.
+const MACHINE: &str = "machine";
+/// The last parts of the addresses of whatever else there is, by name: the machine, and what is in ambient mode.
+const OTHERS: [(&str, u8); 6] =
+    [(MACHINE, 14), ("web-one", 15), ("web-two", 16), ("stranger", 17), ("way", 18), ("ztunnel", 19)];
 /// The address of the service `web`.
-const SERVICE: &str = "10.96.7.7";
+pub(crate) const SERVICE: &str = "10.96.7.7";
 /// How long the control plane may take for anything.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The mesh. Everything ends with it.
 pub(crate) struct World {
     navarch: Option<Navarch>,
+    variables: Variables,
     cluster: Cluster,
     writer: Writer,
     /// The root that namespaces are told.
@@ -43,8 +50,18 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts the API server, and the control plane on it.
+    /// Starts the API server with the objects of pods with sidecars, and the control plane on it.
     pub(crate) async fn start() -> Result<Self> {
+        let world = Self::empty(&[("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")]).await?;
+        for object in world.objects() {
+            world.writer.put(&object).await?;
+        }
+        world.allow_open().await?;
+        world.with_control_plane().await
+    }
+
+    /// Starts the API server; the control plane will have these variables.
+    pub(crate) async fn empty(variables: Variables) -> Result<Self> {
         let net = Net::new()?;
         let folder = tempfile::tempdir()?;
         // Pods' users walk through it.
@@ -64,14 +81,15 @@ impl World {
         let cluster = Cluster::start().await?;
         cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))?;
         let writer = cluster.writer().await?;
-        let mut world = Self { navarch: None, cluster, writer, root: String::new(), net, folder, _resolver: resolver };
-        for object in world.objects() {
-            world.writer.put(&object).await?;
-        }
-        world.allow_open().await?;
-        world.start_control_plane().await?;
-        world.root = world.told_root().await?;
-        Ok(world)
+        let (navarch, root) = (None, String::new());
+        Ok(Self { navarch, variables, cluster, writer, root, net, folder, _resolver: resolver })
+    }
+
+    /// Starts the control plane, and waits until it has told the namespace its root.
+    pub(crate) async fn with_control_plane(mut self) -> Result<Self> {
+        self.start_control_plane().await?;
+        self.root = self.told_root().await?;
+        Ok(self)
     }
 
     /// Starts the control plane on the API server.
@@ -79,7 +97,7 @@ impl World {
         let secure = format!("--secure-grpc-addr={}", SocketAddr::from((self.net.address(1), 15012)));
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
         let kubeconfig = self.cluster.admin_kubeconfig();
-        let environment = [("POD_NAMESPACE", "istio-system"), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")];
+        let environment = [&[("POD_NAMESPACE", "istio-system")], self.variables].concat();
         self.navarch = Some(Navarch::start_on_kubernetes(program, &kubeconfig, &[&secure], &environment).await?);
         Ok(())
     }
@@ -112,14 +130,42 @@ impl World {
 
     /// Starts a machine outside of the cluster, with a token of its service account.
     pub(crate) async fn machine(&mut self, launch: impl FnOnce(PodInputs) -> Result<Launch>) -> Result<Pod> {
-        let (name, _) = MACHINE;
-        let token = self.token(name, json!({})).await?;
-        self.start_pod(name, token, launch)
+        let token = self.token("shop", MACHINE, json!({})).await?;
+        self.start_pod(MACHINE, token, launch)
     }
 
     /// What writes objects.
     pub(crate) fn writer(&self) -> &Writer {
         &self.writer
+    }
+
+    /// The cluster.
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The root of the mesh.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Where pods' programs and folders are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The address of a pod.
+    pub(crate) fn address(&self, name: &str) -> Result<Ipv4Addr> {
+        let (_, last) = PODS.iter().chain(&OTHERS).find(|(pod, _)| *pod == name).context("a pod of the mesh")?;
+        Ok(self.net.address(*last))
+    }
+
+    /// The namespace of the network of a pod, made with what it knows of names.
+    pub(crate) fn space(&mut self, name: &str) -> Result<String> {
+        let [.., last] = self.address(name)?.octets();
+        let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
+        let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
+        self.net.namespace(name, last, &hosts, &resolver)
     }
 
     /// Starts a pod of the mesh as its injected spec says.
@@ -140,14 +186,11 @@ impl World {
         token: String,
         launch: impl FnOnce(PodInputs) -> Result<Launch>,
     ) -> Result<Pod> {
-        let (_, last) = *PODS.iter().chain([&MACHINE]).find(|(pod, _)| *pod == name).context("a pod of the mesh")?;
-        let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
-        let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
-        let space = self.net.namespace(name, last, &hosts, &resolver)?;
+        let space = self.space(name)?;
         let folder: PathBuf = self.folder.path().join(name);
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
-        let ip = self.net.address(last);
+        let ip = self.address(name)?;
         let told = PodInputs { ip, envoy: self.envoy(), token, root: self.root.clone() };
         let launch = launch(told)?;
         Pod::start(PodConfig { space, name, ip, folder, programs: self.folder.path(), launch })
@@ -156,12 +199,12 @@ impl World {
     /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the CA, bound to the pod.
     async fn pods_token(&self, name: &str) -> Result<String> {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": format!("{name}-1")});
-        self.token(name, json!({"boundObjectRef": bound})).await
+        self.token("shop", name, json!({"boundObjectRef": bound})).await
     }
 
     /// A token of a service account for the CA.
-    async fn token(&self, account: &str, mut spec: Value) -> Result<String> {
-        let path = format!("/api/v1/namespaces/shop/serviceaccounts/{account}/token");
+    pub(crate) async fn token(&self, namespace: &str, account: &str, mut spec: Value) -> Result<String> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         spec["audiences"] = json!(["istio-ca"]);
         spec["expirationSeconds"] = json!(3600);
         let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
@@ -271,7 +314,7 @@ impl World {
 }
 
 /// An object in a namespace.
-fn object(version: &str, kind: &str, namespace: &str, name: &str, field: &str, value: Value) -> Value {
+pub(crate) fn object(version: &str, kind: &str, namespace: &str, name: &str, field: &str, value: Value) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, field: value})
 }
 

@@ -6,6 +6,7 @@ use navarch::api::mesh::MeshConfig;
 use navarch::status::{GatewayClasses, GatewayControllerSettings, GatewayDeployments, NamespaceScope};
 use navarch::webhook::inject::{Injector, InjectorInputs};
 use navarch::webhook::{CurrentInjector, InjectorState};
+pub(crate) use navarch_testkit::cluster::gateway_api_definition as definition;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,25 +15,6 @@ use crate::{Deployed, until};
 
 /// The namespace of this test.
 const SHOP: &str = "gateways";
-
-/// The definition of a kind of the Gateway API, as far as it is asked for here.
-pub(crate) fn definition(kind: &str, plural: &str, scope: &str) -> Value {
-    let version = json!({
-        "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
-        "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-    });
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{plural}.gateway.networking.k8s.io"),
-            "annotations": { "api-approved.kubernetes.io": "unapproved, a test" },
-        },
-        "spec": {
-            "group": "gateway.networking.k8s.io", "scope": scope, "versions": [version],
-            "names": { "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase() },
-        },
-    })
-}
 
 /// Defines the kinds.
 fn define(deployed: &Deployed) {

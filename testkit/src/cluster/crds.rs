@@ -57,3 +57,23 @@ fn definition(group: &str, kind: &str, plural: &str, versions: &[&str]) -> Value
         },
     })
 }
+
+/// The definition of a kind of the Gateway API that lets everything through, of the scope `Cluster` or `Namespaced`.
+#[must_use]
+pub fn gateway_api_definition(kind: &str, plural: &str, scope: &str) -> Value {
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+        "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.gateway.networking.k8s.io"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, a test" },
+        },
+        "spec": {
+            "group": "gateway.networking.k8s.io", "scope": scope, "versions": [version],
+            "names": { "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase() },
+        },
+    })
+}

@@ -1,0 +1,282 @@
+//! A node in ambient mode: pods without proxies, whose traffic a real ztunnel carries.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use navarch_testkit::guard::Guard;
+use navarch_testkit::process::Process;
+use navarch_testkit::wait::until;
+use serde_json::{Value, json};
+
+use crate::cni::Enrolled;
+use crate::pod::{PORT, tell};
+use crate::world::{SERVICE, Variables, World, object};
+use crate::ztunnel::{Asks, Ztunnel, ZtunnelConfig, capture};
+
+/// The pods, with the application that they are and their service account.
+const PODS: [(&str, &str, &str); 4] = [
+    ("client", "client", "client"),
+    ("stranger", "stranger", "stranger"),
+    ("web-one", "web", "web"),
+    ("web-two", "web", "web"),
+];
+/// The control plane's own settings. Gateways have no Deployments, for nobody would run them.
+const VARIABLES: Variables = &[
+    ("PILOT_ENABLE_AMBIENT", "true"),
+    ("CA_TRUSTED_NODE_ACCOUNTS", "istio-system/ztunnel"),
+    ("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", "false"),
+];
+
+/// A pod's application. It is killed when dropped.
+struct App {
+    space: String,
+    socket: PathBuf,
+    _process: Process,
+    _guard: Guard,
+}
+
+/// The node. Everything ends with it.
+pub(crate) struct Node {
+    /// Ended before the namespaces are.
+    pub(crate) ztunnel: Ztunnel,
+    apps: BTreeMap<&'static str, App>,
+    pub(crate) world: World,
+    program: PathBuf,
+    /// ztunnel's namespace of the network.
+    space: String,
+}
+
+impl Node {
+    /// Starts the control plane, the pods and ztunnel.
+    pub(crate) async fn start(program: PathBuf) -> Result<Self> {
+        let mut world = World::empty(VARIABLES).await?;
+        define_gateways(&world)?;
+        for object in objects(&world)? {
+            world.writer().put(&object).await?;
+        }
+        world = world.with_control_plane().await?;
+        let mut apps = BTreeMap::new();
+        for (name, ..) in PODS {
+            apps.insert(name, start_app(&mut world, name)?);
+        }
+        let space = world.space("ztunnel")?;
+        let ztunnel = start_ztunnel(&world, &space, &program, &apps, Asks::ForAll).await?;
+        Ok(Self { ztunnel, apps, world, program, space })
+    }
+
+    /// Puts another ztunnel in its place, which knows the pods that are there.
+    pub(crate) async fn replace_ztunnel(self, asks: Asks) -> Result<Self> {
+        let Self { ztunnel, apps, world, program, space } = self;
+        drop(ztunnel);
+        let ztunnel = start_ztunnel(&world, &space, &program, &apps, asks).await?;
+        Ok(Self { ztunnel, apps, world, program, space })
+    }
+
+    /// Where the application of a pod takes orders.
+    pub(crate) fn socket(&self, name: &str) -> Result<PathBuf> {
+        Ok(self.apps.get(name).context("a pod of the node")?.socket.clone())
+    }
+
+    /// Has the application of a pod do something.
+    pub(crate) async fn app(&self, name: &str, order: &Value) -> Result<Value> {
+        tell(&self.socket(name)?, order).await
+    }
+
+    /// The name of the pod that answers another.
+    pub(crate) async fn ask(&self, from: &str, host: &str, path: &str) -> Result<String> {
+        let answer = self.app(from, &json!({"op": "get", "host": host, "path": path})).await?;
+        let body = answer["body"].as_str().unwrap_or_default();
+        ensure!(answer["status"] == 200, "{answer}");
+        Ok(body.split(' ').next().unwrap_or_default().to_owned())
+    }
+
+    /// Whether a pod is answered by the service.
+    pub(crate) async fn is_served(&self, from: &str) -> bool {
+        self.ask(from, SERVICE, "/").await.is_ok()
+    }
+
+    /// Waits until a pod is answered by the service, or is not any more.
+    pub(crate) async fn wait_served(&self, from: &str, served: bool, why: &str) {
+        until(&format!("{why}: {from} is served: {served}"), async || self.is_served(from).await == served).await;
+    }
+
+    /// Puts an object there.
+    pub(crate) async fn put(&self, object: &Value) -> Result<()> {
+        self.world.writer().put(object).await
+    }
+
+    /// The endpoints of the service without one of them.
+    pub(crate) fn without_web_two(&self) -> Result<Value> {
+        endpoints(&self.world, &["web-one"])
+    }
+
+    /// Takes a pod of the service out of the cluster; it runs on.
+    pub(crate) async fn delete_web_two(&self) -> Result<()> {
+        self.world.writer().delete(&pod("web-two", "web", "web", self.address("web-two")?)).await
+    }
+
+    /// Ends its application; the CNI tells ztunnel that the pod is gone.
+    pub(crate) fn remove_web_two(&mut self) -> Result<()> {
+        self.apps.remove("web-two");
+        self.ztunnel.remove("web-two-1")
+    }
+
+    /// The address of a pod.
+    pub(crate) fn address(&self, name: &str) -> Result<Ipv4Addr> {
+        self.world.address(name)
+    }
+
+    /// What ztunnel, and then the control plane, have printed last.
+    pub(crate) fn output(&self) -> String {
+        [self.ztunnel.output(), self.world.output()].map(|text| last(&text, 6000).to_owned()).join("\n")
+    }
+}
+
+/// The end of a text.
+fn last(text: &str, bytes: usize) -> &str {
+    text.get(text.len().saturating_sub(bytes)..).unwrap_or(text)
+}
+
+/// The application of a pod, captured for ztunnel.
+fn start_app(world: &mut World, name: &'static str) -> Result<App> {
+    let space = world.space(name)?;
+    capture(&space)?;
+    let folder = world.folder().join(name);
+    std::fs::create_dir(&folder)?;
+    let (program, socket) = (world.folder().join("pod"), folder.join("app"));
+    let words = ["netns", "exec", &space].map(str::to_owned);
+    let own = [program.display().to_string(), name.to_owned(), PORT.to_string(), socket.display().to_string()];
+    let process = Process::start(name, Path::new("ip"), &[&words[..], &own].concat(), &folder.join("app.log"))?;
+    let guard = Guard::over(&[process.pid()], None)?;
+    Ok(App { space, socket, _process: process, _guard: guard })
+}
+
+/// A ztunnel for the pods that are there.
+async fn start_ztunnel(
+    world: &World,
+    space: &str,
+    program: &Path,
+    apps: &BTreeMap<&'static str, App>,
+    asks: Asks,
+) -> Result<Ztunnel> {
+    let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "ztunnel-1"}});
+    let token = world.token("istio-system", "ztunnel", bound).await?;
+    let enrolled = |name: &str| {
+        let (_, _, account) = PODS.into_iter().find(|(pod, ..)| *pod == name)?;
+        let space = apps.get(name)?.space.clone();
+        Some(Enrolled { name: format!("{name}-1"), namespace: "shop", account: account.to_owned(), space })
+    };
+    let pods: Vec<Enrolled> = apps.keys().filter_map(|name| enrolled(name)).collect();
+    let folder = tempfile::tempdir_in(world.folder())?.keep();
+    let config = ZtunnelConfig {
+        program,
+        space,
+        folder: &folder,
+        ip: world.address("ztunnel")?,
+        token: &token,
+        root: world.root(),
+        asks,
+        pods: &pods,
+    };
+    tokio::task::block_in_place(|| Ztunnel::start(&config))
+}
+
+/// Has the API server know the kinds of the Gateway API that waypoints are made of.
+fn define_gateways(world: &World) -> Result<()> {
+    for (kind, plural, scope) in [("GatewayClass", "gatewayclasses", "Cluster"), ("Gateway", "gateways", "Namespaced")]
+    {
+        let definition = navarch_testkit::cluster::gateway_api_definition(kind, plural, scope);
+        world.cluster().apply(&definition.to_string())?;
+    }
+    world.cluster().kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;
+    Ok(())
+}
+
+/// A pod as the kubelet and the CNI leave it.
+fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
+    let namespace = if app == "ztunnel" { "istio-system" } else { "shop" };
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("{name}-1"), "namespace": namespace, "labels": {"app": app},
+                     "annotations": {"ambient.istio.io/redirection": "enabled"}},
+        "spec": {"serviceAccountName": account, "nodeName": "here", "containers": [{"name": "app", "image": "app"}]},
+        "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                   "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+/// The endpoints of the service.
+fn endpoints(world: &World, pods: &[&str]) -> Result<Value> {
+    slice(world, "web", PORT, pods)
+}
+
+/// The endpoints of a service.
+fn slice(world: &World, service: &str, port: u16, pods: &[&str]) -> Result<Value> {
+    let endpoint = |name: &&str| -> Result<Value> {
+        let pod = json!({"kind": "Pod", "name": format!("{name}-1"), "namespace": "shop"});
+        Ok(json!({"addresses": [world.address(name)?], "conditions": {"ready": true}, "targetRef": pod}))
+    };
+    Ok(json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": format!("{service}-1"), "namespace": "shop", "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        "endpoints": pods.iter().map(endpoint).collect::<Result<Vec<_>>>()?,
+    }))
+}
+
+/// The service; behind the waypoint, if so said.
+pub(crate) fn service(waypoint: bool) -> Value {
+    let spec = json!({"clusterIP": SERVICE, "clusterIPs": [SERVICE], "selector": {"app": "web"},
+        "ports": [{"name": "http", "port": PORT, "targetPort": PORT}]});
+    let mut service = object("v1", "Service", "shop", "web", "spec", spec);
+    if waypoint {
+        service["metadata"]["labels"] = json!({"istio.io/use-waypoint": "way"});
+    }
+    service
+}
+
+/// The objects that are there at first.
+fn objects(world: &World) -> Result<Vec<Value>> {
+    let namespace = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+    let account = |namespace: &str, name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}});
+    let mut all = vec![
+        namespace("istio-system", json!({})),
+        namespace("shop", json!({"istio.io/dataplane-mode": "ambient"})),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}}),
+        account("istio-system", "ztunnel"),
+        pod("ztunnel", "ztunnel", "ztunnel", world.address("ztunnel")?),
+    ];
+    for (name, app, of) in PODS {
+        all.extend([account("shop", of), pod(name, app, of, world.address(name)?)]);
+    }
+    all.extend([service(false), endpoints(world, &["web-one", "web-two"])?]);
+    Ok(all)
+}
+
+/// A waypoint's Gateway, with what would be deployed for it.
+pub(crate) fn waypoint(world: &World) -> Result<Vec<Value>> {
+    let labels = json!({
+        "gateway.networking.k8s.io/gateway-name": "way", "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
+        "gateway.istio.io/managed": "istio.io-mesh-controller",
+    });
+    let mut pod = pod("way", "way", "way", world.address("way")?);
+    pod["metadata"]["labels"] = labels.clone();
+    pod["metadata"]["annotations"] = json!({});
+    let ports = json!([{"name": "mesh", "port": 15008, "targetPort": 15008, "appProtocol": "hbone"}]);
+    let spec = json!({"selector": {"gateway.networking.k8s.io/gateway-name": "way"}, "ports": ports});
+    let mut service = object("v1", "Service", "shop", "way", "spec", spec);
+    service["metadata"]["labels"] = labels;
+    let listeners = json!([{"name": "mesh", "port": 15008, "protocol": "HBONE"}]);
+    let spec = json!({"gatewayClassName": "istio-waypoint", "listeners": listeners});
+    let mut gateway = object("gateway.networking.k8s.io/v1", "Gateway", "shop", "way", "spec", spec);
+    gateway["status"] = json!({"addresses": [{"type": "Hostname", "value": "way.shop.svc.cluster.local"}]});
+    Ok(vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "way", "namespace": "shop"}}),
+        pod,
+        service,
+        slice(world, "way", 15008, &["way"])?,
+        gateway,
+    ])
+}
