@@ -11,7 +11,7 @@ use std::sync::Arc;
 use navarch_api::kubernetes::{Namespace as NamespaceObject, Service, ServiceType};
 use navarch_api::mesh::{LabelSelector, ServiceScope};
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
-use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -20,7 +20,7 @@ use navarch_registry::model::{Labels, ServiceKey};
 
 use crate::bound::{self, keys_by_namespace, leads_to_waypoints};
 use crate::selected::host_of;
-use crate::service_facts::FactsOf;
+use crate::service_facts::{FactsOf, Origin, origin};
 use crate::services;
 use crate::wire::ip_of;
 
@@ -118,8 +118,7 @@ pub(crate) fn namespace_there<'a>(home: &Home, name: &Namespace, view: &'a View<
 
 /// The name of the Service that declares the service of this key, wherever; `None` where that is something else.
 fn service_name(view: &View<'_>, key: &ServiceKey) -> Option<NamespacedName> {
-    let declared = view.services_of(key).first().filter(|service| service.origin.kind == Kind::Service)?;
-    let name = declared.origin.name.clone();
+    let Origin::Service(name) = origin(key, view)? else { return None };
     let host = host_of(&name.name, &key.namespace, &view.mesh().settings.domain_suffix);
     (host == key.hostname).then_some(name)
 }

@@ -80,17 +80,22 @@ fn key_of(service: &NamespacedName, view: &View<'_>) -> ServiceKey {
     ServiceKey { namespace: service.namespace.clone(), hostname }
 }
 
-/// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry. What is no more than
-/// another name for a host, or is seen by nobody, declares nothing.
+/// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry, else a Service of remote
+/// clusters. What is no more than another name for a host, or is seen by nobody, declares nothing.
 pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
-    let mut declared = view.services_of(key).iter().filter(|service| service.resolution != Resolution::Alias);
-    declared.find_map(|service| {
-        let name = service.origin.name.clone();
+    let mut remote = None;
+    for service in view.services_of(key).iter().filter(|service| service.resolution != Resolution::Alias) {
+        let name = &service.origin.name;
         if service.origin.kind == Kind::Service {
-            return Some(Origin::Service(name));
+            if view.object::<Service>(name).is_some() {
+                return Some(Origin::Service(name.clone()));
+            }
+            remote.get_or_insert(name);
+        } else if visibility(&key.namespace, view) != Visibility::None {
+            return Some(Origin::ServiceEntry(name.clone()));
         }
-        (visibility(&key.namespace, view) != Visibility::None).then_some(Origin::ServiceEntry(name))
-    })
+    }
+    remote.map(|name| Origin::Service(name.clone()))
 }
 
 /// How far the ServiceEntries of a namespace are seen.

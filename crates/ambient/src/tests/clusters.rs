@@ -318,6 +318,28 @@ fn without_joined_networks_they_are_not_known() {
     assert_eq!(names(&mesh.ask(ztunnel, ResourceType::Address, &["n/10.2.0.1", POD])), [OWN]);
 }
 
+#[test]
+fn a_service_entry_here_comes_before_a_service_elsewhere() {
+    let entry = "{ apiVersion: networking.istio.io/v1, kind: ServiceEntry, metadata: { name: all, namespace: shop },
+  spec: { hosts: [all.shop.svc.cluster.local], addresses: [10.77.0.1], resolution: STATIC,
+    ports: [{ number: 70, name: tcp, protocol: TCP }] } }";
+    for joined in [true, false] {
+        let mut mesh = two_clusters(settings(joined));
+        let ztunnel = mesh.ztunnel("n9");
+        mesh.put(entry);
+        let all = service(&mesh.ask(ztunnel, ResourceType::Address, &[]), "all");
+        let addresses: Vec<&[u8]> = all.addresses.iter().map(|address| &*address.address).collect();
+        assert_eq!(addresses, [[10, 77, 0, 1]], "joined: {joined}");
+        assert_eq!(all.waypoint, None, "it is of the cluster there");
+        mesh.change(vec![Change::Removed(ObjectRef {
+            kind: Kind::ServiceEntry,
+            name: NamespacedName::new("shop", "all"),
+        })]);
+        let left = mesh.ask(ztunnel, ResourceType::Address, &[]);
+        assert_eq!(left.contains_key(&host("all")), joined, "that of the other cluster is left");
+    }
+}
+
 /// A service by number that reaches beyond its cluster, with the pod behind it, in its namespace.
 fn nth(n: usize, namespace: &str) -> String {
     let (name, vip) = (format!("s{n:04}"), format!("10.100.{}.{}", n / 250, n % 250 + 1));
