@@ -1,7 +1,9 @@
-//! `/debug/plan`: what a change would do. Nothing is applied; the push thread is asked what proxies have, and which of it might change.
+//! `/debug/plan`: what a change would do. Nothing is applied: it is tried on copies of what serves the proxies.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
@@ -15,21 +17,16 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::client::Client;
-use navarch_answers::mirror::InForce;
-use navarch_answers::plan::{part, part_in_force};
+use navarch_answers::mirror::Mirror;
+use navarch_answers::plan::part;
 use navarch_answers::proposal::Proposal;
-use navarch_push::context::PushContext;
-use navarch_push::engine::{Interest, ProxyId};
-use navarch_push::fact::FactKey;
+use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
 /// The most bytes of a proposal.
 pub(super) const MAX_BYTES: usize = 4 << 20;
-
-/// How often a plan is begun from what is in force: a push in between has it begun anew.
-const TRIES: usize = 3;
 
 /// Who may make a plan now: one at a time, since it takes memory and time as a second control plane would. Clones share it.
 #[derive(Clone, Debug)]
@@ -51,7 +48,8 @@ impl Plans {
     }
 }
 
-/// The plan for a [`Proposal`] in the body, on the snapshot in force, for the proxies that are connected.
+/// The plan for a [`Proposal`] in the body, on what is in force, for the proxies that are connected. `Server-Timing` says what took how
+/// long.
 pub(super) async fn plan(
     State(state): State<AdminState>,
     parameters: Parameters,
@@ -63,26 +61,63 @@ pub(super) async fn plan(
     let asker = Asker::new(&state.push, &state.connections);
     let (answer, made) = oneshot::channel();
     let work = move || {
-        let plan = asker.plan(
-            |context, clients, ask| part_in_force(context, clients, &proposal, ask),
-            |context, clients| part(context, clients, &proposal),
-        );
-        // Whoever asked may have gone.
-        _ = answer.send(plan);
+        let mut steps = Steps::begin();
+        let mut mirror = asker.mirror();
+        steps.done("copy");
+        let part = mirror.as_mut().map(|mirror| part(mirror, &proposal, &mut |step| steps.done(step)));
         drop(turn);
+        // Whoever asked may have gone. They do not wait until the copies are freed.
+        _ = answer.send((part, steps));
     };
     if let Err(error) = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(work) {
         return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
-    match made.await {
-        // Whoever asks several control planes puts their plans together.
-        Ok(part) if parameters.contains_key("part") => reply::json(&parameters, &json!(part)),
-        Ok(part) => reply::json(&parameters, &json!(part.whole())),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the plan could not be made; see the log").into_response(),
+    let (part, mut steps) = match made.await {
+        Ok((Some(part), steps)) => (part, steps),
+        Ok((None, _)) => return reply::ended(),
+        Err(_) => {
+            let reason = "the plan could not be made; see the log";
+            return (StatusCode::INTERNAL_SERVER_ERROR, reason).into_response();
+        }
+    };
+    // Whoever asks several control planes puts their plans together.
+    let reply = match parameters.contains_key("part") {
+        true => reply::json(&parameters, &json!(part)),
+        false => reply::json(&parameters, &json!(part.whole())),
+    };
+    steps.done("encode");
+    ([("server-timing", steps.to_string())], reply).into_response()
+}
+
+/// What took how long, as the header `Server-Timing` has it.
+struct Steps {
+    since: Instant,
+    took: Vec<(&'static str, Duration)>,
+}
+
+impl Steps {
+    fn begin() -> Self {
+        Self { since: Instant::now(), took: Vec::new() }
+    }
+
+    /// A step is done, and the next begins.
+    fn done(&mut self, step: &'static str) {
+        let before = std::mem::replace(&mut self.since, Instant::now());
+        self.took.push((step, self.since.saturating_duration_since(before)));
     }
 }
 
-/// Makes plans for the connected proxies, from what is in force. To be used on a thread that is none of the runtime.
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (step, took)) in self.took.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{step};dur={:.1}", took.as_secs_f64() * 1e3)?;
+        }
+        Ok(())
+    }
+}
+
+/// Copies what serves the connected proxies. To be used on a thread that is none of the runtime.
 #[derive(Debug)]
 pub(crate) struct Asker {
     push: PushHandle,
@@ -96,38 +131,12 @@ impl Asker {
         Self { push: push.clone(), connections: connections.clone(), runtime: Handle::current() }
     }
 
-    /// A plan by `make`; by `make_anew`, which costs what exists, where pushes follow each other so fast that what is in force is never
-    /// what was begun with.
-    pub(crate) fn plan<T>(
-        &self,
-        make: impl Fn(&PushContext, Vec<Client>, &dyn Fn(Vec<FactKey>) -> Option<InForce>) -> Option<T>,
-        make_anew: impl FnOnce(&PushContext, Vec<Client>) -> T,
-    ) -> T {
-        for _ in 0..TRIES {
-            let (context, proxies) = (self.push.context(), self.connections.list());
-            let ask = |facts| self.in_force(&context, &proxies, facts);
-            if let Some(plan) = make(&context, proxies.iter().map(client).collect(), &ask) {
-                return plan;
-            }
-        }
-        make_anew(&self.push.context(), self.connections.list().iter().map(client).collect())
-    }
-
-    /// What proxies have, and which of it might come out different if these facts had other values. `None` where another snapshot than
-    /// `context` is in force.
-    fn in_force(&self, context: &Arc<PushContext>, proxies: &[ConnectionInfo], facts: Vec<FactKey>) -> Option<InForce> {
-        let context = context.clone();
-        let of: Vec<(ProxyId, Vec<ResourceType>)> =
-            proxies.iter().map(|info| (info.proxy_id, client(info).interests.into_keys().collect())).collect();
-        let look = move |inspect: &Inspect<'_>| {
-            let engine = inspect.engine;
-            if !Arc::ptr_eq(engine.context(), &context) {
-                return None;
-            }
-            Some(InForce::of(engine, &of, &facts))
-        };
-        // At its end the push thread answers no more.
-        self.runtime.block_on(self.push.inspect(look)).ok().flatten()
+    /// The connected proxies on copies of the world and the engine, which the push thread makes between two pushes. `None` at its end.
+    pub(crate) fn mirror(&self) -> Option<Mirror> {
+        let look = |inspect: &Inspect<'_>| (inspect.world.copy(), inspect.engine.copy());
+        let (world, engine) = self.runtime.block_on(self.push.inspect(look)).ok()?;
+        let clients = self.connections.list().iter().map(|info| (info.proxy_id, client(info))).collect();
+        Some(Mirror::copied(world, engine, clients))
     }
 }
 

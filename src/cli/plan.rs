@@ -13,8 +13,9 @@ use super::output::{Output, print};
 use super::progress::Progress;
 use super::{offline, reading};
 use navarch_agent::local_http::Answer;
+use navarch_answers::mirror::Mirror;
 use navarch_answers::parts::{PlanPart, merged};
-use navarch_answers::plan::{Plan, plan};
+use navarch_answers::plan::{Plan, part};
 use navarch_answers::proposal::{Action, Proposal, ProposedFile};
 use navarch_answers::{STACK, implied};
 
@@ -139,7 +140,7 @@ impl PlanCommand {
     fn make(&self, proposal: Proposal) -> anyhow::Result<Plan> {
         let (context, problems) = offline::snapshot(self.against.as_ref(), self.mesh_config.as_ref())?;
         // Translation nests deeply.
-        let make = move || plan(&context, implied(&context), &proposal);
+        let make = move || part(&mut Mirror::of(&context, implied(&context)), &proposal, &mut |_| ()).whole();
         let thread = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(make)?;
         let mut plan = thread.join().map_err(|_| anyhow::anyhow!("the plan cannot be made; see above"))?;
         plan.more.extend(problems.iter().map(|problem| format!("of the directory: {problem}")));

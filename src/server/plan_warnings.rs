@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::admin::{PlanAsker, Plans};
 use navarch_answers::STACK;
-use navarch_answers::plan::{plan_of, plan_of_in_force};
+use navarch_answers::plan::plan_of;
 use navarch_push::worker::PushHandle;
 use navarch_push::world::Change;
 use navarch_webhook::{Advice, Adviser, Intent};
@@ -98,23 +98,21 @@ impl PlanWarnings {
         let (answer, made) = oneshot::channel();
         let spent = self.spent.clone();
         let work = move || {
-            let plan = asker.plan(
-                |context, clients, ask| plan_of_in_force(context, clients, change.clone(), ask),
-                |context, clients| plan_of(context, clients, change.clone()),
-            );
-            let lines = plan.in_brief();
-            spent.lock().add(now.elapsed());
-            // Whoever asked may have gone.
-            _ = answer.send(lines);
+            let mut mirror = asker.mirror();
+            let lines = mirror.as_mut().map(|mirror| plan_of(mirror, change).in_brief());
             drop(turn);
+            // Whoever asked may have gone. They do not wait until the copies are freed.
+            _ = answer.send(lines);
+            drop(mirror);
+            spent.lock().add(now.elapsed());
         };
         if let Err(error) = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(work) {
             tracing::warn!(%error, "no plan can be made for the warnings of an object");
             return Advice::Unknown;
         }
         match timeout(LIMIT, made).await {
-            Ok(Ok(lines)) => Advice::Warnings(lines),
-            Ok(Err(_)) => Advice::Unknown,
+            Ok(Ok(Some(lines))) => Advice::Warnings(lines),
+            Ok(Ok(None) | Err(_)) => Advice::Unknown,
             Err(_) => Advice::Late,
         }
     }

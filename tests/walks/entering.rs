@@ -260,7 +260,7 @@ fn who_comes_from_outside_is_nobody_in_particular_at_no_known_address() {
 /// What a plan says of requests.
 fn planned(more: &str, change: &str) -> Vec<String> {
     let context = mesh(more);
-    let plan: Plan = plan_of(&context, implied(&context), changes(change).pop().unwrap());
+    let plan: Plan = plan_of(&mut Mirror::of(&context, implied(&context)), changes(change).pop().unwrap());
     plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
 }
 

@@ -1,6 +1,6 @@
 //! A small mesh, its proxies, and what each of them has, ready to be walked through.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use navarch::push::engine::{Engine, Interest, ProxyId};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::ResourceType;
 use navarch::push::world::{Change, World};
-use navarch::walk::Resources;
+use navarch::walk::{Resources, Routes};
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use navarch_proto::envoy::config::listener::v3::Listener;
@@ -143,14 +143,14 @@ impl Mesh {
         metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let proxy = Proxy::parse(&node, metadata.clone(), Locality::parse(locality)).unwrap();
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
-        let whole = gather(&mut engine, id);
+        let (whole, tables) = gather(&mut engine, id);
         // Whatever a test finds is to hold for proxies that get virtual hosts one by one, too.
         metadata["FINE_GRAINED_ROUTES"] = true.into();
         let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
         let id = engine.connect(Arc::new(Proxy { takes_deltas: true, ..proxy }), Arc::new(Ignore));
-        let joined = gather(&mut engine, id);
-        for (name, routes) in &whole.routes {
-            assert_eq!(sorted(routes), sorted(&joined.routes[name]), "{name} in both forms");
+        let (_, joined) = gather(&mut engine, id);
+        for (name, routes) in &tables {
+            assert_eq!(sorted(routes), sorted(&joined[name]), "{name} in both forms");
         }
         whole
     }
@@ -167,8 +167,8 @@ impl Mesh {
     }
 }
 
-/// All that a proxy has, asked for as a proxy asks.
-fn gather(engine: &mut Engine, id: ProxyId) -> Resources {
+/// All that a proxy has, asked for as a proxy asks, and its route configurations.
+fn gather(engine: &mut Engine, id: ProxyId) -> (Resources, BTreeMap<String, RouteConfiguration>) {
     let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
         let interest = Interest { wildcard: names.is_none(), names: Arc::new(names.unwrap_or_default()) };
         engine.subscribe(id, kind, interest);
@@ -189,16 +189,18 @@ fn gather(engine: &mut Engine, id: ProxyId) -> Resources {
     for (_, body) in ask(ResourceType::Listener, None) {
         let listener = Listener::decode(body).unwrap();
         routes.extend(route_names(&listener));
-        resources.listeners.push(listener);
+        resources.listeners.push(Arc::new(listener));
     }
-    let tables = ask(ResourceType::Route, Some(routes.clone()));
+    let mut tables = BTreeMap::new();
+    let bodies = ask(ResourceType::Route, Some(routes.clone()));
     let hosts = ask(ResourceType::VirtualHost, Some(routes));
     let hosts: Vec<_> = hosts.into_iter().map(|(name, body)| (ResourceName::new(name), body)).collect();
-    for (name, body) in tables {
+    for (name, body) in bodies {
         let body = with_hosts(&ResourceName::new(&name), &body, hosts.iter().map(|(name, body)| (name, body)));
-        resources.routes.insert(name, RouteConfiguration::decode(body).unwrap());
+        tables.insert(name.clone(), RouteConfiguration::decode(body.clone()).unwrap());
+        resources.routes.insert(name, Arc::new(Routes::new(body)));
     }
-    resources
+    (resources, tables)
 }
 
 /// The route configurations that a listener asks for.

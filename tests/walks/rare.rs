@@ -29,8 +29,8 @@ fn a_labelled_service_keeps_sessions_even_at_pods_that_drain() {
         let mesh = shop().with(&reviews(labels)).with(draining);
         let mesh = mesh.settings(|settings| settings.persistent_session_filter = on);
         let client = mesh.sidecar("shop", "client");
-        let hosts = &client.routes["9080"].virtual_hosts;
-        let host = hosts.iter().find(|host| host.name == "reviews.shop.svc.cluster.local:9080").unwrap();
+        let host =
+            client.routes["9080"].hosts().find(|host| host.name == "reviews.shop.svc.cluster.local:9080").unwrap();
         let keeps = host.typed_per_filter_config.contains_key(session)
             || host.routes.iter().any(|route| route.typed_per_filter_config.contains_key(session));
         let endpoints = &client.endpoints["outbound|9080||reviews.shop.svc.cluster.local"];

@@ -1,6 +1,7 @@
 //! What ztunnel lets in for pods of ambient mode, and what is sent to whom over what.
 
 use navarch_answers::implied;
+use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::plan_of;
 
 use super::waypoint::{asked, changes, snapshot};
@@ -111,7 +112,7 @@ fn what_the_ztunnel_of_the_node_was_sent_counts() {
 fn a_plan_tells_whom_ztunnel_does_not_let_in_any_more() {
     let context = snapshot(NODE);
     let planned = |yaml: &str| -> Vec<String> {
-        let plan = plan_of(&context, implied(&context), changes(yaml).pop().unwrap());
+        let plan = plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap());
         plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect()
     };
     let told = planned(STRICT);

@@ -40,6 +40,10 @@ fn every_figure_is_measured() {
     let goals: Vec<_> = figures.iter().filter(|figure| figure["goal"].is_number()).collect();
     assert_eq!((figures.len(), goals.len()), (14, 8), "{figures:?}");
     assert!(figures.iter().all(|figure| figure["value"].is_number()), "{figures:?}");
+    let steps = &report["details"]["plan"]["steps_ms"];
+    for step in ["copy", "apply", "traffic", "encode"] {
+        assert!(steps[step].is_number(), "{step}: {steps}");
+    }
     // Counted, not timed: a history of up to 20 responses.
     let history = figures.iter().find(|figure| figure["unit"] == "bytes").unwrap()["value"].as_f64().unwrap();
     assert!((500.0..=2000.0).contains(&history), "{history} bytes");

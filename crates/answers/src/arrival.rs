@@ -11,7 +11,7 @@ use navarch_push::context::PushContext;
 use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Endpoint, Entry, Outcome, Resources, Tls, Transport, Upstream, Walk};
 
-use super::had::{ReadRoutes, Walkable};
+use super::had::{ReadResources, Walkable};
 use super::judgement::{Judgement, Visit, judge};
 use super::passing::pass;
 use super::why::WhyNot;
@@ -74,7 +74,7 @@ pub(super) fn follow(answer: &mut WhyNot, walk: &Walk, asked: &Asked<'_>) -> boo
 /// Has a request arrive at an endpoint: the TLS and the policies of its proxy. False where it fails.
 pub(super) fn arrive(answer: &mut WhyNot, destination: SocketAddr, transport: Transport, asked: &Asked<'_>) -> bool {
     if let Some(place) = (asked.others.at)(destination.ip()) {
-        let walkable = Walkable::read(&place.had, &mut ReadRoutes::default());
+        let walkable = Walkable::read(&place.had, &mut ReadResources::default());
         if refused_at(&place, walkable.resources(), (destination, transport), asked, answer) {
             return false;
         }

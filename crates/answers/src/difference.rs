@@ -1,6 +1,7 @@
 //! What a proxy has of a type after a change that it had not before, and how that reads.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
@@ -95,24 +96,38 @@ pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
     if kind != ResourceType::Route {
         return bodies;
     }
-    let [Some(old), Some(new)] = bodies.each_ref().map(fields) else { return bodies };
-    let [known, kept] = [&old, &new].map(|all| all.iter().cloned().collect::<KeyedSet<(u32, Bytes)>>());
-    let without = |fields: Vec<(u32, Bytes)>, other: &KeyedSet<(u32, Bytes)>| {
-        let rest = fields.into_iter().filter(|field| field.0 != VIRTUAL_HOSTS || !other.contains(field));
-        rest.flat_map(|(_, bytes)| bytes).collect::<Bytes>()
-    };
-    // An empty body stands for a resource that is not there.
-    let [was_old, was_new] = bodies.map(|body| !body.is_empty());
-    let if_there = |is_there: bool, body: Bytes| if is_there { body } else { Bytes::new() };
-    [if_there(was_old, without(old, &kept)), if_there(was_new, without(new, &known))]
+    let [Some(old), Some(new)] = bodies.each_ref().map(|body| fields(body)) else { return bodies };
+    let [old_at, new_at] = apart(&old, &new);
+    let known: KeyedSet<Field<'_>> = old.iter().take(old_at.end).skip(old_at.start).copied().collect();
+    let kept: KeyedSet<Field<'_>> = new.iter().take(new_at.end).skip(new_at.start).copied().collect();
+    // An empty body stands for a resource that is not there, which has no fields.
+    [without(&old, &old_at, &kept), without(&new, &new_at, &known)]
 }
 
-/// The fields of a message, each with its number; `None` where the message is broken or has groups.
-fn fields(message: &Bytes) -> Option<Vec<(u32, Bytes)>> {
-    let mut rest = message.clone();
+/// Where two lists differ: most changes leave tables as they are before and behind one place.
+fn apart(old: &[Field<'_>], new: &[Field<'_>]) -> [Range<usize>; 2] {
+    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    let tail = tail.min(old.len().min(new.len()) - head);
+    [head..old.len() - tail, head..new.len() - tail]
+}
+
+/// A route configuration without the virtual hosts that are not among those `at` some place, or are in another one, too.
+fn without(fields: &[Field<'_>], at: &Range<usize>, other: &KeyedSet<Field<'_>>) -> Bytes {
+    let differs = |place: usize, field: &Field<'_>| at.contains(&place) && !other.contains(field);
+    let kept = (0..).zip(fields).filter(|(place, field)| field.0 != VIRTUAL_HOSTS || differs(*place, field));
+    kept.map(|(_, field)| field.1).collect::<Vec<_>>().concat().into()
+}
+
+/// A field of a message: its number, and its bytes with the number.
+type Field<'a> = (u32, &'a [u8]);
+
+/// The fields of a message; `None` where the message is broken or has groups.
+fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
+    let mut rest = message;
     let mut fields = Vec::new();
     while rest.has_remaining() {
-        let from = rest.clone();
+        let from = rest;
         let (number, wire_type) = decode_key(&mut rest).ok()?;
         let length = match wire_type {
             WireType::Varint => decode_varint(&mut rest).map(|_| 0).ok()?,
@@ -125,7 +140,7 @@ fn fields(message: &Bytes) -> Option<Vec<(u32, Bytes)>> {
             return None;
         }
         rest.advance(length);
-        fields.push((number, from.slice(..from.len() - rest.len())));
+        fields.push((number, from.get(..from.len() - rest.len())?));
     }
     Some(fields)
 }
@@ -193,14 +208,20 @@ mod tests {
         assert_eq!(left, expected.map(|resource| resource.body.clone()));
         let gone = distinct(ResourceType::Route, &[Some(old.clone()), None]);
         assert_eq!(gone, [old.body.clone(), Bytes::new()]);
-        let same = distinct(ResourceType::Route, &[Some(old.clone()), Some(old)]);
+        let same = distinct(ResourceType::Route, &[Some(old.clone()), Some(old.clone())]);
         assert_eq!(same, [(); 2].map(|()| routes(&[]).body.clone()));
+        let moved = [routes(&[("a", "a"), ("b", "b")]), routes(&[("c", "c"), ("b", "b"), ("a", "a")])];
+        let left = distinct(ResourceType::Route, &moved.map(Some));
+        assert_eq!(left, [routes(&[]), routes(&[("c", "c")])].map(|resource| resource.body.clone()));
+        let longer = routes(&[("a", "a"), ("b", "b"), ("b", "b"), ("c", "c")]);
+        let left = distinct(ResourceType::Route, &[Some(old), Some(longer)]);
+        assert_eq!(left, [routes(&[]), routes(&[("b", "b")])].map(|resource| resource.body.clone()));
     }
 
     #[test]
     fn what_is_no_message_has_no_fields() {
         for broken in [&[0x12, 5, 1][..], &[0x0b], &[0xff; 11], &[0x0d, 1, 2]] {
-            assert_eq!(fields(&Bytes::copy_from_slice(broken)), None, "{broken:?}");
+            assert_eq!(fields(broken), None, "{broken:?}");
         }
     }
 }

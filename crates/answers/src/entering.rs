@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use navarch_api::hostname::is_subset_of;
 use navarch_api::names::Namespace;
@@ -18,7 +19,7 @@ use navarch_walk::{Connection, Entry as WayIn, HttpRequest, Outcome, Tls, Walk};
 use prost::Message;
 
 use super::arrival::follow;
-use super::had::{ReadRoutes, Walkable, chains};
+use super::had::{ReadResources, Walkable, chains};
 use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::question::port_of;
 use super::why::WhyNot;
@@ -65,7 +66,7 @@ struct Entry<'a> {
 
 /// Follows a request that enters at a gateway.
 pub(super) fn enter(context: &PushContext, gateway: &Place, request: &Request, others: Others<'_>) -> WhyNot {
-    let mut walkable = Walkable::read(&gateway.had, &mut ReadRoutes::default());
+    let mut walkable = Walkable::read(&gateway.had, &mut ReadResources::default());
     let doors = doors(context, &gateway.proxy, &walkable.resources().listeners);
     let wanted: Vec<&Door> = match request.port {
         Some(port) => doors.iter().filter(|door| door.port == port).collect(),
@@ -182,8 +183,8 @@ impl Entry<'_> {
 }
 
 /// The ports at which a gateway can be asked: those of the services that it serves, then its own; the usual ones first.
-fn doors(context: &PushContext, proxy: &Proxy, listeners: &[Listener]) -> Vec<Door> {
-    let own: Vec<u16> = listeners.iter().filter_map(port_of).collect();
+fn doors(context: &PushContext, proxy: &Proxy, listeners: &[Arc<Listener>]) -> Vec<Door> {
+    let own: Vec<u16> = listeners.iter().filter_map(|listener| port_of(listener)).collect();
     let mut doors: BTreeMap<u16, Door> = BTreeMap::new();
     for target in targets(context, proxy).iter().filter(|target| own.contains(&target.target_port)) {
         let service = Some(target.service.origin.to_string());

@@ -11,13 +11,12 @@ use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, D
 use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
-use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, http_filter,
 };
 use navarch_push::resource::{Collection, Resource, ResourceType};
-use navarch_walk::{Connection, Outcome, Resources, Upstream, Walk};
+use navarch_walk::{Connection, Outcome, Resources, Routes, Upstream, Walk};
 use prost::Message;
 
 /// What a proxy has of each type.
@@ -30,33 +29,40 @@ pub struct Walkable<'a> {
     resources: Resources,
 }
 
-/// Route configurations that were read, for several proxies that share them.
+/// Listeners and route configurations that were read, for several proxies that share them.
 #[derive(Debug, Default)]
-pub struct ReadRoutes(KeyedMap<usize, (Arc<Resource>, RouteConfiguration)>);
+pub struct ReadResources {
+    listeners: KeyedMap<usize, (Arc<Resource>, Option<Arc<Listener>>)>,
+    routes: KeyedMap<usize, (Arc<Resource>, Arc<Routes>)>,
+}
 
-impl ReadRoutes {
+impl ReadResources {
+    /// A listener; `None` where it cannot be read.
+    fn listener(&mut self, resource: &Arc<Resource>) -> Option<Arc<Listener>> {
+        let read = || (resource.clone(), Listener::decode(resource.body.clone()).ok().map(Arc::new));
+        self.listeners.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
+    }
+
     /// A route configuration that comes whole.
-    fn read(&mut self, resource: &Arc<Resource>) -> RouteConfiguration {
-        let read = || (resource.clone(), RouteConfiguration::decode(resource.body.clone()).unwrap_or_default());
-        self.0.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
+    fn routes(&mut self, resource: &Arc<Resource>) -> Arc<Routes> {
+        let read = || (resource.clone(), Arc::new(Routes::new(resource.body.clone())));
+        self.routes.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
     }
 }
 
 impl<'a> Walkable<'a> {
-    /// Reads listeners and routes; clusters and endpoints are read where a walk comes to them.
+    /// Reads listeners; routes, clusters and endpoints are read where a walk comes to them.
     #[must_use]
-    pub fn read(had: &'a Had, read: &mut ReadRoutes) -> Self {
+    pub fn read(had: &'a Had, read: &mut ReadResources) -> Self {
         let all = |kind| had.get(&kind).into_iter().flat_map(|collection| &collection.resources);
         let mut resources = Resources::default();
-        let listeners = all(ResourceType::Listener).filter_map(|one| Listener::decode(one.body.clone()).ok());
-        resources.listeners.extend(listeners);
+        resources.listeners.extend(all(ResourceType::Listener).filter_map(|one| read.listener(one)));
         let hosts: Vec<_> = all(ResourceType::VirtualHost).map(|host| (&host.name, &host.body)).collect();
         for one in all(ResourceType::Route) {
             let routes = if hosts.is_empty() {
-                read.read(one)
+                read.routes(one)
             } else {
-                let body = with_hosts(&one.name, &one.body, hosts.iter().copied());
-                RouteConfiguration::decode(body).unwrap_or_default()
+                Arc::new(Routes::new(with_hosts(&one.name, &one.body, hosts.iter().copied())))
             };
             resources.routes.insert(one.name.to_string(), routes);
         }

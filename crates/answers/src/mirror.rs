@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::client::Client;
-use super::had::{self, Had};
+use super::had::{Had, names_in};
 use navarch_ambient::AmbientTranslator;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
-use navarch_push::fact::FactKey;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::world::{Change, World};
 
@@ -28,48 +27,11 @@ pub struct Mirror {
     names: Names,
 }
 
-/// What proxies have in force, as the engine that serves them says.
-#[derive(Clone, Debug, Default)]
-pub struct InForce {
-    /// Of each proxy, in their order, all that it has.
-    pub had: Vec<Had>,
-    /// Of each proxy, the types in which a change might show.
-    pub may_change: Vec<BTreeSet<ResourceType>>,
-    /// What is left out of what proxies have.
-    pub remarks: BTreeSet<Arc<str>>,
-    /// Resources that could not be made, in words.
-    pub faults: BTreeSet<String>,
-}
-
-impl InForce {
-    /// What an engine shows these proxies of these types, and which of it might come out different if the facts had other values.
-    #[must_use]
-    pub fn of(engine: &Engine, proxies: &[(ProxyId, Vec<ResourceType>)], facts: &[FactKey]) -> Self {
-        let mut changing = engine.may_change(facts);
-        let had = |(proxy, kinds): &(ProxyId, Vec<ResourceType>)| -> Had {
-            kinds.iter().filter_map(|kind| Some((*kind, engine.shown(*proxy, *kind)?))).collect()
-        };
-        Self {
-            had: proxies.iter().map(had).collect(),
-            may_change: proxies.iter().map(|(proxy, _)| changing.remove(proxy).unwrap_or_default()).collect(),
-            remarks: engine.remarks().into_iter().map(|remark| remark.text).collect(),
-            faults: faults_of(engine).collect(),
-        }
-    }
-}
-
-/// Resources that could not be made, in words.
-fn faults_of(engine: &Engine) -> impl Iterator<Item = String> {
-    engine.faults().into_iter().map(|fault| format!("{}: {}", fault.query, fault.message))
-}
-
 /// A proxy on the engine.
 #[derive(Debug)]
 struct Mirrored {
     client: Client,
     id: ProxyId,
-    /// What it has in force, where that is known; of this engine it has only what might be another.
-    in_force: Had,
     /// The collections from which it took what it asks for.
     followed: Had,
 }
@@ -106,7 +68,7 @@ impl Mirror {
             for (kind, interest) in &client.interests {
                 engine.subscribe(id, *kind, interest.clone());
             }
-            Mirrored { client, id, in_force: Had::new(), followed: Had::new() }
+            Mirrored { client, id, followed: Had::new() }
         };
         let clients = clients.into_iter().map(connect).collect();
         let mut mirror = Self { world, engine, clients, names: Names::default() };
@@ -124,23 +86,26 @@ impl Mirror {
         mirror
     }
 
-    /// These proxies on a world that was changed already. What a change does not show in is as it is in force: only the rest is made.
+    /// These proxies, by their ids, on copies of the world and the engine that serve them: what a change does costs what it reaches.
+    /// Whoever is not among them is left out, and so is what they do not say that they ask for.
     #[must_use]
-    pub fn changed(world: World, clients: Vec<Client>, in_force: &InForce) -> Self {
-        let mut engine = Engine::new(world.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
-        let nowhere = Arc::new(Nowhere);
-        let connect = |(client, (had, may_change)): (Client, (&Had, &BTreeSet<ResourceType>))| {
-            let id = engine.connect(client.proxy.clone(), nowhere.clone());
-            for (kind, interest) in client.interests.iter().filter(|(kind, _)| may_change.contains(*kind)) {
-                engine.subscribe(id, *kind, interest.clone());
+    pub fn copied(world: World, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
+        let asked: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();
+        for (id, kinds) in engine.proxies() {
+            match asked.get(&id) {
+                None => engine.disconnect(id),
+                Some(client) => {
+                    let unasked = kinds.into_iter().filter(|kind| !client.interests.contains_key(kind));
+                    unasked.for_each(|kind| engine.unsubscribe(id, kind));
+                }
             }
-            Mirrored { client, id, in_force: had.clone(), followed: had.clone() }
+        }
+        let known = |(id, client): (ProxyId, Client)| {
+            let followed = had(&engine, id, &client);
+            Mirrored { client, id, followed }
         };
-        let known = in_force.had.iter().zip(&in_force.may_change);
-        let clients = clients.into_iter().zip(known).map(connect).collect();
-        let mut mirror = Self { world, engine, clients, names: Names::default() };
-        mirror.follow();
-        mirror
+        let clients = clients.into_iter().map(known).collect();
+        Self { world, engine, clients, names: Names::default() }
     }
 
     /// The snapshot of the copy.
@@ -157,10 +122,7 @@ impl Mirror {
     /// All that a proxy has, by its place among the proxies.
     #[must_use]
     pub fn had(&self, at: usize) -> Had {
-        let Some(one) = self.clients.get(at) else { return Had::new() };
-        let kinds = one.client.interests.keys();
-        let now = |kind| self.engine.shown(one.id, kind).or_else(|| one.in_force.get(&kind).cloned());
-        kinds.filter_map(|kind| Some((*kind, now(*kind)?))).collect()
+        self.clients.get(at).map(|one| had(&self.engine, one.id, &one.client)).unwrap_or_default()
     }
 
     /// Takes changes in, and has the proxies ask for what they need then.
@@ -172,11 +134,11 @@ impl Mirror {
         self.follow();
     }
 
-    /// What the proxies have in force, if this engine serves them.
+    /// The proxies on copies, if this engine serves them.
     #[cfg(test)]
-    pub(super) fn in_force(&self, facts: &[FactKey]) -> InForce {
-        let kinds = |one: &Mirrored| (one.id, one.client.interests.keys().copied().collect());
-        InForce::of(&self.engine, &self.clients.iter().map(kinds).collect::<Vec<_>>(), facts)
+    pub(super) fn copy(&self) -> Self {
+        let clients = self.clients.iter().map(|one| (one.id, one.client.clone())).collect();
+        Self::copied(self.world.copy(), self.engine.copy(), clients)
     }
 
     /// What was left out of what the proxies have.
@@ -188,7 +150,7 @@ impl Mirror {
     /// Resources that could not be made, in words.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        faults_of(&self.engine).collect()
+        self.engine.faults().into_iter().map(|fault| format!("{}: {}", fault.query, fault.message)).collect()
     }
 
     /// Has every proxy ask for what its clusters and listeners name.
@@ -243,7 +205,7 @@ impl Names {
     /// The names that a collection has its client ask for.
     fn of(&mut self, kind: ResourceType, collection: &Arc<Collection>) -> Arc<BTreeSet<ResourceName>> {
         let key = (Arc::as_ptr(collection).addr(), kind);
-        let named = || (collection.clone(), Arc::new(had::names_in(kind, collection)));
+        let named = || (collection.clone(), Arc::new(names_in(kind, collection)));
         self.of.entry(key).or_insert_with(named).1.clone()
     }
 
@@ -268,6 +230,11 @@ impl Names {
         };
         self.interests.entry(key).or_insert_with(change).1.clone()
     }
+}
+
+/// All that a proxy has of what it asks for.
+fn had(engine: &Engine, id: ProxyId, client: &Client) -> Had {
+    client.interests.keys().filter_map(|kind| Some((*kind, engine.shown(id, *kind)?))).collect()
 }
 
 /// A map of what each proxy has, by its place among the proxies.

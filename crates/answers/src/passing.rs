@@ -9,7 +9,7 @@ use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry, HttpRequest};
 
 use super::arrival::follow;
-use super::had::{ReadRoutes, Walkable};
+use super::had::{ReadResources, Walkable};
 use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::why::WhyNot;
 use super::why_not::{Asked, Others, Place, identity, outbound_reason};
@@ -23,7 +23,7 @@ fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
 /// The waypoint that serves a service at an address, by the listeners that it was sent; the first by name.
 pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<Place> {
     let serves = |place: &Place| {
-        let walkable = Walkable::read(&place.had, &mut ReadRoutes::default());
+        let walkable = Walkable::read(&place.had, &mut ReadResources::default());
         let chain = walkable.resources().chain(&tunnelled(asked.destination, asked.http.clone()));
         chain
             .and_then(|chain| service_of(&chain.name))
@@ -39,7 +39,7 @@ pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection
 pub(super) fn pass(answer: &mut WhyNot, waypoint: &Place, destination: SocketAddr, asked: &Asked<'_>) -> bool {
     let name = &waypoint.proxy.name;
     let connection = tunnelled(destination, asked.connection.http.clone());
-    let mut walkable = Walkable::read(&waypoint.had, &mut ReadRoutes::default());
+    let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
     let Some(chain) = walkable.resources().chain(&connection) else {
         answer.reason = Some(format!("waypoint {name} serves nothing at {destination}"));
         answer.advice =

@@ -1,4 +1,4 @@
-//! What a change would do: the snapshot is forked, the change is tried there, and what each proxy has before and after is compared.
+//! What a change would do: it is tried on a mirror, and what each proxy has before and after is compared.
 
 #[cfg(test)]
 mod tests;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Client;
 use super::difference::{Pair, Step, action, distinct, unified};
-use super::had::{Had, ReadRoutes};
-use super::mirror::{InForce, Mirror, all_had};
+use super::had::{Had, ReadResources};
+use super::mirror::{Mirror, all_had};
 use super::parts::{Form, PlanPart};
 use super::proposal::{Action, ObjectPlan, Proposal, Read};
 use super::refusal::foreseen;
@@ -20,10 +20,9 @@ use navarch_api::digest::sha256_hex;
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
-use navarch_push::fact::FactKey;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{ResourceType, Version};
-use navarch_push::world::{Change, World};
+use navarch_push::world::Change;
 
 /// How many resources are named; of more, the number is in the totals.
 pub(super) const RESOURCES: usize = 200;
@@ -125,100 +124,43 @@ type Places = Vec<(ResourceType, [usize; 2])>;
 /// A resource in two forms.
 type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 
-/// What a proposal would do on top of a snapshot to these proxies. Costs what exists: all that the proxies have is made anew, on
-/// the calling thread, whose stack must be as large as that of the push thread.
+/// What a proposal would do to the proxies of a mirror, to be put together with what other control planes say. The mirror has the change
+/// afterwards. The calling thread's stack must be as large as that of the push thread. `done` is told of each step at its end, for
+/// those who time them.
 #[must_use]
-pub fn plan(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) -> Plan {
-    part(context, clients, proposal).whole()
+pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
+    let read = proposal.read(&mirror.context());
+    made(mirror, read, done)
 }
 
-/// As [`plan`], to be put together with those of other control planes.
+/// As [`part`], of a change that was read and judged already: nothing is said of the object itself.
 #[must_use]
-pub fn part(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) -> PlanPart {
-    made(context, clients, proposal.read(context))
-}
-
-/// As [`part`], at the cost of what the change might show in: `ask` says what the proxies have in force, and which of it might come out
-/// different if these facts had other values. `None` where `ask` says nothing, since another snapshot is in force by now.
-#[must_use]
-pub fn part_in_force(
-    context: &PushContext,
-    clients: Vec<Client>,
-    proposal: &Proposal,
-    ask: impl FnOnce(Vec<FactKey>) -> Option<InForce>,
-) -> Option<PlanPart> {
-    made_in_force(context, clients, proposal.read(context), ask)
-}
-
-/// As [`plan`], of a change that was read and judged already: nothing is said of the object itself.
-#[must_use]
-pub fn plan_of(context: &PushContext, clients: Vec<Client>, change: Change) -> Plan {
-    made(context, clients, Read { changes: vec![change], ..Read::default() }).whole()
-}
-
-/// As [`plan_of`] and [`part_in_force`].
-#[must_use]
-pub fn plan_of_in_force(
-    context: &PushContext,
-    clients: Vec<Client>,
-    change: Change,
-    ask: impl FnOnce(Vec<FactKey>) -> Option<InForce>,
-) -> Option<Plan> {
-    let read = Read { changes: vec![change], ..Read::default() };
-    made_in_force(context, clients, read, ask).map(PlanPart::whole)
-}
-
-/// The plan for what was read, from what is in force.
-fn made_in_force(
-    context: &PushContext,
-    clients: Vec<Client>,
-    mut read: Read,
-    ask: impl FnOnce(Vec<FactKey>) -> Option<InForce>,
-) -> Option<PlanPart> {
-    let mut world = World::fork(context);
-    let facts = world.apply(std::mem::take(&mut read.changes));
-    let in_force = ask(facts)?;
-    let mirror = Mirror::changed(world, clients, &in_force);
-    let before = Before {
-        had: in_force.had.into_iter().enumerate().collect(),
-        remarks: in_force.remarks,
-        faults: in_force.faults,
-    };
-    Some(compared(context, &before, &mirror, read))
-}
-
-/// What proxies have before a change.
-struct Before {
-    /// By their place among the proxies.
-    had: BTreeMap<usize, Had>,
-    remarks: BTreeSet<Arc<str>>,
-    faults: BTreeSet<String>,
+pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
+    made(mirror, Read { changes: vec![change], ..Read::default() }, &mut |_| ()).whole()
 }
 
 /// The plan for what was read.
-fn made(context: &PushContext, clients: Vec<Client>, mut read: Read) -> PlanPart {
-    let mut mirror = Mirror::of(context, clients);
-    let before = Before {
-        had: all_had(&mirror),
-        remarks: mirror.remarks().into_iter().map(|remark| remark.text).collect(),
-        faults: mirror.faults().into_iter().collect(),
-    };
+fn made(mirror: &mut Mirror, mut read: Read, done: &mut dyn FnMut(&'static str)) -> PlanPart {
+    let (context, before) = (mirror.context(), all_had(mirror));
+    let remarks: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
+    let faults: BTreeSet<String> = mirror.faults().into_iter().collect();
+    done("before");
     mirror.apply(std::mem::take(&mut read.changes));
-    compared(context, &before, &mirror, read)
-}
-
-/// What proxies have before a change, and after it on a mirror, as a plan.
-fn compared(context: &PushContext, before: &Before, mirror: &Mirror, mut read: Read) -> PlanPart {
+    done("apply");
     let changed = mirror.context();
     read.look_around(&changed.objects);
-    let groups = groups(&before.had, mirror);
-    let mut plan = Plan { objects: read.objects, proxies: before.had.len(), ..Plan::default() };
+    let groups = groups(&before, mirror);
+    let mut plan = Plan { objects: read.objects, proxies: before.len(), ..Plan::default() };
     plan.count(&groups, mirror, &changed);
+    done("compare");
     let forms = plan.tell_resources(&groups);
-    plan.tell_traffic(&groups, &before.had, mirror, [context, &changed]);
-    let new_remarks = mirror.remarks().into_iter().filter(|remark| !before.remarks.contains(&remark.text));
+    done("resources");
+    plan.tell_traffic(&groups, &before, mirror, [&context, &changed]);
+    done("traffic");
+    let new_remarks = mirror.remarks().into_iter().filter(|remark| !remarks.contains(&remark.text));
     plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
-    plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !before.faults.contains(fault)));
+    plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !faults.contains(fault)));
+    done("left-out");
     PlanPart { plan, forms, unwalked: groups.len().saturating_sub(WALKED) }
 }
 
@@ -325,7 +267,7 @@ impl Plan {
         contexts: [&PushContext; 2],
     ) {
         let clients: Vec<&Client> = mirror.clients().collect();
-        let mut read = ReadRoutes::default();
+        let mut read = ReadResources::default();
         let mut all: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
         for group in groups.iter().take(WALKED) {
             // One stands for all: what changes for them is the same before and after.

@@ -17,7 +17,7 @@ use navarch_walk::{Connection, Entry, HttpRequest, Resources, Tls};
 use prost::Message;
 
 use super::client::Client;
-use super::difference::Step;
+use super::difference::{Pair, Step, distinct};
 use super::entering::is_tls;
 use super::had::{chains, manager_of, routes_of};
 use super::plan::workload_of;
@@ -274,8 +274,8 @@ impl Scene<'_> {
                 let is_touched =
                     listeners.is_some_and(|step| step.resources.keys().any(|name| name.as_str() == listener.name));
                 let all = || {
-                    let hosts = resources.routes.get(routes).map(|routes| routes.virtual_hosts.as_slice());
-                    hosts.unwrap_or_default().iter().filter_map(|host| host.domains.first().cloned()).collect()
+                    let hosts = resources.routes.get(routes).into_iter().flat_map(|routes| routes.domains());
+                    hosts.filter_map(|domains| domains.first().cloned()).collect()
                 };
                 let domains = if of_routes.is_empty() && (has_clusters || is_touched) { all() } else { of_routes };
                 for domain in domains.iter().take(HOSTS) {
@@ -297,7 +297,7 @@ impl Scene<'_> {
         let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut tried: BTreeSet<Example> = BTreeSet::from([Example::default()]);
         for resources in self.resources {
-            let found = resources.routes.get(routes).and_then(|routes| host_of(routes, domain));
+            let found = resources.routes.get(routes).and_then(|routes| routes.with_domain(domain));
             tried.extend(found.into_iter().flat_map(examples));
         }
         let ask = |example| {
@@ -312,7 +312,7 @@ impl Scene<'_> {
 
 /// The chains of a waypoint for services, by host and port.
 fn served_chains(resources: &Resources) -> impl Iterator<Item = ((&str, u16), &FilterChain)> {
-    let chains = resources.listeners.iter().flat_map(chains);
+    let chains = resources.listeners.iter().flat_map(|listener| chains(listener));
     chains.filter_map(|chain| {
         let (port, _, host) = service_of(&chain.name)?;
         Some(((host, port), chain))
@@ -343,11 +343,9 @@ pub(super) fn port_of(listener: &Listener) -> Option<u16> {
 }
 
 /// The virtual hosts that are in one of two route configurations alone, or say something else.
-fn differing_hosts(pair: &[Option<std::sync::Arc<navarch_push::resource::Resource>>; 2]) -> Vec<VirtualHost> {
-    let [before, after] = pair.each_ref().map(|side| {
-        let body = side.as_ref().map(|resource| resource.body.clone()).unwrap_or_default();
-        RouteConfiguration::decode(body).unwrap_or_default().virtual_hosts
-    });
+fn differing_hosts(pair: &Pair) -> Vec<VirtualHost> {
+    let bodies = distinct(ResourceType::Route, pair);
+    let [before, after] = bodies.map(|body| RouteConfiguration::decode(body).unwrap_or_default().virtual_hosts);
     let by_name: BTreeMap<String, VirtualHost> = before.into_iter().map(|host| (host.name.clone(), host)).collect();
     let mut gone = by_name.clone();
     let mut differing = Vec::new();
@@ -372,14 +370,8 @@ fn host_and_port(host: &VirtualHost, port: Option<u16>) -> Option<(String, u16)>
     (name.contains('.') && !name.contains('*')).then(|| (name.to_owned(), port))
 }
 
-/// The virtual host of a domain.
-fn host_of<'a>(routes: &'a RouteConfiguration, domain: &str) -> Option<&'a VirtualHost> {
-    let is = |own: &String| own == domain || own.rsplit_once(':').is_some_and(|(own, _)| own == domain);
-    routes.virtual_hosts.iter().find(|host| host.domains.iter().any(is))
-}
-
 /// The virtual host of a host for sidecars.
 fn virtual_host<'a>(resources: &'a Resources, host: &str, port: u16) -> Option<&'a VirtualHost> {
     let names = [port.to_string(), format!("{host}:{port}")];
-    names.iter().find_map(|name| host_of(resources.routes.get(name)?, host))
+    names.iter().find_map(|name| resources.routes.get(name)?.with_domain(host))
 }

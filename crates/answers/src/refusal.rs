@@ -2,21 +2,23 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
+use navarch_api::hash::KeyedMap;
 use navarch_envoy::constraints::check_bytes;
 use navarch_proto::envoy::config::listener::v3::Listener;
-use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_push::resource::{Resource, ResourceType};
+use navarch_walk::Routes;
 use prost::Message;
 
 /// Why Envoy would refuse a resource, if it would: a field is not as its `.proto` files declare, a script or an expression cannot
 /// be read, two virtual hosts claim one domain, two filter chains the same connections. Of fields, those of `part` are looked at: the
 /// body, or of a table the part that another does not have.
-pub(super) fn foreseen(resource: &Resource, part: &[u8]) -> Option<String> {
+pub(super) fn foreseen(resource: &Resource, part: &Bytes) -> Option<String> {
     if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
         return Some(error.to_string());
     }
     match resource.kind {
-        ResourceType::Route => claimed_twice(&RouteConfiguration::decode(resource.body.clone()).ok()?),
+        ResourceType::Route => claimed_twice(&resource.body, part),
         ResourceType::Listener => matched_twice(&Listener::decode(resource.body.clone()).ok()?),
         ResourceType::Cluster
         | ResourceType::Endpoint
@@ -33,11 +35,25 @@ pub(super) fn foreseen(resource: &Resource, part: &[u8]) -> Option<String> {
     }
 }
 
-/// Domains are compared in any case.
-fn claimed_twice(routes: &RouteConfiguration) -> Option<String> {
-    let mut seen = BTreeSet::new();
-    let mut domains = routes.virtual_hosts.iter().flat_map(|host| &host.domains);
-    let twice = domains.find(|domain| !seen.insert(domain.to_ascii_lowercase()))?;
+/// A domain of a table's part that the table has twice. Domains are compared in any case.
+fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
+    let part = Routes::new(part.clone());
+    let mut wanted: KeyedMap<String, usize> =
+        part.domains().flatten().map(|domain| (domain.to_ascii_lowercase(), 0)).collect();
+    if wanted.is_empty() {
+        return None;
+    }
+    let table = Routes::new(table.clone());
+    let twice = table.domains().flatten().find(|domain| {
+        let count = match domain.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => wanted.get_mut(&domain.to_ascii_lowercase()),
+            false => wanted.get_mut(*domain),
+        };
+        count.is_some_and(|count| {
+            *count += 1;
+            *count > 1
+        })
+    })?;
     Some(format!("two virtual hosts claim the domain {twice:?}"))
 }
 
@@ -59,7 +75,7 @@ fn matched_twice(listener: &Listener) -> Option<String> {
 mod tests {
     use navarch_api::names::ResourceName;
     use navarch_proto::envoy::config::cluster::v3::Cluster;
-    use navarch_proto::envoy::config::route::v3::VirtualHost;
+    use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
     use super::*;
 

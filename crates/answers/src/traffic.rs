@@ -8,7 +8,7 @@ use super::ambient_traffic;
 use super::client::Client;
 use super::difference::Step;
 use super::entering::demands_certificate;
-use super::had::{Had, ReadRoutes, Walkable};
+use super::had::{Had, ReadResources, Walkable};
 use super::judgement::{Visit, allowing, policy_of, visitor};
 use super::question::Scene;
 use super::words::outcome;
@@ -38,7 +38,7 @@ pub(super) fn changes(
     steps: &BTreeMap<ResourceType, Step>,
     [before, after]: [&Had; 2],
     contexts: [&PushContext; 2],
-    read: &mut ReadRoutes,
+    read: &mut ReadResources,
 ) -> Vec<(TrafficChange, bool)> {
     if client.proxy.kind == ProxyKind::Ztunnel {
         let changes = ambient_traffic::changes(client, steps, [before, after]);

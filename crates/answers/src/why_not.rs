@@ -14,7 +14,7 @@ use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Transpor
 
 use super::arrival::{ambient_pod_at, arrive, first_endpoints, follow};
 use super::entering;
-use super::had::{Had, ReadRoutes, Walkable};
+use super::had::{Had, ReadResources, Walkable};
 use super::passing::{pass, serving};
 use super::why::WhyNot;
 use super::words::{outcome, service_of};
@@ -167,7 +167,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
 
 /// Follows a request from the proxy beside who sends it.
 fn from_proxy(answer: &mut WhyNot, from: &Place, found: Option<&Service>, asked: &Asked<'_>) {
-    let mut walkable = Walkable::read(&from.had, &mut ReadRoutes::default());
+    let mut walkable = Walkable::read(&from.had, &mut ReadResources::default());
     let walk = walkable.walk(asked.connection);
     answer.steps.push(match walk.listener.as_str() {
         "" => "no listener of its proxy takes the connection".to_owned(),

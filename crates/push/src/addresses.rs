@@ -23,7 +23,7 @@ use navarch_registry::{ClusterChanges, ClusterObjects, NETWORK_LABEL};
 use navarch_store::Objects;
 
 /// Indexes and names of all clusters.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Addresses {
     /// Of the cluster that configures the mesh.
     own: AddressIndex,

@@ -1,10 +1,11 @@
 //! The engine's tables and the moves on them: interning, recording, marking, forgetting.
 
+mod copy;
 mod gates;
 mod mark;
 mod sweep;
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,7 +15,9 @@ use super::attr::AttrValue;
 use super::engine::runs::Runs;
 use super::engine::{EngineSizes, Interest};
 use super::fact::FactKey;
-use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
+use super::memo::{
+    AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, KeyTables, Node, NodeId, QueryId, Value, ValueId,
+};
 use super::notice::Notices;
 use super::proxy::Proxy;
 use super::query::Query;
@@ -68,6 +71,7 @@ pub(super) enum Derived {
 }
 
 /// What a subscription shows.
+#[derive(Clone)]
 pub(super) struct Shown {
     /// The query behind it.
     pub(super) query: QueryId,
@@ -97,7 +101,7 @@ pub(super) struct Core {
     /// Names of forgotten queries, to be given again, the lowest first.
     free_queries: BTreeSet<QueryId>,
     /// By query type: names of its keys.
-    tables: KeyedMap<TypeId, Box<dyn Any + Send>>,
+    tables: KeyTables,
     /// The tree of each query.
     pub(super) trees: Vec<Option<Tree>>,
     /// Questions asked so far; `None` where one was forgotten.
@@ -174,6 +178,7 @@ impl Core {
             .tables
             .entry(TypeId::of::<Q>())
             .or_insert_with(|| Box::new(KeyedMap::<Q, QueryId>::default()))
+            .as_any()
             .downcast_mut::<KeyedMap<Q, QueryId>>()
             .expect("the table under a type's id is made for that type two lines above");
         if let Some(id) = table.get(query) {

@@ -20,6 +20,7 @@ use navarch_api::names::ResourceName;
 
 mod anew;
 mod collect;
+mod copy;
 mod freeing;
 mod prepare;
 mod provenance;

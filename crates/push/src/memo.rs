@@ -47,6 +47,7 @@ pub(super) enum Dep {
 }
 
 /// A kept result with its trace.
+#[derive(Clone)]
 pub(super) struct Node {
     /// The query that it answers.
     pub(super) query: QueryId,
@@ -80,6 +81,7 @@ pub(super) struct Node {
 }
 
 /// A fact that something has read.
+#[derive(Clone)]
 pub(super) struct Fact {
     pub(super) key: FactKey,
     /// Revision at which it last changed, 0 if not since it was first read.
@@ -126,6 +128,27 @@ pub(super) struct Failure {
     pub(super) frame: Frame,
 }
 
+/// By query type: the names of its keys.
+pub(super) type KeyTables = KeyedMap<TypeId, Box<dyn KeyTable>>;
+
+/// The names of a query type's keys, without the type.
+pub(super) trait KeyTable: Send {
+    /// Another one like it.
+    fn copy(&self) -> Box<dyn KeyTable>;
+    /// The table, to be asked for its type.
+    fn as_any(&mut self) -> &mut dyn Any;
+}
+
+impl<Q: Query> KeyTable for KeyedMap<Q, QueryId> {
+    fn copy(&self) -> Box<dyn KeyTable> {
+        Box::new(self.clone())
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
 /// A query without its type.
 pub(super) trait AnyQuery: Debug + Send + Sync {
     /// Computes the value; `previous` is the one before.
@@ -137,7 +160,7 @@ pub(super) trait AnyQuery: Debug + Send + Sync {
     /// The stand-in after a panic.
     fn rescue(&self, previous: Option<&Value>) -> Option<Value>;
     /// Removes the key from the interning tables.
-    fn forget(&self, tables: &mut KeyedMap<TypeId, Box<dyn Any + Send>>);
+    fn forget(&self, tables: &mut KeyTables);
 }
 
 impl<Q: Query> AnyQuery for Q {
@@ -161,8 +184,10 @@ impl<Q: Query> AnyQuery for Q {
         Query::rescue(self, previous).map(|value| Arc::new(value) as Value)
     }
 
-    fn forget(&self, tables: &mut KeyedMap<TypeId, Box<dyn Any + Send>>) {
-        if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<KeyedMap<Q, QueryId>>()) {
+    fn forget(&self, tables: &mut KeyTables) {
+        if let Some(table) =
+            tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.as_any().downcast_mut::<KeyedMap<Q, QueryId>>())
+        {
             table.remove(self);
             // Streams with many names may have gone. Halving pays for the move.
             if table.capacity() > 4 * table.len() + 4096 {

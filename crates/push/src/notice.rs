@@ -28,7 +28,7 @@ pub enum Notice {
 }
 
 /// What is noted with each result.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
     /// By result; those that note nothing are not here.
     of: BTreeMap<NodeId, Vec<Notice>>,

@@ -25,7 +25,7 @@ pub struct Quarantined {
 }
 
 /// All quarantined objects, and what objects were before their last change.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Quarantine {
     /// By name, for people.
     told: OrdMap<ObjectRef, Arc<Quarantined>>,

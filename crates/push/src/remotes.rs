@@ -13,7 +13,7 @@ use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::{Discovery, DiscoveryScope, Objects};
 
 /// The objects of all remote clusters, and what of them changed since it was last settled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Remotes {
     /// All objects by cluster, and which of their namespaces are discovered.
     clusters: BTreeMap<ClusterId, Discovery>,

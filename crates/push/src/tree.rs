@@ -7,6 +7,7 @@ use super::memo::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedMap;
 
 /// Finds the node for a proxy.
+#[derive(Clone)]
 pub(super) enum Tree {
     /// All questions answered.
     Leaf(NodeId),
@@ -20,6 +21,7 @@ pub(super) enum Tree {
 }
 
 /// Trees by answer. Most questions are only ever answered in one way, for which a table would take room for four.
+#[derive(Clone)]
 pub(super) enum Children {
     /// Of one answer.
     One(ValueId, Box<Option<Tree>>),

@@ -65,6 +65,8 @@ pub struct Debounce {
 /// A look at the push thread's state, from that thread.
 #[derive(Debug)]
 pub struct Inspect<'a> {
+    /// The world: its snapshot is in force.
+    pub world: &'a World,
     /// The engine with the snapshot in force.
     pub engine: &'a Engine,
     /// The last pushes, oldest first.
@@ -433,7 +435,9 @@ impl Worker {
                 // Who has not waited for it does not want to know.
                 let _ = done.send(());
             }
-            Command::Look(look) => look(&Inspect { engine: &self.engine, pushes: &self.pushes }),
+            Command::Look(look) => {
+                look(&Inspect { world: &self.world, engine: &self.engine, pushes: &self.pushes });
+            }
         }
     }
 

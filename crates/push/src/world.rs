@@ -70,7 +70,7 @@ pub enum RemoteChange {
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct World {
     /// All objects, and which namespaces are discovered.
     objects: Discovery,
@@ -160,6 +160,14 @@ impl World {
         world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects).chain(remotes));
         world.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
         world
+    }
+
+    /// A world of its own in which all is as in this one, and nothing is staged any more: what is tried there changes nothing here. Objects
+    /// are shared; it costs what the registry's indexes hold.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let rollouts = Rollouts::of(self.rollouts.all(), self.rollouts.new_versions());
+        Self { rollouts, ..self.clone() }
     }
 
     /// The world as it is now, frozen. Costs a few reference counts.

@@ -8,20 +8,13 @@ use navarch_proto::envoy::config::route::v3::redirect_action::{
 use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use navarch_proto::envoy::config::route::v3::route_match::PathSpecifier;
 use navarch_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
-use navarch_proto::envoy::config::route::v3::{
-    RedirectAction, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
-};
+use navarch_proto::envoy::config::route::v3::{RedirectAction, Route, RouteAction, RouteMatch, VirtualHost, route};
 
 use super::token::Claims;
 use super::{HttpRequest, Outcome, Share, pattern, token};
 
-/// The route of a request: the first of the virtual host that suits its host best. `claims` are those of a token that is believed.
-pub(super) fn find<'a>(
-    routes: &'a RouteConfiguration,
-    request: &HttpRequest,
-    claims: Option<&Claims>,
-) -> Option<&'a Route> {
-    let host = virtual_host(routes, &request.host.to_ascii_lowercase())?;
+/// The route of a request at its virtual host: the first that takes it. `claims` are those of a token that is believed.
+pub(super) fn find<'a>(host: &'a VirtualHost, request: &HttpRequest, claims: Option<&Claims>) -> Option<&'a Route> {
     let headers = all_headers(request);
     let is_for = |wanted: &RouteMatch| {
         // What other filters leave is not known; nobody is led by it.
@@ -36,38 +29,9 @@ pub(super) fn is_for(wanted: &RouteMatch, request: &HttpRequest) -> bool {
     matches(wanted, request, &all_headers(request))
 }
 
-/// Whether the virtual host of a request takes it over TLS only, and sends it there otherwise.
-pub(super) fn wants_tls(routes: &RouteConfiguration, request: &HttpRequest) -> bool {
-    let host = virtual_host(routes, &request.host.to_ascii_lowercase());
-    host.is_some_and(|host| host.require_tls == i32::from(TlsRequirementType::All))
-}
-
-/// The virtual host of a host: by the whole name, the longest suffix, the longest prefix, else the one for all.
-fn virtual_host<'a>(routes: &'a RouteConfiguration, host: &str) -> Option<&'a VirtualHost> {
-    let bare = match host.rsplit_once(':') {
-        Some((bare, port)) if routes.ignore_port_in_host_matching && port.parse::<u16>().is_ok() => bare,
-        Some(_) | None => host,
-    };
-    let fit = |domain: &str| {
-        let domain = domain.to_ascii_lowercase();
-        let length = domain.len();
-        if domain == bare {
-            return Some((3, length));
-        }
-        if domain == "*" {
-            return Some((0, 0));
-        }
-        if let Some(suffix) = domain.strip_prefix('*') {
-            return (bare.len() > suffix.len() && bare.ends_with(suffix)).then_some((2, length));
-        }
-        let prefix = domain.strip_suffix('*')?;
-        (bare.len() > prefix.len() && bare.starts_with(prefix)).then_some((1, length))
-    };
-    let fits = routes.virtual_hosts.iter().filter_map(|host| {
-        let best = host.domains.iter().filter_map(|domain| fit(domain)).max()?;
-        Some((best, host))
-    });
-    fits.max_by_key(|(best, _)| *best).map(|(_, host)| host)
+/// Whether a virtual host takes requests over TLS only, and sends them there otherwise.
+pub(super) fn wants_tls(host: &VirtualHost) -> bool {
+    host.require_tls == i32::from(TlsRequirementType::All)
 }
 
 /// The headers of a request, those that HTTP/2 writes for the first line included.
@@ -157,28 +121,4 @@ fn redirect(action: &RedirectAction, request: &HttpRequest) -> Outcome {
         RedirectResponseCode::PermanentRedirect => 308,
     };
     Outcome::Redirected { status, location: format!("{scheme}://{host}{port}{path}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_host_that_suits_best_is_taken() {
-        let host = |domains: &[&str]| VirtualHost {
-            name: domains.concat(),
-            domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
-            ..VirtualHost::default()
-        };
-        let routes = RouteConfiguration {
-            virtual_hosts: vec![host(&["*"]), host(&["*.example"]), host(&["*.a.example"]), host(&["b.example"])],
-            ignore_port_in_host_matching: true,
-            ..RouteConfiguration::default()
-        };
-        let chosen = |name: &str| virtual_host(&routes, name).map(|host| host.name.clone()).unwrap_or_default();
-        assert_eq!(chosen("b.example:8080"), "b.example");
-        assert_eq!(chosen("x.a.example"), "*.a.example");
-        assert_eq!(chosen("c.example"), "*.example");
-        assert_eq!(chosen("other"), "*");
-    }
 }

@@ -13,17 +13,18 @@ mod listener;
 mod matcher;
 mod pattern;
 pub mod policy;
+mod routes;
 pub mod token;
 mod upstream;
 pub mod ztunnel;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
-use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
@@ -31,13 +32,15 @@ use prost::Message;
 
 use token::Claims;
 
+pub use routes::Routes;
+
 /// All that one proxy has.
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
     /// Its listeners.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<Arc<Listener>>,
     /// Its route configurations by name.
-    pub routes: BTreeMap<String, RouteConfiguration>,
+    pub routes: BTreeMap<String, Arc<Routes>>,
     /// Its clusters by name.
     pub clusters: BTreeMap<String, Cluster>,
     /// The endpoints of its clusters by name.
@@ -279,17 +282,18 @@ impl Resources {
             return (None, Outcome::Closed("what is carried is not HTTP".to_owned()));
         };
         let routes = match &manager.route_specifier {
-            Some(RouteSpecifier::RouteConfig(routes)) => Some(routes),
-            Some(RouteSpecifier::Rds(rds)) => self.routes.get(&rds.route_config_name),
+            Some(RouteSpecifier::RouteConfig(routes)) => Some(Arc::new(Routes::from(routes))),
+            Some(RouteSpecifier::Rds(rds)) => self.routes.get(&rds.route_config_name).cloned(),
             Some(RouteSpecifier::ScopedRoutes(_)) | None => None,
         };
         let Some(routes) = routes else { return (None, Outcome::Closed("the routes are not there".to_owned())) };
-        if connection.tls.is_none() && http::wants_tls(routes, request) {
+        let Some(host) = routes.of_host(&request.host) else { return (None, Outcome::NotFound) };
+        if connection.tls.is_none() && http::wants_tls(host) {
             let location = format!("https://{}{}", request.host, request.path);
             return (None, Outcome::Redirected { status: 301, location });
         }
         let claims = token::claims_at(manager, request);
-        let Some(route) = http::find(routes, request, claims.as_ref()) else { return (None, Outcome::NotFound) };
+        let Some(route) = http::find(host, request, claims.as_ref()) else { return (None, Outcome::NotFound) };
         let outcome = http::act(route, request, |cluster, weight| self.share(cluster, weight, connection));
         (Some(route.name.clone()), outcome)
     }

@@ -1,6 +1,7 @@
 //! Which listener takes a connection.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::{Address, address, socket_address};
 use navarch_proto::envoy::config::listener::v3::Listener;
@@ -14,14 +15,14 @@ const MAIN: &str = "main_internal";
 ///
 /// What was redirected comes to the listener of its direction, which hands it to the one of the original destination, if there
 /// is one: first of its address and port, then of its port.
-pub(super) fn find<'a>(listeners: &'a [Listener], connection: &Connection) -> Option<&'a Listener> {
-    let named = |name: &str| listeners.iter().find(|listener| listener.name == name);
+pub(super) fn find<'a>(listeners: &'a [Arc<Listener>], connection: &Connection) -> Option<&'a Listener> {
+    let named = |name: &str| all(listeners).find(|listener| listener.name == name);
     match connection.entry {
         Entry::Inbound => named("virtualInbound").or_else(|| bound(listeners, connection.destination)),
         Entry::Direct => bound(listeners, connection.destination),
         Entry::Tunnel => named(MAIN),
         Entry::Outbound => {
-            let outbound = listeners.iter().filter(|listener| !listener.name.starts_with("virtual"));
+            let outbound = all(listeners).filter(|listener| !listener.name.starts_with("virtual"));
             let outbound: Vec<&Listener> = outbound.collect();
             best(&outbound, connection.destination).or_else(|| named("virtualOutbound"))
         }
@@ -29,8 +30,12 @@ pub(super) fn find<'a>(listeners: &'a [Listener], connection: &Connection) -> Op
 }
 
 /// The listener that is bound to an address and port.
-fn bound(listeners: &[Listener], to: SocketAddr) -> Option<&Listener> {
-    best(&listeners.iter().collect::<Vec<_>>(), to)
+fn bound(listeners: &[Arc<Listener>], to: SocketAddr) -> Option<&Listener> {
+    best(&all(listeners).collect::<Vec<_>>(), to)
+}
+
+fn all(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &Listener> {
+    listeners.iter().map(|listener| &**listener)
 }
 
 /// The listener of an address and port, else of all addresses and the port.

@@ -2,6 +2,7 @@
 
 #[path = "../../../../tests/shared/colliding_names.rs"]
 mod colliding_names;
+mod copies;
 mod floods;
 mod gates;
 mod soundness;

@@ -37,13 +37,29 @@ pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figu
         reached = json!({ "reached": plan["reached"], "types": plan["types"], "bytes": plan["bytes"] });
     }
     let after = usage(plane.navarch.pid())?;
+    let steps = steps(&plane, &change).await?;
     proxies.end().await?;
     let what = format!(
         "`navarch plan` of a VirtualService, {} services, {} proxies, median of {}",
         sizes.plan_services, sizes.plan_proxies, sizes.plans
     );
-    let detail = json!({ "seconds": times, "plan": reached, "before": before, "after": after });
+    let detail = json!({ "seconds": times, "steps_ms": steps, "plan": reached, "before": before, "after": after });
     Ok((vec![Figure::with_goal(what, median(times), "s", PLAN)], detail))
+}
+
+/// What the steps of one more plan take in the control plane, in milliseconds, as it says itself.
+async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
+    let proposal = json!({ "files": [{ "place": change, "text": std::fs::read_to_string(change)? }] });
+    let reply =
+        client::post(plane.navarch.monitoring, "localhost", "/debug/plan?part=true", proposal.to_string()).await?;
+    ensure!(reply.status == 200, "a plan: {} {}", reply.status, reply.body);
+    let said = reply.headers.get("server-timing").context("the answer does not say what took how long")?.to_str()?;
+    let step = |step: &str| {
+        let (name, took) = step.split_once(";dur=")?;
+        Some((name.to_owned(), json!(took.parse::<f64>().ok()?)))
+    };
+    let steps: Option<serde_json::Map<_, _>> = said.split(", ").map(step).collect();
+    Ok(steps.with_context(|| format!("cannot read {said:?}"))?.into())
 }
 
 /// Asks of a VirtualService that all proxies see how far it has come.
