@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
-use navarch_push::engine::Interest;
+use navarch_push::engine::{Interest, ProxyId};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 use navarch_push::witness::{Before, Event, Shown};
@@ -41,8 +41,6 @@ pub(crate) struct Journal {
     /// The snapshot in force, what would be served in the place of objects, and its revision.
     force: Option<(Arc<PushContext>, Before, u64)>,
     is_synced: bool,
-    /// Who has taken what, and is not told of.
-    taken: BTreeMap<ResourceType, Vec<u64>>,
 }
 
 /// A proxy.
@@ -68,7 +66,6 @@ impl Journal {
             names: NameSets::default(),
             force: None,
             is_synced: false,
-            taken: BTreeMap::new(),
         }
     }
 
@@ -142,10 +139,7 @@ impl Journal {
                 self.is_synced = true;
                 line(out, &Line::Synced(At { at }))
             }
-            Event::Taken(proxy, kind) => {
-                self.taken.entry(kind).or_default().push(proxy.number());
-                Ok(())
-            }
+            Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
             Event::Refused(proxy, kind, said) => {
                 let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
                 let said = said.chars().take(SAID).collect();
@@ -174,8 +168,17 @@ impl Journal {
     }
 
     /// Writes who has taken what since the last time.
-    pub(crate) fn settle(&mut self, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
-        for (kind, proxies) in std::mem::take(&mut self.taken) {
+    pub(crate) fn note_taken(
+        &self,
+        now: Timestamp,
+        taken: &[(ProxyId, ResourceType)],
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut of: BTreeMap<ResourceType, Vec<u64>> = BTreeMap::new();
+        for (proxy, kind) in taken {
+            of.entry(*kind).or_default().push(proxy.number());
+        }
+        for (kind, proxies) in of {
             let (at, r#type) = (Moment(now), kind.short_name().to_owned());
             line(out, &Line::Took(Took { at, r#type, proxies: ranges(proxies) }))?;
         }

@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use parking_lot::{Condvar, Mutex};
 
 use navarch_api::settings::Settings;
+use navarch_push::engine::ProxyId;
+use navarch_push::resource::ResourceType;
 use navarch_push::witness::{Event, Witness};
 
 use super::journal::Journal;
@@ -59,6 +61,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     events: Vec<(Timestamp, Event)>,
+    /// Who has taken what. These are most of all that is told, and are written together.
+    taken: Vec<(ProxyId, ResourceType)>,
     weight: usize,
     /// More came than could wait: nothing is taken any more.
     is_overrun: bool,
@@ -105,14 +109,30 @@ impl Recorder {
 
 impl Witness for Recorder {
     fn see(&self, event: Event) {
-        let now = (self.shared.clock)();
-        let mut queue = self.shared.queue.lock();
-        if queue.is_overrun || queue.is_ended {
+        if let Event::Taken(proxy, kind) = event {
+            let mut queue = self.shared.queue.lock();
+            if queue.takes(1) {
+                queue.taken.push((proxy, kind));
+            }
             return;
         }
-        queue.weight += weight(&event);
-        queue.is_overrun = queue.weight > WAITING && !queue.events.is_empty();
-        queue.events.push((now, event));
+        let now = (self.shared.clock)();
+        let mut queue = self.shared.queue.lock();
+        if queue.takes(weight(&event)) {
+            queue.events.push((now, event));
+        }
+    }
+}
+
+impl Queue {
+    /// Whether something of a weight is taken, which then waits.
+    fn takes(&mut self, weight: usize) -> bool {
+        if self.is_overrun || self.is_ended {
+            return false;
+        }
+        self.weight += weight;
+        self.is_overrun = self.weight > WAITING && self.weight > weight;
+        true
     }
 }
 
@@ -138,10 +158,11 @@ impl Writer {
                 shared.ended.wait_for(&mut queue, EVERY);
             }
             let (events, is_overrun) = (std::mem::take(&mut queue.events), queue.is_overrun);
+            let taken = std::mem::take(&mut queue.taken);
             queue.weight = 0;
             let is_ended = queue.is_ended;
             drop(queue);
-            self.write(events, (shared.clock)());
+            self.write(events, &taken, (shared.clock)());
             if is_overrun {
                 let dir = self.config.dir.display();
                 tracing::error!(%dir, "the disk does not keep up: the record ends here; restart to record again");
@@ -158,22 +179,22 @@ impl Writer {
     }
 
     /// Writes what was done.
-    fn write(&mut self, events: Vec<(Timestamp, Event)>, now: Timestamp) {
+    fn write(&mut self, events: Vec<(Timestamp, Event)>, taken: &[(ProxyId, ResourceType)], now: Timestamp) {
         if self.ring.is_none() && now >= self.retry_at {
             self.begin(now);
         }
-        let is_idle = events.is_empty();
-        for (at, event) in events {
-            let mut lines = Vec::new();
-            let noted = self.journal.note(at, event, &mut lines);
-            self.append(noted.map(|()| lines), at);
-        }
-        if is_idle {
+        if events.is_empty() && taken.is_empty() {
             return;
         }
         let mut lines = Vec::new();
-        let noted = self.journal.settle(now, &mut lines);
-        self.append(noted.map(|()| lines), now);
+        for (at, event) in events {
+            lines.clear();
+            let noted = self.journal.note(at, event, &mut lines);
+            self.append(noted.map(|()| lines.as_slice()), at);
+        }
+        lines.clear();
+        let noted = self.journal.note_taken(now, taken, &mut lines);
+        self.append(noted.map(|()| lines.as_slice()), now);
         let flushed = self.ring.as_mut().map(Ring::flush);
         if let Some(Err(error)) = flushed {
             self.fail(&error, now);
@@ -181,10 +202,10 @@ impl Writer {
     }
 
     /// Writes lines, and begins the next segment when it is time.
-    fn append(&mut self, lines: io::Result<Vec<u8>>, now: Timestamp) {
+    fn append(&mut self, lines: io::Result<&[u8]>, now: Timestamp) {
         let Some(ring) = &mut self.ring else { return };
         let appended = lines.and_then(|lines| {
-            ring.append(&lines)?;
+            ring.append(lines)?;
             Ok(u64::try_from(lines.len()).unwrap_or_default())
         });
         match appended {
