@@ -187,7 +187,8 @@ fn a_sidecar_goes_past_the_waypoint_and_is_told_so() {
 #[test]
 fn a_plan_tells_what_changes_behind_a_waypoint() {
     let context = snapshot("");
-    let planned = |yaml: &str| -> Plan { plan_of(&context, implied(&context), changes(yaml).pop().unwrap()) };
+    let planned =
+        |yaml: &str| -> Plan { plan_of(&mut Mirror::of(&context, implied(&context)), changes(yaml).pop().unwrap()) };
     let plan = planned(&split("web", 50));
     let told: Vec<String> =
         plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect();
