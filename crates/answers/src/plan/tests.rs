@@ -169,11 +169,11 @@ fn a_plan_on_copies_says_the_same_as_one_that_makes_all_anew() {
     }
     assert!(reaching >= 7, "{reaching} changes reach somebody");
     // Each on top of those before, and away again.
-    let name = |change: &Change| match change {
-        Change::Put(object) => Change::Removed(object.object_ref()),
-        other => other.clone(),
+    let removed = |change: &Change| {
+        let Change::Put(object) = change else { panic!("objects are put, not {change:?}") };
+        Change::Removed(object.object_ref())
     };
-    for change in all.iter().cloned().chain(all.iter().map(name)) {
+    for change in all.iter().cloned().chain(all.iter().map(removed)) {
         let [copied, anew] = both(&served, &change);
         assert_eq!(copied, anew, "{change:?}");
         let had = all_had(&served);
