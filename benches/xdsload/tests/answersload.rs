@@ -38,7 +38,7 @@ fn every_figure_is_measured() {
     let report: Value = serde_json::from_slice(&std::fs::read(results.path().join("answers.json")).unwrap()).unwrap();
     let figures = report["figures"].as_array().unwrap();
     let goals: Vec<_> = figures.iter().filter(|figure| figure["goal"].is_number()).collect();
-    assert_eq!((figures.len(), goals.len()), (14, 8), "{figures:?}");
+    assert_eq!((figures.len(), goals.len()), (15, 8), "{figures:?}");
     assert!(figures.iter().all(|figure| figure["value"].is_number()), "{figures:?}");
     let steps = &report["details"]["plan"]["steps_ms"];
     for step in ["copy", "apply", "traffic", "encode"] {
