@@ -10,7 +10,7 @@ use crate::world::World;
 use crate::{LONG, missing};
 
 /// What is in the cluster for the machine: its account, its group, and a service that selects it.
-fn objects() -> [Value; 3] {
+fn objects() -> [Value; 4] {
     let networking = |kind: &str, spec: Value| {
         json!({
             "apiVersion": "networking.istio.io/v1", "kind": kind,
@@ -31,6 +31,14 @@ fn objects() -> [Value; 3] {
                 "hosts": ["machines.example"], "addresses": ["10.96.7.9"], "location": "MESH_INTERNAL", "resolution": "STATIC",
                 "workloadSelector": { "labels": { "app": "machines" } },
                 "ports": [{ "number": PORT, "name": "http", "protocol": "HTTP" }],
+            }),
+        ),
+        // A connection made before the machine's Envoy has the listener of the service stays a stream of bytes for as long as it lasts.
+        networking(
+            "DestinationRule",
+            json!({
+                "host": "machines.example",
+                "trafficPolicy": { "connectionPool": { "http": { "maxRequestsPerConnection": 1 } } },
             }),
         ),
     ]

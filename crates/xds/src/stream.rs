@@ -332,7 +332,7 @@ impl Stream {
     /// Applies an event to the session, and the effects of the event.
     async fn apply(&mut self, event: Event, turn: LargeTurn) -> Result<(), Status> {
         let (connection, core) = (self.connection.clone(), self.core.clone());
-        let (turn, effects) = turn.work(move || connection.session.lock().step(event, &core.frames)).await;
+        let (turn, effects) = turn.work(move || connection.session.lock().step(event, &core.frames)).await?;
         drop(turn);
         let id = self.connection.proxy_id;
         for effect in effects {
@@ -430,7 +430,7 @@ impl Stream {
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
         let (connection, core) = (self.connection.clone(), self.core.clone());
-        let (_turn, response) = turn.work(move || connection.session.lock().next(now, &core.frames)).await;
+        let (_turn, response) = turn.work(move || connection.session.lock().next(now, &core.frames)).await?;
         let Some(response) = response else {
             if self.connection.session.lock().is_all_sent() {
                 self.converged();

@@ -12,13 +12,12 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost::Message;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::client::{Client, Memory};
-use crate::large::is_large;
+use crate::large::{LargeWork, is_large};
 use crate::session::discovery_request::Protocol;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
@@ -44,7 +43,7 @@ pub(crate) struct Requests<M> {
     /// What one may have.
     limits: RequestLimits,
     /// A large one that is read beside the runtime.
-    reading: Option<JoinHandle<Result<Box<M>, Status>>>,
+    reading: Option<LargeWork<Result<Box<M>, Status>>>,
     /// Bytes that the last one had.
     length: usize,
 }
@@ -93,7 +92,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                 let read = reading.await;
                 self.reading = None;
                 self.release();
-                let read = read.map_err(|error| Status::internal(format!("a request could not be read: {error}")))?;
+                let read = read.map_err(|_| Status::internal("reading a large request has panicked"))?;
                 return read.map(Some);
             }
             match self.take()? {
@@ -101,7 +100,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                 NextRequest::Large(bytes) => {
                     let turn = self.client.turn(bytes).await;
                     let body = self.split_off(bytes);
-                    self.reading = Some(turn.spawn(move || decode(&body)));
+                    self.reading = Some(turn.spawn(move || decode(&body))?);
                     continue;
                 }
                 NextRequest::Part => {}
