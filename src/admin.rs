@@ -50,6 +50,7 @@ pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};
 pub use doctor::{ApiServerLook, Certificates, Hooks, Right};
 pub use exposition::Exposition;
+pub use health::missing;
 pub use log_scopes::{LogScope, LogScopes, ScopeError};
 pub use over_xds::DebugOverXds;
 pub(crate) use plan::Asker as PlanAsker;

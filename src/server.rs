@@ -209,14 +209,13 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let rollouts = rollout::start(client.as_ref(), &config, (&push, ads.connections()), &stop, &mut tasks).await?;
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, (client.as_ref(), servers.clone()), &push)?;
-    let access = pages::debug_access(&config, &gatekeeper);
+    let (access, plans) = (pages::debug_access(&config, &gatekeeper), admin::Plans::default());
     let all = (client.as_ref(), servers, problems.clone());
     let followed = remotes::follow(&config, all, &push, &mut metrics, (&stop, &mut tasks));
     let told = (problems.clone(), refusals, of_sources);
     read_sources((plan, followed.synced), &config, &push, told, (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
-    let plans = admin::Plans::default();
     let warns = config.webhooks.plan_warnings.then(|| PlanWarnings::new(&push, ads.connections(), &plans));
     let hooks = webhooks::start(&config, client.as_ref(), (&push, warns), counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
@@ -224,6 +223,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let state = pages::admin_state(&config, (&push, &ads), (hooks.injector(), rollouts), seen, (access, plans), looks);
     ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
+    pages::tell_why_unready(&config, client.as_ref(), &state, &stop, &mut tasks);
     let kept = (state.roots.clone(), state.certificates.clone());
     let (plain, on_http_port) = mpsc::channel(PLAIN);
     let pages = admin::Pages { debug: config.debug.on_http, monitoring: monitoring.is_none() };

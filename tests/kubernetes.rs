@@ -38,6 +38,8 @@ mod replicas;
 mod scope;
 #[path = "kubernetes/shares.rs"]
 mod shares;
+#[path = "kubernetes/unready.rs"]
+mod unready;
 #[path = "kubernetes/waits.rs"]
 mod waits;
 #[path = "kubernetes/weather.rs"]

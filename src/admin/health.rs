@@ -12,6 +12,9 @@ use navarch_api::decode::Subject;
 use navarch_security::rules::Sight;
 use navarch_source::{Fault, Problem};
 
+/// What is said before the first reading where nothing more is known.
+const NOT_READ: &str = "the configuration has not been read yet";
+
 /// 200 once the first reading of all sources is pushed and nothing else holds readiness, 503 before, as istiod. The body says
 /// what is waited for, and what Navarch goes on without: by name to those who may see the debug pages, in numbers to others.
 pub(super) async fn ready(State(state): State<AdminState>, request: Parts) -> (StatusCode, String) {
@@ -33,12 +36,23 @@ fn reasons(state: &AdminState) -> String {
     unread + &state.readiness.lacks()
 }
 
+/// What Navarch waits for until it is ready, in one line; nothing once it is.
+#[must_use]
+pub fn missing(state: &AdminState) -> Option<String> {
+    if status(state) == StatusCode::OK {
+        return None;
+    }
+    let reasons = reasons(state);
+    let lines: Vec<&str> = reasons.lines().collect();
+    Some(if lines.is_empty() { NOT_READ.to_owned() } else { lines.join("; ") })
+}
+
 /// How much is waited for, and gone on without.
 fn counts(state: &AdminState) -> String {
     let (unread, lacks) = (holding(state).len(), state.readiness.lacks().lines().count());
     match (state.push.is_synced(), unread + lacks) {
         (true, 0) => String::new(),
-        (false, 0) => "the configuration has not been read yet\n".to_owned(),
+        (false, 0) => format!("{NOT_READ}\n"),
         (_, count) => format!("{count} reasons; the log and /ready of this machine name them\n"),
     }
 }
@@ -63,7 +77,7 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
         return next.run(request).await;
     }
     let reasons = reasons(&state);
-    (StatusCode::SERVICE_UNAVAILABLE, format!("the configuration has not been read yet\n{reasons}")).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{NOT_READ}\n{reasons}")).into_response()
 }
 
 /// Release, commit and whether the commit is all that was built, in istiod's form: istioctl takes it apart.

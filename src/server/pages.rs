@@ -1,6 +1,7 @@
 //! What the pages of the admin ports are made from, and who may see them.
 
 mod rights;
+mod unready;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use navarch_webhook::CurrentInjector;
 use navarch_xds::Ads;
 
 pub(super) use rights::look;
+pub(super) use unready::tell_why_unready;
 
 /// What pages are made from.
 pub(super) fn admin_state(

@@ -16,6 +16,7 @@
 //!
 //! Reporter  (a ConfigMap by which the leader's Distribution knows of this replica's proxies)
 //! QuarantineReports  (the condition Quarantined and an Event; whoever has quarantined the object writes)
+//! UnreadyEvents     (an Event of the own pod; each replica writes its own)
 //! Registrar (a WorkloadEntry for each connected workload that is no pod; whoever has the connection writes)
 //! ```
 //!
@@ -36,6 +37,7 @@ mod conditions;
 mod default_revision;
 mod distribution;
 mod election;
+mod events;
 pub mod gateways;
 mod inference_pools;
 mod ingress;
@@ -52,6 +54,7 @@ mod reports;
 mod rollout_store;
 mod root_certificates;
 mod service_exports;
+mod unready;
 mod untaint;
 
 pub use address_pool::Range;
@@ -79,4 +82,5 @@ pub use reporter::Reporter;
 pub use rollout_store::{KeptRollout, KeptState, RolloutStore, StoreError};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};
+pub use unready::{Missing, UnreadyEvents};
 pub use untaint::NodeUntaint;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Resource as _};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -15,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::conditions::Conditions;
+use super::events::{Events, Warning};
 use navarch_api::crds;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, ObjectRef};
@@ -24,8 +24,6 @@ use navarch_kubernetes::{InWords, is_stale, status_patch};
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often a write that comes too late is tried at once.
 const ATTEMPTS: usize = 5;
-/// The longest note of an Event.
-const NOTE: usize = 1024;
 
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +104,11 @@ impl ReportedCondition {
 impl ObjectReports {
     /// Runs until told to stop. What cannot be written is logged and tried again.
     pub async fn run(mut self, stop: CancellationToken) {
-        let reporter = Reporter { controller: "navarch".to_owned(), instance: Some(self.identity.clone()) };
-        let recorder = Recorder::new(self.cluster.0.clone(), reporter);
+        let events = Events { cluster: self.cluster.clone(), identity: self.identity.clone() };
         let mut told = Told::default();
         loop {
             let now = self.reported.borrow_and_update().clone();
-            let are_all_told = self.tell_all(&recorder, &now, &mut told).await;
+            let are_all_told = self.tell_all(&events, &now, &mut told).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.reported.changed() => if changed.is_err() { return },
@@ -121,14 +118,14 @@ impl ObjectReports {
     }
 
     /// Tells those objects that were told otherwise. Whether all could be.
-    async fn tell_all(&self, recorder: &Recorder, now: &BTreeMap<ObjectRef, ObjectReport>, told: &mut Told) -> bool {
+    async fn tell_all(&self, events: &Events, now: &BTreeMap<ObjectRef, ObjectReport>, told: &mut Told) -> bool {
         let mut are_all_told = true;
         for (name, report) in now {
             if told.conditions.get(name) == Some(report) {
                 continue;
             }
             let warns = told.events.get(name) != Some(report);
-            match self.tell(recorder, name, (Some(report), warns)).await {
+            match self.tell(events, name, (Some(report), warns)).await {
                 Ok(is_there) => {
                     told.events.insert(name.clone(), report.clone());
                     // A route without parents has no place for it yet.
@@ -142,7 +139,7 @@ impl ObjectReports {
         }
         let gone: Vec<ObjectRef> = told.events.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
         for name in gone {
-            match self.tell(recorder, &name, (None, false)).await {
+            match self.tell(events, &name, (None, false)).await {
                 Ok(_) => {
                     told.conditions.remove(&name);
                     told.events.remove(&name);
@@ -157,7 +154,7 @@ impl ObjectReports {
     /// there was a place for it.
     async fn tell(
         &self,
-        recorder: &Recorder,
+        events: &Events,
         name: &ObjectRef,
         (report, warns): (Option<&ObjectReport>, bool),
     ) -> Result<bool, kube::Error> {
@@ -171,14 +168,8 @@ impl ObjectReports {
                 ReportedCondition::Quarantined => self.condition.name(),
                 ReportedCondition::RolledOut => report.reason,
             };
-            let event = Event {
-                type_: EventType::Warning,
-                reason: reason.to_owned(),
-                note: Some(warning.chars().take(NOTE).collect()),
-                action: self.condition.action().to_owned(),
-                secondary: None,
-            };
-            recorder.publish(&event, &object.object_ref(&resource)).await?;
+            let warning = Warning { reason, action: self.condition.action(), note: warning };
+            events.warn(object.object_ref(&resource), warning).await?;
         }
         self.write(&objects, object, name, report).await
     }

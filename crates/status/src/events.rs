@@ -1,0 +1,88 @@
+//! Events: what `kubectl describe` shows beneath an object.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use super::cluster::Cluster;
+
+/// The name under which all control planes of this kind write Events.
+const CONTROLLER: &str = "navarch";
+/// The longest note that the API server takes, in bytes.
+const NOTE: usize = 1024;
+/// How much of an object's name begins those of its Events.
+const NAME: usize = 200;
+/// The longest name of who writes.
+const INSTANCE: usize = 128;
+/// Where objects without a namespace have their Events.
+const NO_NAMESPACE: &str = "default";
+
+/// Writes Events.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    /// Cluster that is written to.
+    pub(crate) cluster: Cluster,
+    /// This replica.
+    pub(crate) identity: String,
+}
+
+/// What an object is warned of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Warning<'a> {
+    /// Why, in one word.
+    pub(crate) reason: &'a str,
+    /// What is done to the object, in one word.
+    pub(crate) action: &'a str,
+    /// What is to be known of it.
+    pub(crate) note: &'a str,
+}
+
+impl Events {
+    /// Writes a new Event. kube's recorder counts an Event that differs in its note alone as the one before, whose note stays.
+    pub(crate) async fn warn(&self, regarding: ObjectReference, warning: Warning<'_>) -> Result<(), kube::Error> {
+        let namespace = regarding.namespace.clone().unwrap_or_else(|| NO_NAMESPACE.to_owned());
+        let events = Api::<Event>::namespaced(self.cluster.0.clone(), &namespace);
+        events.create(&PostParams::default(), &self.event(regarding, warning, namespace)).await.map(drop)
+    }
+
+    /// The Event of a warning.
+    fn event(&self, regarding: ObjectReference, warning: Warning<'_>, namespace: String) -> Event {
+        let name = regarding.name.as_deref().unwrap_or(CONTROLLER);
+        Event {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}-", shortened(name, NAME))),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
+            type_: Some("Warning".to_owned()),
+            reason: Some(warning.reason.to_owned()),
+            action: Some(warning.action.to_owned()),
+            note: Some(shortened(warning.note, NOTE).to_owned()),
+            event_time: Some(MicroTime(jiff::Timestamp::now())),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(shortened(&self.identity, INSTANCE).to_owned()),
+            regarding: Some(regarding),
+            ..Event::default()
+        }
+    }
+}
+
+/// As much of a text as fits in so many bytes.
+fn shortened(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_api_server_would_refuse_for_its_length_is_cut_between_characters() {
+        assert_eq!(shortened("short", NOTE), "short");
+        let long = "ä".repeat(NOTE);
+        assert_eq!(shortened(&long, NOTE).len(), NOTE);
+        assert_eq!(shortened(&format!("a{long}"), NOTE).len(), NOTE - 1);
+    }
+}

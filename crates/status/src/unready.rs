@@ -1,0 +1,136 @@
+//! Tells by an Event of the control plane's own pod why it is not ready: of a probe that failed `kubectl describe` shows the status
+//! code alone, and nothing of the answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Resource as _};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::events::{Events, Warning};
+use navarch_kubernetes::InWords;
+
+/// How often it is looked what is missing.
+const LOOK: Duration = Duration::from_secs(1);
+/// For how long something must be missing before it is told: a start takes its time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The least time between two Events.
+const PACE: Duration = Duration::from_secs(30);
+/// How often an Event is written again that says the same: the API server drops Events after an hour.
+const RENEWAL: Duration = Duration::from_mins(30);
+
+/// What is missing until the control plane is ready; nothing once it is.
+pub type Missing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Tells a pod why it is not ready.
+#[derive(Clone)]
+pub struct UnreadyEvents {
+    /// Cluster that is written to.
+    pub cluster: Cluster,
+    /// Where the pod is.
+    pub namespace: String,
+    /// This replica's own pod.
+    pub pod: String,
+    /// What is missing.
+    pub missing: Missing,
+}
+
+impl fmt::Debug for UnreadyEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnreadyEvents").field("pod", &self.pod).finish_non_exhaustive()
+    }
+}
+
+/// What was told, and since when there is something to tell.
+#[derive(Debug, Default)]
+struct Told {
+    since: Option<Instant>,
+    last: Option<(Instant, String)>,
+}
+
+impl Told {
+    /// What an Event is to say now, if there is to be one.
+    fn next(&mut self, missing: Option<String>, now: Instant) -> Option<String> {
+        let Some(missing) = missing else {
+            self.since = None;
+            return None;
+        };
+        let since = *self.since.get_or_insert(now);
+        let is_told = self.last.as_ref().is_some_and(|(at, said)| {
+            let wait = if *said == missing { RENEWAL } else { PACE };
+            now.duration_since(*at) < wait
+        });
+        if is_told || now.duration_since(since) < PATIENCE {
+            return None;
+        }
+        self.last = Some((now, missing.clone()));
+        Some(missing)
+    }
+}
+
+impl UnreadyEvents {
+    /// Runs until told to stop. What cannot be told is logged with what was to be told.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut told = Told::default();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(LOOK) => {}
+            }
+            let Some(note) = told.next((self.missing)(), Instant::now()) else { continue };
+            tracing::warn!(missing = note, "not ready");
+            let outcome = tokio::select! {
+                () = stop.cancelled() => return,
+                outcome = timeout(PACE, self.tell(&note)) => outcome,
+            };
+            let error = match outcome {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => InWords(&error).to_string(),
+                Err(late) => late.to_string(),
+            };
+            tracing::warn!(pod = self.pod, error, "failed to tell the own pod why it is not ready");
+        }
+    }
+
+    /// Writes the Event. Whoever looks for those of a pod goes by its UID, too.
+    async fn tell(&self, note: &str) -> Result<(), kube::Error> {
+        let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
+        let pod = pods.get(&self.pod).await?.object_ref(&());
+        let events = Events { cluster: self.cluster.clone(), identity: self.pod.clone() };
+        events.warn(pod, Warning { reason: "NotReady", action: "Start", note }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seconds at which something is told, of what is missing in each.
+    fn told(missing: impl Fn(u64) -> Option<&'static str>, seconds: u64) -> Vec<(u64, String)> {
+        let (begin, mut told) = (Instant::now(), Told::default());
+        let look = |second| {
+            let note = told.next(missing(second).map(str::to_owned), begin + Duration::from_secs(second))?;
+            Some((second, note))
+        };
+        (0..=seconds).filter_map(look).collect()
+    }
+
+    #[tokio::test]
+    async fn what_lasts_is_told_and_what_passes_is_not() {
+        assert_eq!(told(|second| (second < 9).then_some("a"), 100), []);
+        let event = |second, note: &str| (second, note.to_owned());
+        assert_eq!(told(|_| Some("a"), 2000), [event(10, "a"), event(1810, "a")]);
+        // What is missing changes each second: the log and Events stay few.
+        let flapping = told(|second| Some(if second % 2 == 0 { "a" } else { "b" }), 100);
+        assert_eq!(flapping, [event(10, "a"), event(41, "b"), event(72, "a")]);
+        // It was ready in between, for a moment.
+        let again = told(|second| (second != 20).then_some("a"), 100);
+        assert_eq!(again, [event(10, "a")]);
+        let other = told(|second| Some(if second < 15 { "a" } else { "b" }), 100);
+        assert_eq!(other, [event(10, "a"), event(40, "b")]);
+    }
+}

@@ -1,0 +1,32 @@
+//! What `/ready` says, for those who look at the pod.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, AdminState};
+use crate::server::{Config, Tasks, spawn};
+use navarch_status::{Cluster, UnreadyEvents};
+
+/// Has the pod that this process runs in told why it is not ready, where it is known which that is.
+pub(in crate::server) fn tell_why_unready(
+    config: &Config,
+    client: Option<&kube::Client>,
+    state: &AdminState,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
+    let Some(client) = client.filter(|_| !config.pod.is_empty()) else { return };
+    let state = state.clone();
+    let events = UnreadyEvents {
+        cluster: Cluster(client.clone()),
+        namespace: config.settings.system_namespace.as_str().to_owned(),
+        pod: config.pod.to_string(),
+        missing: Arc::new(move || admin::missing(&state)),
+    };
+    let work = events.run(stop.clone());
+    spawn("readiness events", tasks, async move {
+        work.await;
+        Ok(())
+    });
+}
