@@ -9,10 +9,13 @@
     clippy::indexing_slicing,
     clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test may fail loudly, and print"
 )]
 
+#[path = "clusters/istioctl.rs"]
+mod istioctl;
 #[path = "clusters/pair.rs"]
 mod pair;
 #[path = "clusters/primaries.rs"]
@@ -56,6 +59,7 @@ async fn a_mesh_over_two_clusters_loses_nothing_that_a_live_endpoint_could_serve
 
     primaries::requests_go_through_the_gateways_with_mutual_tls(&pair, &mut shop).await?;
     stages.over("both answer");
+    istioctl::remote_clusters(&pair)?;
     shop.stay_local(&pair).await?;
     shop.fails_over(&pair, &pair.west, &pair.east).await?;
     stages.over("failover");

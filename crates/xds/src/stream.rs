@@ -306,7 +306,7 @@ impl Stream {
     async fn on_request<M: Wire>(&mut self, request: Box<M>, bytes: usize) -> Result<(), Status> {
         self.asked = self.asked.max(bytes);
         let turn = self.client.turn(bytes).await;
-        let (turn, request) = turn.work(move || request.parse()).await;
+        let (turn, request) = turn.work(move || request.parse()).await?;
         let request = request?;
         debug!(?request, "request");
         self.may_ask(&request)?;
