@@ -19,7 +19,9 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Resident memory, in kB.
     pub rss_kb: u64,
-    /// The most of it so far, in kB.
+    /// The anonymous part of it, in kB: without the pages of the program's file, which count once they are run and can be read again.
+    pub anon_kb: u64,
+    /// The most resident memory so far, in kB.
     pub peak_kb: u64,
     /// Open files.
     pub files: usize,
@@ -55,6 +57,7 @@ pub fn usage(pid: u32) -> Result<Usage> {
     Ok(Usage {
         cpu_seconds: (ticks(11) + ticks(12)) / TICKS,
         rss_kb: line("VmRSS:"),
+        anon_kb: line("RssAnon:"),
         peak_kb: line("VmHWM:"),
         files: fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).unwrap_or_default(),
         threads: line("Threads:"),
@@ -88,7 +91,14 @@ mod tests {
     #[test]
     fn this_process_uses_something() {
         let usage = usage(std::process::id()).unwrap();
-        assert!(usage.rss_kb > 0 && usage.peak_kb >= usage.rss_kb && usage.files > 0 && usage.threads > 0, "{usage:?}");
+        assert!(
+            usage.anon_kb > 0
+                && usage.rss_kb >= usage.anon_kb
+                && usage.peak_kb >= usage.rss_kb
+                && usage.files > 0
+                && usage.threads > 0,
+            "{usage:?}"
+        );
         assert!(super::usage(u32::MAX).unwrap_err().to_string().contains("/proc/"));
     }
 }

@@ -63,7 +63,7 @@ const SORTS: [&str; 5] = ["change", "new proxy", "pod", "certificate", "ready"];
 struct Row {
     attack: &'static str,
     waits: [Summary; SORTS.len()],
-    rss_kb: [u64; 3],
+    memory_kb: [u64; 3],
     rejected: u64,
     note: String,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Report {
     series: [Arc<Series>; SORTS.len()],
     peak_kb: Arc<AtomicU64>,
     before: Option<[Summary; SORTS.len()]>,
-    rss_kb: u64,
+    memory_kb: u64,
     rows: Vec<Row>,
     faults: Vec<String>,
     _clients: JoinSet<()>,
@@ -111,7 +111,7 @@ impl Report {
             series,
             peak_kb,
             before: None,
-            rss_kb: 0,
+            memory_kb: 0,
             rows: Vec::new(),
             faults: Vec::new(),
             _clients: clients,
@@ -130,7 +130,7 @@ impl Report {
             ensure!(wait.count > 0 && wait.failed.is_empty(), "{sort} without an attack: {wait:?}\n{}", self.log());
         }
         self.before = Some(before);
-        self.rss_kb = usage(self.plane.navarch.pid())?.rss_kb;
+        self.memory_kb = usage(self.plane.navarch.pid())?.anon_kb;
         Ok(())
     }
 
@@ -148,9 +148,9 @@ impl Report {
             return Ok(());
         }
         let pid = self.plane.navarch.pid();
-        let (rss_before, rejected) = (usage(pid)?.rss_kb, self.rejected(expect.rejected).await?);
+        let (memory_before, rejected) = (usage(pid)?.anon_kb, self.rejected(expect.rejected).await?);
         let page = self.plane.navarch.metrics().await?.len();
-        self.peak_kb.store(rss_before, Ordering::SeqCst);
+        self.peak_kb.store(memory_before, Ordering::SeqCst);
         let from = Instant::now();
         let outcome = Attack::start(attack).end().await;
         let (waits, is_settled) = self.waits(from, Instant::now()).await;
@@ -159,7 +159,7 @@ impl Report {
             self.rows.push(Row {
                 attack: name,
                 waits,
-                rss_kb: [rss_before, peak, 0],
+                memory_kb: [memory_before, peak, 0],
                 rejected: 0,
                 note: String::new(),
             });
@@ -169,13 +169,13 @@ impl Report {
         let after = self.memory_within(KEPT_KB).await?;
         self.judge_waits(name, &waits);
         let mut fault = |what: String| self.faults.push(format!("{name}: {what}"));
-        if after > self.rss_kb + KEPT_KB {
-            fault(format!("{after} kB are left of memory, {} kB were used before all attacks", self.rss_kb));
+        if after > self.memory_kb + KEPT_KB {
+            fault(format!("{after} kB are left of memory, {} kB were used before all attacks", self.memory_kb));
         }
         if let Some(most) = expect.peak_kb
-            && peak > rss_before + most
+            && peak > memory_before + most
         {
-            fault(format!("{peak} kB of memory at the most, {rss_before} kB before"));
+            fault(format!("{peak} kB of memory at the most, {memory_before} kB before"));
         }
         let grown = self.plane.navarch.metrics().await?.len().saturating_sub(page);
         if let Some(most) = expect.metrics_growth
@@ -191,7 +191,7 @@ impl Report {
         if let (Some(port), 0) = (expect.rejected, rejected) {
             self.faults.push(format!("{name}: navarch_rejected_total counts nobody at {port}"));
         }
-        self.rows.push(Row { attack: name, waits, rss_kb: [rss_before, peak, after], rejected, note });
+        self.rows.push(Row { attack: name, waits, memory_kb: [memory_before, peak, after], rejected, note });
         Ok(())
     }
 
@@ -241,8 +241,8 @@ impl Report {
     async fn memory_within(&self, more_kb: u64) -> Result<u64> {
         let end = Instant::now() + SETTLE_TIMEOUT;
         loop {
-            let now = usage(self.plane.navarch.pid())?.rss_kb;
-            if now <= self.rss_kb + more_kb || Instant::now() >= end {
+            let now = usage(self.plane.navarch.pid())?.anon_kb;
+            if now <= self.memory_kb + more_kb || Instant::now() >= end {
                 return Ok(now);
             }
             sleep(Duration::from_millis(100)).await;
@@ -251,7 +251,10 @@ impl Report {
 
     /// Prints the table.
     pub(crate) fn print(&self) {
-        let mut table = format!("| attack | {} | RSS MiB before, peak, after | rejected | note |\n", SORTS.join(" | "));
+        let mut table = format!(
+            "| attack | {} | anonymous memory MiB before, peak, after | rejected | note |\n",
+            SORTS.join(" | ")
+        );
         writeln!(table, "|{}", " --- |".repeat(SORTS.len() + 4)).unwrap();
         let cells = |waits: &[Summary]| {
             let cells = waits.iter().map(|wait| match wait.failed.len() {
@@ -261,9 +264,9 @@ impl Report {
             cells.collect::<Vec<_>>().join(" | ")
         };
         let before = self.before.as_ref().map(|before| cells(before)).unwrap_or_default();
-        writeln!(table, "| none | {before} | {} | | p99 of each |", self.rss_kb >> 10).unwrap();
-        for Row { attack, waits, rss_kb, rejected, note } in &self.rows {
-            let [before, peak, after] = rss_kb.map(|kb| kb >> 10);
+        writeln!(table, "| none | {before} | {} | | p99 of each |", self.memory_kb >> 10).unwrap();
+        for Row { attack, waits, memory_kb, rejected, note } in &self.rows {
+            let [before, peak, after] = memory_kb.map(|kb| kb >> 10);
             let waits = cells(waits);
             writeln!(table, "| {attack} | {waits} | {before}, {peak}, {after} | {rejected} | {note} |").unwrap();
         }
@@ -273,8 +276,8 @@ impl Report {
     /// Fails when there was too much of anything.
     pub(crate) async fn judge(&mut self) -> Result<()> {
         let after = self.memory_within(LEFT_KB).await?;
-        if after > self.rss_kb + LEFT_KB {
-            self.faults.push(format!("{after} kB are left after all attacks, {} kB were used before", self.rss_kb));
+        if after > self.memory_kb + LEFT_KB {
+            self.faults.push(format!("{after} kB are left after all attacks, {} kB were used before", self.memory_kb));
         }
         ensure!(self.faults.is_empty(), "{}\n{}", self.faults.join("\n"), self.log());
         Ok(())
@@ -291,9 +294,9 @@ pub(crate) fn rejected(metrics: &str, port: &str) -> Result<u64> {
 /// Follows the memory of the server, and kills it before the machine runs out of it.
 async fn watch(pid: u32, peak_kb: Arc<AtomicU64>) {
     while let Ok(now) = usage(pid) {
-        peak_kb.fetch_max(now.rss_kb, Ordering::SeqCst);
-        if now.rss_kb > MOST_KB {
-            println!("killed with {} kB", now.rss_kb);
+        peak_kb.fetch_max(now.anon_kb, Ordering::SeqCst);
+        if now.anon_kb > MOST_KB {
+            println!("killed with {} kB", now.anon_kb);
             drop(std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status());
         }
         sleep(Duration::from_millis(20)).await;
