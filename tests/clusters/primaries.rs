@@ -125,21 +125,18 @@ pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Sh
     west.mesh.apply(&news(west).into_iter().filter(is_service).collect::<Vec<_>>())?;
     east.mesh.apply(&news(east))?;
     east.mesh.rolled_out(NAMESPACE)?;
-    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
-    loop {
-        let tally = shop::ask(west, 5, "news:9080/news/")?;
-        if tally["answered"]["news: east"] == 5 {
-            break;
-        }
-        ensure!(tokio::time::Instant::now() < end, "what came after the rotation is not seen: {tally}");
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    }
+    pair.until("what came after the rotation is seen", async || {
+        shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["answered"]["news: east"] == 5)
+    })
+    .await?;
     west.scale(NAMESPACE, "reviews-v1", 1)?;
     shop.all_local(pair, "pods in west again").await?;
 
     west.kubectl(mesh::NAMESPACE, &["delete", "secret", &joined::secret_name(east.name)])?;
     pair.counts(west, r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await?;
-    let tally = shop::ask(west, 5, "news:9080/news/")?;
-    ensure!(tally["failed"] == 5, "a cluster without a Secret is no part of the mesh: {tally}");
+    pair.until("a cluster without a Secret is no part of the mesh", async || {
+        shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["failed"] == 5)
+    })
+    .await?;
     shop.all_local(pair, "without the Secret").await
 }
