@@ -15,13 +15,13 @@ use super::events::{Events, Warning};
 use navarch_kubernetes::InWords;
 
 /// How often it is looked what is missing.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// For how long something must be missing before it is told: a start takes its time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DELAY: Duration = Duration::from_secs(10);
 /// The least time between two Events.
-const PACE: Duration = Duration::from_secs(30);
+const MIN_INTERVAL: Duration = Duration::from_secs(30);
 /// How often an Event is written again that says the same: the API server drops Events after an hour.
-const RENEWAL: Duration = Duration::from_mins(30);
+const REPEAT_INTERVAL: Duration = Duration::from_mins(30);
 
 /// What is missing until the control plane is ready; nothing once it is.
 pub type Missing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -47,12 +47,12 @@ impl fmt::Debug for UnreadyEvents {
 
 /// What was told, and since when there is something to tell.
 #[derive(Debug, Default)]
-struct Told {
+struct EventHistory {
     since: Option<Instant>,
     last: Option<(Instant, String)>,
 }
 
-impl Told {
+impl EventHistory {
     /// What an Event is to say now, if there is to be one.
     fn next(&mut self, missing: Option<String>, now: Instant) -> Option<String> {
         let Some(missing) = missing else {
@@ -61,10 +61,10 @@ impl Told {
         };
         let since = *self.since.get_or_insert(now);
         let is_told = self.last.as_ref().is_some_and(|(at, said)| {
-            let wait = if *said == missing { RENEWAL } else { PACE };
+            let wait = if *said == missing { REPEAT_INTERVAL } else { MIN_INTERVAL };
             now.duration_since(*at) < wait
         });
-        if is_told || now.duration_since(since) < PATIENCE {
+        if is_told || now.duration_since(since) < DELAY {
             return None;
         }
         self.last = Some((now, missing.clone()));
@@ -75,17 +75,17 @@ impl Told {
 impl UnreadyEvents {
     /// Runs until told to stop. What cannot be told is logged with what was to be told.
     pub async fn run(self, stop: CancellationToken) {
-        let mut told = Told::default();
+        let mut told = EventHistory::default();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = sleep(LOOK) => {}
+                () = sleep(CHECK_INTERVAL) => {}
             }
             let Some(note) = told.next((self.missing)(), Instant::now()) else { continue };
             tracing::warn!(missing = note, "not ready");
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
-                outcome = timeout(PACE, self.tell(&note)) => outcome,
+                outcome = timeout(MIN_INTERVAL, self.tell(&note)) => outcome,
             };
             let error = match outcome {
                 Ok(Ok(())) => continue,
@@ -111,7 +111,7 @@ mod tests {
 
     /// The seconds at which something is told, of what is missing in each.
     fn told(missing: impl Fn(u64) -> Option<&'static str>, seconds: u64) -> Vec<(u64, String)> {
-        let (begin, mut told) = (Instant::now(), Told::default());
+        let (begin, mut told) = (Instant::now(), EventHistory::default());
         let look = |second| {
             let note = told.next(missing(second).map(str::to_owned), begin + Duration::from_secs(second))?;
             Some((second, note))
