@@ -72,7 +72,9 @@ async fn who_has_taken_an_object_and_who_has_not_is_told_exactly() {
     let (folder, navarch) = start().await;
     let mut manners = vec![Manner::Takes; 5];
     manners.push(Manner::Ignores);
-    let _sidecars = sidecars(&navarch, &manners).await;
+    let sidecars = sidecars(&navarch, &manners).await;
+    // Who has not asked for routes yet has taken all that it was sent; the one that ignores would take the edit for its first.
+    until("each has its routes", async || sidecars.iter().all(|sidecar| sidecar.routes_by("|v2|"))).await;
     taken_by(&navarch, 6).await;
     edit(&folder, 70);
     let told = taken_by(&navarch, 5).await;
