@@ -16,6 +16,7 @@ pub mod envoy;
 pub mod guard;
 pub mod gullible;
 pub mod helm;
+pub mod istio;
 pub mod joined;
 pub mod mesh;
 pub mod navarch;

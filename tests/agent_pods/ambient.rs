@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use navarch_testkit::istio;
 use navarch_testkit::sniffer::Sniffer;
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::node::{Node, service, waypoint};
 use crate::pod::PodKind;
 use crate::world::{SERVICE, object};
-use crate::ztunnel::{Asks, program};
+use crate::ztunnel::Asks;
 use crate::{SECRET, missing};
 
 /// How long requests go on while something is changed.
@@ -65,7 +66,7 @@ async fn a_real_ztunnel_carries_what_policies_let_through() -> Result<()> {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
-    let Some(program) = program() else {
+    let Some(program) = istio::ztunnel() else {
         navarch_testkit::skip::leave_out("NAVARCH_ZTUNNEL names no ztunnel that was built");
         return Ok(());
     };
@@ -168,14 +169,16 @@ async fn policies(node: &Node) -> BTreeSet<String> {
 async fn no_request_is_lost<T>(node: &Node, load: Duration, done: impl Future<Output = Result<T>>) -> Result<T> {
     let order = json!({"op": "load", "host": SERVICE, "path": "/", "millis": load.as_millis()});
     let (outcome, done) = tokio::join!(node.app("client", &order), done);
-    let (outcome, done) = (outcome?, done?);
-    ensure!(
-        outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0,
-        "requests were lost: {outcome}\n{}",
-        node.output()
-    );
+    none_is_lost(node, &outcome?)?;
+    done
+}
+
+/// Requests were made, and none has failed.
+fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
+    let is_whole = outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0;
+    ensure!(is_whole, "requests were lost: {outcome}\n{}", node.output());
     println!("requests: {outcome}");
-    Ok(done)
+    Ok(())
 }
 
 /// The stranger is let in and kept out again, and the client notices nothing.
@@ -219,9 +222,7 @@ async fn keeps_requests_while_the_control_plane_is_away(node: &mut Node) -> Resu
     let client = node.socket("client")?;
     let (outcome, away) = tokio::join!(crate::pod::tell(&client, &order), node.world.restart_control_plane(AWAY));
     away?;
-    let outcome = outcome?;
-    ensure!(outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0, "{outcome}\n{}", node.output());
-    println!("requests while it was away: {outcome}");
+    none_is_lost(node, &outcome?)?;
     let deny = authorization("after", "DENY", &["client"]);
     node.put(&deny).await?;
     node.wait_served("client", false, "after its return").await;

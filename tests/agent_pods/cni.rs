@@ -1,4 +1,4 @@
-//! The CNI node agent's side of ztunnel's socket: ztunnel is told of pods, each with its network namespace.
+//! istio-cni's side of the ZDS socket: it gives ztunnel the pods of the node, each with a file descriptor of its network namespace.
 
 use std::fs::File;
 use std::io::IoSlice;

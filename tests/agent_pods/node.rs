@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cni::Enrolled;
 use crate::pod::{PORT, tell};
-use crate::world::{SERVICE, Variables, World, object};
+use crate::world::{self, SERVICE, Variables, World, object};
 use crate::ztunnel::{Asks, Ztunnel, ZtunnelConfig, capture};
 
 /// The pods, with the application that they are and their service account.
@@ -197,40 +197,20 @@ fn define_gateways(world: &World) -> Result<()> {
 /// A pod as the kubelet and the CNI leave it.
 fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
     let namespace = if app == "ztunnel" { "istio-system" } else { "shop" };
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("{name}-1"), "namespace": namespace, "labels": {"app": app},
-                     "annotations": {"ambient.istio.io/redirection": "enabled"}},
-        "spec": {"serviceAccountName": account, "nodeName": "here", "containers": [{"name": "app", "image": "app"}]},
-        "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
-                   "conditions": [{"type": "Ready", "status": "True"}]},
-    })
+    let annotations = json!({"ambient.istio.io/redirection": "enabled"});
+    world::pod((namespace, name), account, ip, &json!({"labels": {"app": app}, "annotations": annotations}))
 }
 
 /// The endpoints of the service.
-fn endpoints(world: &World, pods: &[&str]) -> Result<Value> {
-    slice(world, "web", PORT, pods)
-}
-
-/// The endpoints of a service.
-fn slice(world: &World, service: &str, port: u16, pods: &[&str]) -> Result<Value> {
-    let endpoint = |name: &&str| -> Result<Value> {
-        let pod = json!({"kind": "Pod", "name": format!("{name}-1"), "namespace": "shop"});
-        Ok(json!({"addresses": [world.address(name)?], "conditions": {"ready": true}, "targetRef": pod}))
-    };
-    Ok(json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {"name": format!("{service}-1"), "namespace": "shop", "labels": {"kubernetes.io/service-name": service}},
-        "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
-        "endpoints": pods.iter().map(endpoint).collect::<Result<Vec<_>>>()?,
-    }))
+fn endpoints(world: &World, pods: &[&'static str]) -> Result<Value> {
+    let with_address = |name: &&'static str| Ok((*name, world.address(name)?));
+    let pods = pods.iter().map(with_address).collect::<Result<Vec<_>>>()?;
+    Ok(world::endpoint_slice("web", PORT, &pods))
 }
 
 /// The service; behind the waypoint, if so said.
 pub(crate) fn service(waypoint: bool) -> Value {
-    let spec = json!({"clusterIP": SERVICE, "clusterIPs": [SERVICE], "selector": {"app": "web"},
-        "ports": [{"name": "http", "port": PORT, "targetPort": PORT}]});
-    let mut service = object("v1", "Service", "shop", "web", "spec", spec);
+    let mut service = world::service();
     if waypoint {
         service["metadata"]["labels"] = json!({"istio.io/use-waypoint": "way"});
     }
@@ -276,7 +256,7 @@ pub(crate) fn waypoint(world: &World) -> Result<Vec<Value>> {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "way", "namespace": "shop"}}),
         pod,
         service,
-        slice(world, "way", 15008, &["way"])?,
+        world::endpoint_slice("way", 15008, &[("way", world.address("way")?)]),
         gateway,
     ])
 }

@@ -139,7 +139,7 @@ impl World {
         &self.writer
     }
 
-    /// The cluster.
+    /// The API server that the control plane reads.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -261,34 +261,14 @@ impl World {
             all.push(
                 json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}),
             );
-            all.push(json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": format!("{name}-1"), "namespace": "shop",
-                             "labels": {"app": name, "security.istio.io/tlsMode": "istio"}},
-                "spec": {"serviceAccountName": name, "nodeName": "here", "containers": [{"name": "app", "image": "app"}]},
-                "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
-                           "conditions": [{"type": "Ready", "status": "True"}]},
-            }));
+            let labels = json!({"app": name, "security.istio.io/tlsMode": "istio"});
+            all.push(pod(("shop", name), name, ip, &json!({"labels": labels})));
         }
         let networking = |kind, name, spec| object("networking.istio.io/v1", kind, "shop", name, "spec", spec);
         let (web, host) = (self.net.address(PODS[1].1), "web.shop.svc.cluster.local");
         all.extend([
-            object(
-                "v1",
-                "Service",
-                "shop",
-                "web",
-                "spec",
-                json!({"clusterIP": SERVICE, "clusterIPs": [SERVICE],
-                "selector": {"app": "web"}, "ports": [{"name": "http", "port": PORT, "targetPort": PORT}]}),
-            ),
-            json!({
-                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-                "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
-                "addressType": "IPv4", "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
-                "endpoints": [{"addresses": [web], "conditions": {"ready": true},
-                               "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "shop"}}],
-            }),
+            service(),
+            endpoint_slice("web", PORT, &[("web", web)]),
             // Connections are made anew all the time, each with the certificate of the moment.
             networking(
                 "DestinationRule",
@@ -311,6 +291,40 @@ impl World {
         ]);
         all
     }
+}
+
+/// The service `web`.
+pub(crate) fn service() -> Value {
+    let ports = json!([{"name": "http", "port": PORT, "targetPort": PORT}]);
+    let spec = json!({"clusterIP": SERVICE, "clusterIPs": [SERVICE], "selector": {"app": "web"}, "ports": ports});
+    object("v1", "Service", "shop", "web", "spec", spec)
+}
+
+/// A ready pod of a service account, by namespace and name, with what else its metadata has.
+pub(crate) fn pod((namespace, name): (&str, &str), account: &str, ip: Ipv4Addr, metadata: &Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {"serviceAccountName": account, "nodeName": "here", "containers": [{"name": "app", "image": "app"}]},
+        "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                   "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    pod["metadata"]["name"] = json!(format!("{name}-1"));
+    pod["metadata"]["namespace"] = json!(namespace);
+    pod
+}
+
+/// The endpoints of a service at a port: pods by name and address.
+pub(crate) fn endpoint_slice(service: &str, port: u16, pods: &[(&str, Ipv4Addr)]) -> Value {
+    let endpoint = |(name, ip): &(&str, Ipv4Addr)| {
+        let pod = json!({"kind": "Pod", "name": format!("{name}-1"), "namespace": "shop"});
+        json!({"addresses": [ip], "conditions": {"ready": true}, "targetRef": pod})
+    };
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": format!("{service}-1"), "namespace": "shop", "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": port, "protocol": "TCP"}],
+        "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+    })
 }
 
 /// An object in a namespace.

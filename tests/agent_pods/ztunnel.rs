@@ -1,7 +1,7 @@
-//! A real ztunnel, shared by the pods of a node: it listens in their network namespaces, which it is told by the CNI's socket.
+//! A real ztunnel, shared by the pods of a node: it listens in their network namespaces, which the CNI's socket names.
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,13 +15,6 @@ use crate::cni::{Cni, Enrolled};
 const MARK: &str = "0x539/0xfff";
 /// The mark of connections that it makes to a pod's application in its client's name.
 const IN_NAME_OF_CLIENT: &str = "0x111/0xfff";
-
-/// The ztunnel that is there: `NAVARCH_ZTUNNEL`, or `ztunnel` beside Envoy.
-pub(crate) fn program() -> Option<PathBuf> {
-    let named = std::env::var_os("NAVARCH_ZTUNNEL").map(PathBuf::from);
-    let program = named.or_else(|| Some(navarch_testkit::envoy::program().with_file_name("ztunnel")))?;
-    program.exists().then_some(program)
-}
 
 /// Whether it asks for all of the mesh at once, or for what is needed when it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,9 +31,7 @@ pub(crate) struct Istiod(PathBuf);
 impl Istiod {
     /// Where `NAVARCH_ISTIOD` says, or among the tools.
     pub(crate) fn find() -> Option<Self> {
-        let tools = navarch_testkit::envoy::program().parent()?.parent()?.join("istiod");
-        let folder = std::env::var_os("NAVARCH_ISTIOD").map_or(tools, PathBuf::from);
-        folder.join("pilot-discovery").exists().then_some(Self(folder))
+        navarch_testkit::istio::istiod().map(Self)
     }
 
     /// A chart of Istio's.

@@ -4,15 +4,14 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use navarch_testkit::skip::leave_out;
-use navarch_testkit::{envoy, joined, mesh};
+use navarch_testkit::{istio, joined, mesh};
 
 use crate::pair::Pair;
 
-/// The row of the other cluster once its API server is read, and that of the own cluster, by way of the pod's monitoring port.
+/// On each node istioctl lists its own cluster, which has no Secret, and the other one, as synced.
 pub(crate) fn remote_clusters(pair: &Pair) -> Result<()> {
-    let Some(program) = envoy::program().parent().map(|folder| folder.join("istioctl")).filter(|file| file.exists())
-    else {
-        leave_out("scripts/istioctl builds istioctl");
+    let Some(program) = istio::istioctl() else {
+        leave_out(istio::NO_ISTIOCTL);
         return Ok(());
     };
     for side in pair.sides() {
@@ -26,7 +25,6 @@ pub(crate) fn remote_clusters(pair: &Pair) -> Result<()> {
         let secret = format!("{}/{}", mesh::NAMESPACE, joined::secret_name(other));
         let has = |row: &[&str]| rows.iter().any(|found| found.starts_with(row));
         ensure!(has(&["NAME", "SECRET", "STATUS", "ISTIOD"]), "{shown}");
-        // The own cluster has no Secret.
         ensure!(has(&[side.name, "synced"]) && has(&[other, &secret, "synced"]), "{shown}");
         println!("{shown}");
     }

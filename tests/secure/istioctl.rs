@@ -1,27 +1,18 @@
 //! istioctl itself against a running Navarch, where `scripts/istioctl` has built it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
-use navarch_testkit::envoy;
+use navarch_testkit::istio;
 use navarch_testkit::skip::leave_out;
 use serde_json::Value;
 
 use crate::client::Proof;
 use crate::server::Server;
 use crate::tools::{Connected, MESH, token};
-
-/// Why it is not there.
-const NOT_BUILT: &str = "scripts/istioctl builds istioctl";
-
-/// istioctl, where it is built.
-fn istioctl() -> Option<PathBuf> {
-    let program = envoy::program().parent()?.join("istioctl");
-    program.exists().then_some(program)
-}
 
 /// Runs istioctl against the TLS port, with a certificate; what it prints.
 fn run(program: &Path, server: &Server, folder: &Path, words: &[&str]) -> Result<String> {
@@ -43,8 +34,8 @@ fn run(program: &Path, server: &Server, folder: &Path, words: &[&str]) -> Result
 
 #[tokio::test(flavor = "multi_thread")]
 async fn istioctl_itself_sees_no_difference() -> Result<()> {
-    let Some(program) = istioctl() else {
-        leave_out(NOT_BUILT);
+    let Some(program) = istio::istioctl() else {
+        leave_out(istio::NO_ISTIOCTL);
         return Ok(());
     };
     let server = Server::with_variables(MESH, "POD_NAME=istiod-1").await?;
@@ -101,8 +92,8 @@ const POD: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_that_has_what_it_was_sent_matches_and_one_that_has_not_does_not() -> Result<()> {
-    let Some(program) = istioctl() else {
-        leave_out(NOT_BUILT);
+    let Some(program) = istio::istioctl() else {
+        leave_out(istio::NO_ISTIOCTL);
         return Ok(());
     };
     let cluster = Cluster::start().await?;

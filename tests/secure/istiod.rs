@@ -26,9 +26,7 @@ const OPEN: (&str, &str) = ("ENABLE_XDS_API_GENERATOR_AUTH", "false");
 
 /// istiod, where it is built.
 fn program() -> Option<PathBuf> {
-    let tools = navarch_testkit::envoy::program().parent()?.parent()?.join("istiod");
-    let folder = std::env::var_os("NAVARCH_ISTIOD").map_or(tools, PathBuf::from);
-    Some(folder.join("pilot-discovery")).filter(|program| program.exists())
+    Some(navarch_testkit::istio::istiod()?.join("pilot-discovery"))
 }
 
 /// A running istiod. Without a Kubernetes API there is none, though nothing here is in that.

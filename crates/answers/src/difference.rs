@@ -98,10 +98,14 @@ pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
     }
     let [Some(old), Some(new)] = bodies.each_ref().map(|body| fields(body)) else { return bodies };
     let [old_at, new_at] = apart(&old, &new);
-    let known: KeyedSet<Field<'_>> = old.iter().take(old_at.end).skip(old_at.start).copied().collect();
-    let kept: KeyedSet<Field<'_>> = new.iter().take(new_at.end).skip(new_at.start).copied().collect();
+    let (known, kept) = (among(&old, &old_at), among(&new, &new_at));
     // An empty body stands for a resource that is not there, which has no fields.
     [without(&old, &old_at, &kept), without(&new, &new_at, &known)]
+}
+
+/// The fields in a range.
+fn among<'a>(fields: &[Field<'a>], at: &Range<usize>) -> KeyedSet<Field<'a>> {
+    fields.get(at.clone()).unwrap_or_default().iter().copied().collect()
 }
 
 /// Where two lists differ: most changes leave tables as they are before and behind one place.
@@ -112,7 +116,7 @@ fn apart(old: &[Field<'_>], new: &[Field<'_>]) -> [Range<usize>; 2] {
     [head..old.len() - tail, head..new.len() - tail]
 }
 
-/// A route configuration without the virtual hosts that are not among those `at` some place, or are in another one, too.
+/// A route configuration that has only those of its virtual hosts that are in the range `at` and not in `other`.
 fn without(fields: &[Field<'_>], at: &Range<usize>, other: &KeyedSet<Field<'_>>) -> Bytes {
     let differs = |place: usize, field: &Field<'_>| at.contains(&place) && !other.contains(field);
     let kept = (0..).zip(fields).filter(|(place, field)| field.0 != VIRTUAL_HOSTS || differs(*place, field));

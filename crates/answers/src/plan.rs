@@ -125,8 +125,8 @@ type Places = Vec<(ResourceType, [usize; 2])>;
 type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 
 /// What a proposal would do to the proxies of a mirror, to be put together with what other control planes say. The mirror has the change
-/// afterwards. The calling thread's stack must be as large as that of the push thread. `done` is told of each step at its end, for
-/// those who time them.
+/// afterwards. The calling thread's stack must be as large as that of the push thread. `done` is called with the name
+/// of each step when the step ends.
 #[must_use]
 pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
     let read = proposal.read(&mirror.context());

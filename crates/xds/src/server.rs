@@ -161,8 +161,8 @@ pub(super) struct Core {
     numbers: AtomicU64,
     /// The streams' tasks.
     tasks: TaskTracker,
-    /// Set once it is waited for the drain.
-    is_waiting: Once,
+    /// Set once the background task runs.
+    has_background_task: Once,
 }
 
 /// The service's name on the wire.
@@ -215,7 +215,7 @@ impl Ads {
             limits,
             numbers: AtomicU64::new(0),
             tasks: TaskTracker::new(),
-            is_waiting: Once::new(),
+            has_background_task: Once::new(),
         };
         Self { core: Arc::new(core) }
     }
@@ -281,15 +281,15 @@ impl Ads {
         let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
         let requests = Requests::new(body, limits, client.clone());
         let origin = Origin { peer, caller, expires, client, paid };
-        self.wait_for_drain();
+        self.start_background_task();
         let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
         call.spawn(self.core.tasks.track_future(stream));
         Ok(())
     }
 
     /// Has all streams end when the server does, and until then frees what no stream can use any more.
-    fn wait_for_drain(&self) {
-        self.core.is_waiting.call_once(|| {
+    fn start_background_task(&self) {
+        self.core.has_background_task.call_once(|| {
             let (drain, connections) = (self.core.drain.clone(), self.core.connections.clone());
             let frames = self.core.frames.clone();
             drop(self.core.tasks.spawn(async move {
