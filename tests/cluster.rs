@@ -13,6 +13,8 @@
     reason = "a test may fail loudly, print, and read its switches from the environment"
 )]
 
+#[path = "cluster/answers.rs"]
+mod answers;
 #[path = "cluster/asked.rs"]
 mod asked;
 #[path = "cluster/changes.rs"]
@@ -82,6 +84,8 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     stages.over("pods");
     asked::commands_find_the_control_plane_by_the_kubeconfig(&mesh).await?;
     stages.over("commands");
+    answers::changes_are_foreseen_followed_and_taken_back(&mesh).await?;
+    stages.over("answers");
     traffic::the_shop_is_reached_through_the_gateway(&mesh).await?;
     traffic::a_fault_and_a_policy_are_obeyed(&mesh).await?;
     traffic::what_is_between_pods_is_encrypted(&mesh).await?;

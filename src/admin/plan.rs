@@ -21,6 +21,7 @@ use navarch_answers::client::Client;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::part;
 use navarch_answers::proposal::Proposal;
+use navarch_net::background;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Inspect, PushHandle};
@@ -70,7 +71,7 @@ pub(super) async fn plan(
         // Whoever asked may have gone. They do not wait until the copies are freed.
         _ = answer.send((part, steps));
     };
-    if let Err(error) = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(work) {
+    if let Err(error) = background::spawn("plan", STACK, work) {
         return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
     let (part, mut steps) = match made.await {

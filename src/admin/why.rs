@@ -20,6 +20,7 @@ use navarch_answers::why::{FieldsKnown, Made, MadeOf, Pushed, WhyProxy, WhyPush}
 use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
 use navarch_api::names::ResourceName;
 use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_net::background;
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
@@ -102,9 +103,8 @@ async fn effects_on(
         _ = answer.send(effects(&context, &client, (kind, &name, version), &objects));
         drop(turn);
     };
-    let started = std::thread::Builder::new().name("why proxy".to_owned()).stack_size(STACK).spawn(work);
-    match started {
-        Ok(_) => found.await.unwrap_or_default(),
+    match background::spawn("why proxy", STACK, work) {
+        Ok(()) => found.await.unwrap_or_default(),
         Err(_) => Effects::new(),
     }
 }
@@ -283,7 +283,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         _ = answer.send(why_not(&context, &origin, &request, others));
         drop(turn);
     };
-    if let Err(error) = std::thread::Builder::new().name("why not".to_owned()).stack_size(STACK).spawn(work) {
+    if let Err(error) = background::spawn("why not", STACK, work) {
         return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
     match found.await {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::admin::{PlanAsker, Plans};
 use navarch_answers::STACK;
 use navarch_answers::plan::plan_of;
+use navarch_net::background;
 use navarch_push::worker::PushHandle;
 use navarch_push::world::Change;
 use navarch_webhook::{Advice, Adviser, Intent};
@@ -106,7 +107,7 @@ impl PlanWarnings {
             drop(mirror);
             spent.lock().add(now.elapsed());
         };
-        if let Err(error) = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(work) {
+        if let Err(error) = background::spawn("plan", STACK, work) {
             tracing::warn!(%error, "no plan can be made for the warnings of an object");
             return Advice::Unknown;
         }

@@ -21,7 +21,7 @@ fn command(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Command {
 }
 
 /// What navarch answers as JSON, with its exit code.
-fn told(mesh: &Mesh, arguments: &[&str]) -> Result<(Value, i32)> {
+pub(crate) fn told(mesh: &Mesh, arguments: &[&str]) -> Result<(Value, i32)> {
     let all = [arguments, &["-o", "json"]].concat();
     read(&command(&program("navarch"), &mesh.node.kubeconfig(), &all).output()?)
 }

@@ -10,6 +10,7 @@
 pub mod activity;
 pub mod answers;
 pub mod any_certificate;
+pub mod background;
 pub mod budget;
 pub mod destination;
 pub mod grpc_target;

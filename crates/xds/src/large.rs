@@ -5,15 +5,18 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::thread::{Builder, available_parallelism};
+use std::thread::available_parallelism;
 
 use tokio::sync::oneshot;
 use tonic::Status;
 
+use navarch_net::background;
 use navarch_net::turns::{Turn, Turns};
 
 /// Bytes above which a request is large. An Envoy that asks for the endpoints of a thousand clusters says so in 60 kB.
 const LARGE: usize = 128 << 10;
+/// The stack of a thread for one, in bytes: what threads of the standard library have.
+const STACK: usize = 2 << 20;
 
 /// Turns of clients at the work that large requests make: one at once for each processor, and with more than one processor no client
 /// has the last.
@@ -61,9 +64,9 @@ impl LargeTurn {
             // Nobody waits when the stream has ended.
             drop(sender.send(done));
         };
-        let started = Builder::new().name("large request".to_owned()).spawn(run);
+        let started = background::spawn("large request", STACK, run);
         let no_thread = |error| Status::resource_exhausted(format!("there is no thread for a large request: {error}"));
-        started.map(|_| receiver).map_err(no_thread)
+        started.map(|()| receiver).map_err(no_thread)
     }
 
     /// Does the work, that of a large request beside the runtime; gives the turn back with what came of the work. Given up, the work

@@ -140,8 +140,12 @@ impl Bench {
 
     async fn run(self, [changed_at, all]: [usize; 2]) -> Result<Value> {
         let (told, seen) = watch::channel(Seen::default());
+        let api = routes_of(self.cluster.client().await?);
+        // What comes after this version is seen, so no route may be written before.
+        let listed = api.list(&ListParams::default().limit(1)).await?;
+        let version = listed.metadata.resource_version.context("a list without a version")?;
         let mut watching = JoinSet::new();
-        watching.spawn(follow(self.cluster.client().await?, told));
+        watching.spawn(follow(api, version, told));
         tokio::select! {
             Some(ended) = watching.join_next() => {
                 ended??;
@@ -262,12 +266,14 @@ async fn answers(gateway: SocketAddr, number: usize, turn: usize, from: Instant)
     }
 }
 
-/// Notes what becomes of routes until it is stopped.
-async fn follow(client: kube::Client, seen: watch::Sender<Seen>) -> Result<()> {
+/// The HTTPRoutes of a cluster.
+fn routes_of(client: kube::Client) -> Api<DynamicObject> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
-    let api: Api<DynamicObject> = Api::all_with(client, &kind);
-    let listed = api.list(&ListParams::default().limit(1)).await?;
-    let mut version = listed.metadata.resource_version.unwrap_or_default();
+    Api::all_with(client, &kind)
+}
+
+/// Notes what becomes of routes after a version, until it is stopped.
+async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sender<Seen>) -> Result<()> {
     loop {
         let mut events = api.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
         while let Some(event) = events.next().await {

@@ -1,0 +1,39 @@
+//! Threads for work that takes long and that nobody else is to wait behind, such as large requests and plans: it takes the
+//! processor time that the runtime and the push thread leave.
+
+use std::io;
+use std::thread::Builder;
+
+/// How nice such a thread is to others (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth of a processor that another thread
+/// wants, too, and all of one that is idle.
+const NICENESS: i32 = 10;
+
+/// Starts a thread of low priority, with a stack of so many bytes.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn spawn(name: &str, stack_size: usize, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let run = move || {
+        // Of the calling thread alone, on Linux. A sandbox may forbid it; the work is the same then, and others wait longer.
+        if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+            tracing::debug!(%error, "a background thread keeps the priority of the others");
+        }
+        work();
+    };
+    Builder::new().name(name.to_owned()).stack_size(stack_size).spawn(run).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_new_thread_has_the_lower_priority() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let own = niceness();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        spawn("background", 64 << 10, move || sender.send(niceness()).unwrap()).unwrap();
+        assert_eq!(receiver.recv().unwrap(), NICENESS.max(own));
+        assert_eq!(niceness(), own);
+    }
+}

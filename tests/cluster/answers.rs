@@ -1,0 +1,135 @@
+//! What navarch answers before, during and after changes of a mesh on a real node: a plan, a change in stages, one that Envoys refuse.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::bookshop::pods;
+use navarch_testkit::mesh::Mesh;
+use navarch_testkit::wait::until;
+use serde_json::{Value, json};
+
+use crate::asked::told;
+
+/// The sidecars of the bookshop.
+const SIDECARS: usize = 5;
+/// A filter that no Envoy has.
+const UNKNOWN: &str = "no.such.Filter";
+
+/// The VirtualService of the reviews, with so many percent for the new ones and annotations.
+fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
+    let now = mesh.node.get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
+    let mut spec = now["spec"].clone();
+    let rules = spec["http"].as_array_mut().context("rules")?;
+    let split = rules.iter_mut().find(|rule| rule["name"] == "split").context("the rule that splits")?;
+    (split["route"][0]["weight"], split["route"][1]["weight"]) = (json!(100 - new), json!(new));
+    Ok(json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": { "name": "reviews", "namespace": pods::NAMESPACE, "annotations": annotations },
+        "spec": spec,
+    }))
+}
+
+/// The storefront's pod, as commands name it.
+fn storefront(mesh: &Mesh) -> Result<String> {
+    let list = mesh.node.get(pods::NAMESPACE, &["pods", "--selector=app=storefront"])?;
+    let name = list["items"][0]["metadata"]["name"].as_str().context("a pod")?;
+    Ok(format!("{name}.{}", pods::NAMESPACE))
+}
+
+/// Each answer, with sidecars and a kubelet that are real.
+pub(crate) async fn changes_are_foreseen_followed_and_taken_back(mesh: &Mesh) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    a_plan_says_where_requests_would_go(mesh, folder.path())?;
+    a_change_goes_in_stages(mesh).await?;
+    what_made_a_route_is_named(mesh).await?;
+    what_envoys_refuse_is_quarantined(mesh).await?;
+    all_is_packed(mesh, folder.path())
+}
+
+fn a_plan_says_where_requests_would_go(mesh: &Mesh, folder: &Path) -> Result<()> {
+    let change = folder.join("change.json");
+    std::fs::write(&change, reviews(mesh, 100, &Value::Null)?.to_string())?;
+    let (plan, code) = told(mesh, &["plan", "-f", &change.display().to_string()])?;
+    let traffic = plan["traffic"].to_string();
+    ensure!(code == 0 && plan["reached"] == SIDECARS && traffic.contains("v2 100 %"), "{plan}");
+    let (way, _) = told(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE])?;
+    let generation = &way["replicas"][0]["applied"]["generation"];
+    let now = mesh.node.get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
+    ensure!(*generation == now["metadata"]["generation"], "nothing is applied: {way}");
+    Ok(())
+}
+
+/// kubectl waits for what `navarch rollout` says.
+async fn a_change_goes_in_stages(mesh: &Mesh) -> Result<()> {
+    let stages = json!({ "navarch.io/rollout": "50%,100%", "navarch.io/rollout-pause": "1s" });
+    mesh.apply(&[reviews(mesh, 50, &stages)?])?;
+    let object = ["vs", "reviews", "-n", pods::NAMESPACE];
+    until("a change is on its way", async || {
+        told(mesh, &[&["rollout", "status"][..], &object].concat())
+            .is_ok_and(|(told, code)| code == 3 && told["rollouts"][0]["state"] == "rolling")
+    })
+    .await;
+    let wait = ["--namespace", pods::NAMESPACE, "wait", "--for=condition=RolledOut", "--timeout=60s"];
+    mesh.node.kubectl(&[&wait[..], &["virtualservice/reviews"]].concat())?;
+    let (applied, code) = told(mesh, &[&["applied"][..], &object, &["--wait", "--timeout=60s"]].concat())?;
+    ensure!(code == 0 && applied["replicas"][0]["applied"]["taken"] == SIDECARS, "{applied}");
+    mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])
+}
+
+async fn what_made_a_route_is_named(mesh: &Mesh) -> Result<()> {
+    let pod = storefront(mesh)?;
+    let (why, code) = told(mesh, &["why", "proxy", &pod, "9080", "--type", "rds"])?;
+    let objects = why["resources"][0]["objects"].to_string();
+    ensure!(code == 0 && objects.contains("VirtualService bookshop/reviews"), "{why}");
+    until("the last push of the pod is taken, and has its cause", async || {
+        told(mesh, &["why", "push", &pod]).is_ok_and(|(why, _)| {
+            let of_rule = |push: &&Value| push["causes"].to_string().contains("VirtualService bookshop/reviews");
+            let last = why["pushes"].as_array().and_then(|all| all.iter().find(of_rule));
+            last.is_some_and(|push| push["taken"] == true && push["answeredMs"].as_f64().is_some())
+        })
+    })
+    .await;
+    Ok(())
+}
+
+/// The object says itself what Envoys said of it, by a condition and an Event, and the rest flows.
+async fn what_envoys_refuse_is_quarantined(mesh: &Mesh) -> Result<()> {
+    let filter = json!({
+        "@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": format!("type.googleapis.com/{UNKNOWN}"), "value": {},
+    });
+    let before_router = json!({ "name": "envoy.filters.network.http_connection_manager", "subFilter": { "name": "envoy.filters.http.router" } });
+    mesh.apply(&[json!({
+        "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
+        "metadata": { "name": "refused", "namespace": pods::NAMESPACE },
+        "spec": { "configPatches": [{
+            "applyTo": "HTTP_FILTER",
+            "match": { "context": "SIDECAR_OUTBOUND", "listener": { "filterChain": { "filter": before_router } } },
+            "patch": { "operation": "INSERT_BEFORE", "value": { "name": "unknown", "typed_config": filter } },
+        }] },
+    })])?;
+    let namespaced = ["--namespace", pods::NAMESPACE];
+    let wait = ["wait", "--for=condition=Quarantined", "--timeout=60s", "envoyfilter/refused"];
+    mesh.node.kubectl(&[&namespaced[..], &wait].concat())?;
+    let described = || mesh.node.kubectl(&[&namespaced[..], &["describe", "envoyfilter", "refused"]].concat());
+    until("an Event says what Envoys said", async || {
+        described().is_ok_and(|told| told.rsplit_once("Events:").is_some_and(|(_, events)| events.contains(UNKNOWN)))
+    })
+    .await;
+    let (applied, code) = told(mesh, &["applied", "envoyfilter", "refused", "-n", pods::NAMESPACE])?;
+    ensure!(code == 4, "{code}: {applied}");
+    let (health, code) = told(mesh, &["doctor"])?;
+    ensure!(code != 0 && health.to_string().contains("EnvoyFilter bookshop/refused"), "{health}");
+    mesh.apply(&[reviews(mesh, 20, &json!({ "navarch.io/rollout": "off" }))?])?;
+    let (applied, code) = told(mesh, &["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"])?;
+    ensure!(code == 0, "the rest flows: {applied}");
+    mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])?;
+    mesh.node.kubectl(&[&namespaced[..], &["delete", "envoyfilter", "refused"]].concat()).map(drop)
+}
+
+fn all_is_packed(mesh: &Mesh, folder: &Path) -> Result<()> {
+    let bundle = folder.join("bundle.tar.gz");
+    let (packed, code) = told(mesh, &["support-bundle", "--file", &bundle.display().to_string()])?;
+    let size = std::fs::metadata(&bundle)?.len();
+    ensure!(code == 0 && size > 10_000, "{size} bytes: {packed}");
+    Ok(())
+}
