@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::http::{HttpPort, OpenHttpPort};
@@ -17,6 +18,10 @@ use navarch_push::worker::PushHandle;
 use navarch_security::serving::ServingTls;
 use navarch_webhook::registration::{Announcements, HookKind, Registration, rollover};
 use navarch_webhook::{Limits, Metrics, Webhooks};
+
+/// How long the port goes on as before when the server ends: until the nodes of the cluster know that its pod takes no more requests,
+/// its Service sends them here, and an API server that finds nobody refuses the object.
+const STAY: Duration = Duration::from_secs(2);
 
 /// What flags and environment say of the webhooks.
 #[derive(Clone, Debug)]
@@ -116,9 +121,16 @@ impl WebhookPort<'_> {
             Ok(())
         });
         let port = HttpPort { open: self.open, grpc: None, tls: Some(tls), routes: self.routes };
-        let stop = stop.clone();
+        // Without a cluster no Service stands before the port.
+        let stay = if self.client.is_some() { STAY } else { Duration::ZERO };
+        let (stop, close) = (stop.clone(), CancellationToken::new());
         spawn("webhooks", tasks, async move {
-            port.serve(stop).await;
+            let closing = async {
+                stop.cancelled().await;
+                sleep(stay).await;
+                close.cancel();
+            };
+            tokio::join!(port.serve(close.clone()), closing);
             Ok(())
         });
     }

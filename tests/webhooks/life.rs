@@ -42,8 +42,14 @@ async fn the_api_server_asks_and_is_answered_all_along() {
     until("a new API server asks", async || installed.apply(&good("after")).well).await;
     assert!(!installed.apply(&broken("after-broken")).well);
 
+    // A Service goes on to send requests to a replica that was told to end.
+    let xds = first.xds;
+    let ended = tokio::spawn(first.stop());
+    until("the server ends", async || tokio::net::TcpStream::connect(xds).await.is_err()).await;
+    assert!(limits::is_answered(installed.port).await);
+    assert!(ended.await.unwrap().unwrap());
+
     // Without Navarch nothing passes that would have to be asked about.
-    assert!(first.stop().await.unwrap());
     let said = installed.apply(&good("down"));
     assert!(!said.well && said.text.contains("failed calling webhook"), "{said:?}");
     assert!(!installed.apply(&pods::pod("down")).well);

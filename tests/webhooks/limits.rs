@@ -44,6 +44,12 @@ async fn ask(port: u16, head: &str, body: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Whether the port takes a new connection and answers on it.
+pub(crate) async fn is_answered(port: u16) -> bool {
+    let head = "POST /validate HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: 2";
+    ask(port, head, b"{}").await.contains("could not decode body")
+}
+
 /// Tries them.
 pub(crate) async fn hold(port: u16) {
     let json = "content-type: application/json";
