@@ -1,6 +1,5 @@
 //! Istio's logging scopes: what each logs now, and how that is changed while the process runs.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,8 +25,8 @@ struct Inner {
     scopes: &'static [LogScope],
     /// The filter given at start.
     base: String,
-    /// Levels given since, by scope.
-    levels: Mutex<BTreeMap<&'static str, &'static str>>,
+    /// Levels given since, by scope, the last one last: scopes share modules, and whoever was set last has its way.
+    levels: Mutex<Vec<(&'static str, &'static str)>>,
     apply: Box<Apply>,
 }
 
@@ -80,7 +79,8 @@ impl LogScopes {
         let Some((_, level)) = LEVELS.into_iter().find(|(known, _)| *known == level) else { return Ok(()) };
         let mut levels = self.0.levels.lock();
         let mut changed = levels.clone();
-        changed.insert(name, level);
+        changed.retain(|(known, _)| *known != name);
+        changed.push((name, level));
         (self.0.apply)(&self.0.filter(&changed)).map_err(ScopeError::Refused)?;
         *levels = changed;
         Ok(())
@@ -89,14 +89,14 @@ impl LogScopes {
 
 impl Inner {
     /// The filter of the start, with levels given since; what comes later in it counts.
-    fn filter(&self, levels: &BTreeMap<&'static str, &'static str>) -> String {
+    fn filter(&self, levels: &[(&'static str, &'static str)]) -> String {
         let mut filter = self.base.clone();
-        if let Some(level) = levels.get(DEFAULT) {
-            filter = format!("{filter},{level}");
-        }
-        for (name, _, targets) in self.scopes {
-            let Some(level) = levels.get(name) else { continue };
-            for target in *targets {
+        for (name, level) in levels {
+            if *name == DEFAULT {
+                filter = format!("{filter},{level}");
+            }
+            let scope = self.scopes.iter().find(|(known, ..)| known == name);
+            for target in scope.into_iter().flat_map(|(.., targets)| *targets) {
                 filter = format!("{filter},{target}={level}");
             }
         }
@@ -129,6 +129,21 @@ mod tests {
         &[("ads", "Streams", &["navarch_xds"]), ("ca", "Certificates", &["navarch_security::ca", "rcgen"])];
 
     #[test]
+    fn of_scopes_that_share_modules_the_one_that_was_set_last_has_its_way() {
+        const SHARED: &[LogScope] = &[("ads", "Streams", &["navarch_xds"]), ("delta", "Deltas", &["navarch_xds"])];
+        let scopes = LogScopes::new(SHARED, "info".to_owned(), |_| Ok(()));
+        // As `istioctl admin log --reset` does it, in any order.
+        for name in ["delta", "default", "ads"] {
+            scopes.set(name, "info").unwrap();
+        }
+        let levels = || scopes.list().into_iter().map(|(_, _, level)| level).collect::<Vec<_>>();
+        scopes.set("ads", "debug").unwrap();
+        assert_eq!(levels(), ["debug", "info", "debug"]);
+        scopes.set("delta", "warn").unwrap();
+        assert_eq!(levels(), ["warn", "info", "warn"]);
+    }
+
+    #[test]
     fn levels_are_shown_and_set_scope_by_scope() {
         let applied = Arc::new(Mutex::new(String::new()));
         let sink = applied.clone();
@@ -142,7 +157,7 @@ mod tests {
         scopes.set("ca", "none").unwrap();
         scopes.set("default", "error").unwrap();
         assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);
-        let filter = "warn,navarch_security=debug,error,navarch_xds=debug,navarch_security::ca=off,rcgen=off";
+        let filter = "warn,navarch_security=debug,navarch_xds=debug,navarch_security::ca=off,rcgen=off,error";
         assert_eq!(*applied.lock(), filter);
         // What is no level leaves all as it is; so does what cannot be put in force.
         scopes.set("ads", "").unwrap();

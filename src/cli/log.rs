@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
+use navarch_agent::json_log::JsonLines;
 use navarch_api::log_levels;
 use nix::fcntl::OFlag;
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt as _};
@@ -65,7 +66,7 @@ pub(super) struct LogFlags {
     /// Where to log to: stdout, stderr or a file, which is appended to; can be repeated
     #[arg(long = "log_target", alias = "log-target", value_name = "TARGET", default_value = "stdout")]
     log_target: Vec<String>,
-    /// Log JSON objects
+    /// Log JSON objects with the members that istiod's have: level, time, scope, msg
     #[arg(long, alias = "log_as_json", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t, default_missing_value = "true", action = clap::ArgAction::Set)]
     log_as_json: bool,
 }
@@ -81,7 +82,7 @@ impl LogFlags {
         let read = EnvFilter::try_new(&filter).with_context(|| format!("log levels {filter:?} cannot be read"))?;
         let log = tracing_subscriber::fmt().with_ansi(false).with_writer(self.writer()?);
         let scopes = if self.log_as_json {
-            let log = log.json().with_env_filter(read).with_filter_reloading();
+            let log = log.event_format(<JsonLines>::default()).with_env_filter(read).with_filter_reloading();
             let scopes = scopes(filter, log.reload_handle());
             log.try_init().map(|()| scopes)
         } else {

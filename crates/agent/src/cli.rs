@@ -3,6 +3,7 @@
 
 mod exec;
 mod iptables;
+mod log;
 mod proxy;
 mod request;
 mod wait;
@@ -11,7 +12,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use navarch_api::log_levels;
 
 use crate::command::ProxyCommand;
 use crate::flags::{Flag, FlagValue};
@@ -176,19 +176,6 @@ fn say_ignored(what: &str, names: &[impl AsRef<str>]) {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         tracing::warn!(names = names.join(", "), "{what}");
     }
-}
-
-/// Starts logging, at `levels` in Istio's notation (`default:info,dns:debug`). Logs go to standard error, as standard output belongs
-/// to Envoy and to what commands print.
-fn start_log(levels: &str, json: bool) -> anyhow::Result<()> {
-    // Scopes are rooms of the agent with that name.
-    let (filter, _) = log_levels::filter(levels, |scope| vec![format!("crate::{scope}")])?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
-        .with_ansi(false)
-        .with_writer(std::io::stderr);
-    let started = if json { log.json().try_init() } else { log.try_init() };
-    started.map_err(|error| anyhow::anyhow!("no log: {error}"))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod health;
 pub mod host;
 pub mod ignored;
 pub mod iptables;
+pub mod json_log;
 pub mod local_http;
 pub mod mesh_metrics;
 pub mod metrics;

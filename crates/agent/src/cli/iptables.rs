@@ -10,13 +10,13 @@ use crate::variables::Variables;
 
 /// Brings the rules to what flags and variables ask for.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
-    super::start_log("", false)?;
+    super::log::start("", false)?;
     act(&options(arguments, variables)?, variables)
 }
 
 /// Takes the rules away.
 pub(super) fn clean(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
-    super::start_log("", false)?;
+    super::log::start("", false)?;
     act(&Options { cleanup_only: true, validate: false, ..options(arguments, variables)? }, variables)
 }
 

@@ -16,7 +16,8 @@ const STACK_SIZE: usize = 1 << 20;
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     huge_pages::do_without_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
-    super::start_log(&command.log_output_level, command.settings.log_json)?;
+    let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
+    super::say_ignored("--log_output_level: scopes that do not exist here", &unknown);
     super::say_ignored("flags that have no effect", &command.without_effect);
     super::say_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
     // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.

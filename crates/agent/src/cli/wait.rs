@@ -20,7 +20,7 @@ pub(super) const FLAGS: &[Flag] = &[
 
 /// Waits until the URL answers 200.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
-    super::start_log("", false)?;
+    super::log::start("", false)?;
     let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
     let number = |flag, default| {
         line.parsed(flag, "whole number", |text| text.parse::<u64>().ok()).map(|value| value.unwrap_or(default))
