@@ -1,6 +1,7 @@
 //! `navarch analyze`: what is probably not meant in configuration.
 
 mod live;
+mod revision;
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write as _};

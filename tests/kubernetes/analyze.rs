@@ -89,6 +89,7 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     ensure!(codes(&kubeconfig, reviews, &[])? == lacks_both, "{:?}", codes(&kubeconfig, reviews, &[])?);
     ensure!(codes(&kubeconfig, other, &[])?.is_empty(), "it is of another revision");
     ensure!(codes(&kubeconfig, other, &["--revision", "canary"])? == lacks_both);
+    by_tag(&writer, &kubeconfig).await?;
     writer.put(&service(80)).await?;
     ensure!(codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"], "the Service is there now");
 
@@ -128,6 +129,30 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     ensure!(output.status.code() == Some(79), "what it needs may be read: {output:?}");
 
     beside(primary, &writer).await
+}
+
+/// Objects of a revision are those that name it or a tag that stands for it, whichever of them is asked for.
+async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
+    writer.put(&routes("tagged", "analyzed")).await?;
+    let (tagged, other) = ("VirtualService shop/tagged", "VirtualService shop/other");
+    ensure!(codes(kubeconfig, tagged, &["--revision", "canary"])?.is_empty(), "nothing stands for the revision");
+    let tag = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "istiod-revision-tag-analyzed", "namespace": "istio-system",
+            "labels": {"istio.io/rev": "canary", "istio.io/tag": "analyzed"},
+        },
+        "spec": {"ports": [{"name": "grpc-xds", "port": 15010}]},
+    });
+    writer.put(&tag).await?;
+    for asked in ["canary", "analyzed"] {
+        for origin in [tagged, other] {
+            let found = codes(kubeconfig, origin, &["--revision", asked])?;
+            ensure!(found.len() == 3, "{asked}: {origin}: {found:?}");
+        }
+    }
+    ensure!(codes(kubeconfig, tagged, &[])?.is_empty(), "it is none of the default revision's");
+    writer.delete(&tag).await
 }
 
 /// Services of one name are compared over clusters.

@@ -51,9 +51,8 @@ pub fn only_namespace(kind: Kind, system: &str) -> Option<&str> {
     (kind == Kind::ConfigMap).then_some(system)
 }
 
-/// Whether an object is one to analyze for a revision; all are for the empty one.
-#[must_use]
-pub fn wants(kind: Kind, object: &Value, revision: &str) -> bool {
+/// Whether an object is one to analyze; `is_ours` says it of the revision or tag that an object names.
+pub fn wants(kind: Kind, object: &Value, is_ours: impl FnOnce(&str) -> bool) -> bool {
     let text = |path: &[&str]| path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_str);
     if kind == Kind::ConfigMap {
         let is_lock = text(&["metadata", "annotations", LEADER]).is_some();
@@ -62,8 +61,8 @@ pub fn wants(kind: Kind, object: &Value, revision: &str) -> bool {
         }
     }
     // Gateways of the Gateway API are chosen by their class.
-    let is_of_all = revision.is_empty() || kind.is_of_runtime() || kind == Kind::KubernetesGateway;
-    is_of_all || text(&["metadata", "labels", REVISION]).is_none_or(|of| of == revision)
+    let is_of_all = kind.is_of_runtime() || kind == Kind::KubernetesGateway;
+    is_of_all || text(&["metadata", "labels", REVISION]).is_none_or(is_ours)
 }
 
 #[cfg(test)]
@@ -78,17 +77,16 @@ mod tests {
         let canary = object("istio", json!({ REVISION: "canary" }), json!({}));
         for (kind, revision, wanted) in [
             (Kind::VirtualService, "canary", true),
-            (Kind::VirtualService, "", true),
             (Kind::VirtualService, "default", false),
             (Kind::Deployment, "default", false),
             (Kind::Pod, "default", true),
             (Kind::KubernetesGateway, "default", true),
         ] {
-            assert_eq!(wants(kind, &canary, revision), wanted, "{kind:?} {revision}");
+            assert_eq!(wants(kind, &canary, |of| of == revision), wanted, "{kind:?} {revision}");
         }
         let plain = |name: &str| object(name, json!({}), json!({}));
-        assert!(wants(Kind::ConfigMap, &plain("istio-sidecar-injector"), "default"));
-        assert!(!wants(Kind::ConfigMap, &plain("kube-root-ca.crt"), "default"));
-        assert!(!wants(Kind::ConfigMap, &object("istio-leader", json!({}), json!({ LEADER: "{}" })), "default"));
+        assert!(wants(Kind::ConfigMap, &plain("istio-sidecar-injector"), |_| true));
+        assert!(!wants(Kind::ConfigMap, &plain("kube-root-ca.crt"), |_| true));
+        assert!(!wants(Kind::ConfigMap, &object("istio-leader", json!({}), json!({ LEADER: "{}" })), |_| true));
     }
 }

@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use super::super::cluster::{Opened, open};
 use super::super::discovery::duration;
+use super::revision::Revision;
 use crate::server::remote_kubeconfig;
 
 /// How many objects the API server sends at once.
@@ -44,7 +45,7 @@ pub(super) struct LiveFlags {
     /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. Without it they are taken from the cluster's Secrets
     #[arg(long = "remote-contexts", value_name = "NAME")]
     remote_contexts: Vec<String>,
-    /// Revision whose objects are read; `default` if unset. Those without a revision are always
+    /// Revision, or tag that stands for one, whose objects are read; `default` if unset. Those without a revision are always
     #[arg(short = 'r', long, value_name = "NAME")]
     revision: Option<String>,
     /// How long reading clusters may take
@@ -106,12 +107,13 @@ impl LiveFlags {
                 gaps: Vec::new(),
                 is_one_of_several: false,
             };
-            live.read_mesh(&opened.client, self.revision()).await;
-            live.read_objects(&opened.client, None, kinds, self.revision()).await?;
+            let revision = Revision::find(&opened.client, system, self.revision.as_deref().unwrap_or("default")).await;
+            live.read_mesh(&opened.client, &revision.name).await;
+            live.read_objects(&opened.client, None, kinds, &revision).await?;
             for (cluster, client) in self.remotes(opened, &mut live).await? {
                 live.is_one_of_several = true;
                 let cluster: Arc<str> = Arc::from(cluster);
-                if let Err(error) = live.read_objects(&client, Some(&cluster), kinds, self.revision()).await {
+                if let Err(error) = live.read_objects(&client, Some(&cluster), kinds, &revision).await {
                     live.gaps.push(format!("the remote cluster {cluster} is left out: {error:#}"));
                 }
             }
@@ -122,11 +124,6 @@ impl LiveFlags {
         read.with_context(|| {
             format!("{name} and its remote clusters did not answer within {:?}: allow more by --timeout", self.timeout)
         })?
-    }
-
-    /// The revision whose objects are read.
-    fn revision(&self) -> &str {
-        self.revision.as_deref().unwrap_or("default")
     }
 
     /// The other clusters of the mesh.
@@ -224,7 +221,7 @@ impl Live {
         client: &kube::Client,
         cluster: Option<&Arc<str>>,
         kinds: &BTreeSet<Kind>,
-        revision: &str,
+        revision: &Revision,
     ) -> anyhow::Result<()> {
         let kinds = live::kinds().filter(|kind| kinds.contains(kind));
         let kinds: Vec<_> = kinds.filter(|kind| cluster.is_none() || live::is_read_remotely(*kind)).collect();
@@ -252,13 +249,32 @@ impl Live {
                 }
                 Err(error) => return Err(error).context("the API server does not answer"),
             };
-            for object in listed.into_iter().filter(|object| live::wants(kind, object, revision)) {
-                // Configuration is that of the whole mesh, whichever cluster has it.
-                let cluster = cluster.filter(|_| kind.is_of_runtime()).cloned();
-                self.objects.push(Arc::new(Resource::of_cluster(kind, cluster, object)));
-            }
+            self.take(kind, cluster, listed, revision);
         }
         Ok(())
+    }
+
+    /// Takes those objects of a kind that are a revision's.
+    fn take(&mut self, kind: Kind, cluster: Option<&Arc<str>>, listed: Vec<Value>, revision: &Revision) {
+        // Configuration is that of the whole mesh, whichever cluster has it.
+        let cluster = cluster.filter(|_| kind.is_of_runtime());
+        for object in listed {
+            let mut other = None;
+            let is_wanted = live::wants(kind, &object, |word| {
+                other = (!revision.is_named(word)).then(|| word.to_owned());
+                other.is_none()
+            });
+            if is_wanted {
+                self.objects.push(Arc::new(Resource::of_cluster(kind, cluster.cloned(), object)));
+            } else if let (Some(word), Some(reason)) = (other, &revision.unknown) {
+                let gap = format!(
+                    "objects of {word} are left out, and whether it is a tag of the revision is not known: {reason}"
+                );
+                if !self.gaps.contains(&gap) {
+                    self.gaps.push(gap);
+                }
+            }
+        }
     }
 
     /// What was left out for want of something, in words for people.

@@ -101,7 +101,7 @@ impl Objects {
         object.metadata.managed_fields = None;
         let generation = object.metadata.generation.unwrap_or_default();
         let mut value = serde_json::to_value(&object).unwrap_or_default();
-        if !live::wants(kind, &value, revision) {
+        if !live::wants(kind, &value, |named| revision.is_empty() || named == revision) {
             return self.known.remove(&key).is_some();
         }
         if let Some(members) = value.as_object_mut() {

@@ -1,0 +1,94 @@
+//! Which objects are a revision's: those that name it or a tag that stands for it, as the control plane of that revision reads them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{ListParams, ObjectMeta};
+use navarch_kubernetes::InWords;
+
+/// The label that names a revision.
+const REVISION: &str = "istio.io/rev";
+/// The label of webhooks and Services that make a tag.
+const TAG: &str = "istio.io/tag";
+
+/// A revision.
+#[derive(Debug, Default)]
+pub(super) struct Revision {
+    /// What it is called by itself.
+    pub(super) name: String,
+    /// All words by which objects say that they are its.
+    words: BTreeSet<String>,
+    /// Why tags are not known.
+    pub(super) unknown: Option<String>,
+}
+
+impl Revision {
+    /// The revision of this name, or that for which the tag of this name stands.
+    pub(super) async fn find(client: &kube::Client, system: &str, name: &str) -> Self {
+        let parameters = ListParams::default().labels(&format!("{TAG},{REVISION}"));
+        let webhooks = Api::<MutatingWebhookConfiguration>::all(client.clone());
+        let services = Api::<Service>::namespaced(client.clone(), system);
+        let (webhooks, services) =
+            tokio::join!(webhooks.list_metadata(&parameters), services.list_metadata(&parameters));
+        let mut unknown = None;
+        let mut tags = BTreeMap::new();
+        // A tag in both is the Service's, as istiod has it.
+        for (kind, listed) in [
+            ("MutatingWebhookConfigurations", webhooks.map(|list| metadata(list.items))),
+            ("Services", services.map(|list| metadata(list.items))),
+        ] {
+            match listed {
+                Ok(listed) => tags.extend(listed.into_iter().filter_map(tag)),
+                Err(error) => unknown = Some(format!("{kind} cannot be read: {}", InWords(&error))),
+            }
+        }
+        Self { unknown, ..Self::of(name, &tags) }
+    }
+
+    /// That of a name, where these tags stand for revisions.
+    fn of(name: &str, tags: &BTreeMap<String, String>) -> Self {
+        let revision = tags.get(name).map_or(name, String::as_str);
+        let stand = tags.iter().filter(|(_, of)| *of == revision).map(|(tag, _)| tag.as_str());
+        let words = [name, revision].into_iter().chain(stand).map(str::to_owned).collect();
+        Self { name: revision.to_owned(), words, unknown: None }
+    }
+
+    /// Whether an object is its that says this. All are of a revision without a name.
+    pub(super) fn is_named(&self, word: &str) -> bool {
+        self.name.is_empty() || self.words.contains(word)
+    }
+}
+
+/// What lists say of objects.
+fn metadata<K>(items: Vec<kube::core::PartialObjectMeta<K>>) -> Vec<ObjectMeta> {
+    items.into_iter().map(|object| object.metadata).collect()
+}
+
+/// The tag that an object makes, and the revision for which it stands.
+fn tag(object: ObjectMeta) -> Option<(String, String)> {
+    let mut labels = object.labels?;
+    Some((labels.remove(TAG)?, labels.remove(REVISION)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_stand_for_revisions_in_both_directions() {
+        let tags = [("prod", "canary"), ("next", "canary"), ("default", "stable")];
+        let tags: BTreeMap<_, _> = tags.map(|(tag, of)| (tag.to_owned(), of.to_owned())).into();
+        for (asked, name, words) in [
+            ("canary", "canary", vec!["canary", "next", "prod"]),
+            ("prod", "canary", vec!["canary", "next", "prod"]),
+            ("default", "stable", vec!["default", "stable"]),
+            ("other", "other", vec!["other"]),
+        ] {
+            let revision = Revision::of(asked, &tags);
+            assert_eq!((revision.name.as_str(), revision.words.iter().map(String::as_str).collect()), (name, words));
+        }
+        assert!(!Revision::of("other", &tags).is_named("prod"));
+    }
+}
