@@ -58,6 +58,7 @@ pub use plan::Plans;
 pub use rollout::{OperatorOrder, OperatorRequest, RolloutControl, RolloutRefusal};
 pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
+pub(crate) use why::other_input as input_in_words;
 
 /// Which pages of the debug API there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

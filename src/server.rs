@@ -39,7 +39,9 @@ mod security;
 mod signals;
 mod source_address;
 mod sources;
+mod start_log;
 mod tls_ports;
+mod traces;
 mod trust;
 mod webhooks;
 mod workloads;
@@ -106,6 +108,7 @@ use recording::Recording;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
 use sources::{Plan, SourceMetrics, Starter};
+use start_log::log_start;
 use tls_ports::TlsPorts;
 use workloads::WorkloadRegistration;
 
@@ -136,6 +139,8 @@ pub struct Config {
     pub prometheus: Option<String>,
     /// Where it is recorded what comes in and what proxies are shown; `None` nowhere.
     pub record: Option<RecordConfig>,
+    /// `OTEL_*`: how traces of changes are sent to a collector; `None` where none are.
+    pub traces: Option<navarch_otlp::Config>,
     /// How the keys of token issuers are fetched.
     pub keys: KeyConfig,
     /// Where configuration and services come from.
@@ -330,6 +335,7 @@ fn xds(
             Ok(())
         });
     }
+    traces::start(config, (push, &ads), metrics, stop, tasks);
     ads
 }
 
@@ -362,22 +368,6 @@ fn desk(
         registrar,
         sidecars_take_hbone: config.settings.sidecar_listening_hbone,
     })
-}
-
-/// Says what has started: the release, whose it is, and where it is reached.
-fn log_start(config: &Config, sources: &str) {
-    let ports = [
-        ("http", config.http),
-        ("grpc", config.grpc),
-        ("secure-grpc", config.secure),
-        ("https", config.https),
-        ("monitoring", config.monitoring),
-    ];
-    let addresses: Vec<_> = ports.iter().map(|(name, address)| format!("{name}={address}")).collect();
-    let revision = if config.webhooks.revision.is_empty() { "default" } else { &config.webhooks.revision };
-    let (cluster, namespace) = (config.settings.cluster_id.as_str(), config.settings.system_namespace.as_str());
-    let (version, addresses) = (config.build.version, addresses.join(" "));
-    tracing::info!(version, revision, cluster, namespace, sources, addresses, "started");
 }
 
 /// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.

@@ -25,6 +25,8 @@ mod replicas;
 mod rollouts;
 #[path = "answers/terminal.rs"]
 mod terminal;
+#[path = "answers/traces.rs"]
+mod traces;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

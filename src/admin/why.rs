@@ -26,7 +26,7 @@ use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_push::resource::{ResourceType, Version};
-use navarch_push::worker::{Inspect, PushRecord};
+use navarch_push::worker::{ChangedObject, Inspect, PushRecord};
 use navarch_walk::token::Claims;
 use navarch_xds::connections::{ConnectionInfo, PushInfo};
 
@@ -150,7 +150,7 @@ fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
 
 /// An input that is no object, in words.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others are objects, or lists")]
-pub(super) fn other_input(fact: &FactKey) -> Option<String> {
+pub(crate) fn other_input(fact: &FactKey) -> Option<String> {
     match fact {
         FactKey::Mesh => Some("mesh config".to_owned()),
         FactKey::Networks => Some("mesh networks".to_owned()),
@@ -218,12 +218,12 @@ fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, 
         let Some(object) = objects.any(name) else { return true };
         inspect.engine.reached(&facts_of(&object)).get(&proxy).is_some_and(|kinds| kinds.contains(&kind))
     };
-    let told = |(name, generation): &(ObjectRef, Option<i64>)| match generation {
+    let told = |ChangedObject { name, generation, .. }: &ChangedObject| match generation {
         Some(0) => name.to_string(),
         Some(generation) => format!("{name} generation {generation}"),
         None => format!("{name} removed"),
     };
-    let reaching: Vec<String> = push.objects.iter().filter(|(name, _)| reaches(name)).map(told).collect();
+    let reaching: Vec<String> = push.objects.iter().filter(|one| reaches(&one.name)).map(told).collect();
     match (reaching.is_empty(), push.objects.is_empty()) {
         (false, _) => reaching,
         (true, false) => push.objects.iter().map(told).collect(),

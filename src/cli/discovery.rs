@@ -173,8 +173,7 @@ impl Discovery {
         let variable = |name: &str| variables.get(name);
         let mut settings = settings(variables)?;
         self.place(&mut settings);
-        let remotes = self.remotes();
-        let scope = scope(variables, self.revision.clone(), &settings);
+        let (remotes, scope) = (self.remotes(), scope(variables, self.revision.clone(), &settings));
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
         let is_by_default = self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some();
         let (files, keys) = (files::raise_limit(), keys(variables)?);
@@ -197,6 +196,7 @@ impl Discovery {
             quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,
             prometheus: variable("NAVARCH_PROMETHEUS_URL").filter(|address| !address.is_empty()),
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
+            traces: traces(variables),
             record: self.record.map(|dir| RecordConfig { dir, max_size: self.record_max_size }),
             keys,
             secure: self.secure_grpc_addr,
@@ -256,6 +256,20 @@ impl Discovery {
         }
         settings.clusters.aliases = aliases(&self.cluster_aliases);
     }
+}
+
+/// How traces of changes are sent, if they are. Says what of OpenTelemetry's variables is not obeyed, where traces are asked for.
+fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
+    let navarch_otlp::Reading { config, warnings } = navarch_otlp::read(|name| variables.get(name));
+    if config.is_some() || !warnings.is_empty() {
+        let is_unread = |name: &&String| name.starts_with("OTEL_") && !navarch_otlp::NAMES.contains(&name.as_str());
+        let unread: Vec<String> = variables.all().keys().filter(is_unread).cloned().collect();
+        say("environment variables of OpenTelemetry that have no effect", &unread);
+    }
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    config
 }
 
 /// Which debug pages there are.

@@ -17,6 +17,7 @@ use navarch_xds::metrics::Metrics;
 /// The files that make metrics known, and are called here; a test compares them with the sources.
 pub(crate) const REGISTERING: &[&str] = &[
     "crates/net/src/rejections.rs",
+    "crates/otlp/src/metrics.rs",
     "crates/push/src/metrics.rs",
     "crates/record/src/metrics.rs",
     "crates/security/src/ca/metrics.rs",
@@ -47,6 +48,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     };
     Refusals::register(&mut metrics).note(ProblemSource::Mesh, &place, &[problem]);
     let _ = (navarch_webhook::Metrics::register(&mut metrics), ca::Metrics::register(&mut metrics, security::clock));
+    let _ = navarch_otlp::Metrics::register(&mut metrics);
     let _ = (Metrics::register(&mut metrics), RegistrationMetrics::register(&mut metrics));
     let _ = (GrpcMetrics::register(&mut metrics), remotes::metrics::Metrics::register(&mut metrics));
     let _ = sources::metrics(&mut metrics);

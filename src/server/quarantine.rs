@@ -371,7 +371,8 @@ fn by_suspicion(mut names: Vec<ObjectRef>, changed: &[ObjectRef]) -> Vec<ObjectR
 /// Those of some objects that changed after a snapshot, as far as that is remembered.
 fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: u64) -> Vec<ObjectRef> {
     let pushes = inspect.pushes.iter().filter(|push| push.revision > since);
-    let changed: BTreeSet<&ObjectRef> = pushes.flat_map(|push| push.objects.iter().map(|(name, _)| name)).collect();
+    let changed: BTreeSet<&ObjectRef> =
+        pushes.flat_map(|push| push.objects.iter().map(|object| &object.name)).collect();
     names.iter().filter(|name| changed.contains(name)).cloned().collect()
 }
 

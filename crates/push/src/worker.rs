@@ -5,6 +5,7 @@
 //! With `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
 mod answering;
+mod arrivals;
 mod current;
 mod gone;
 mod pause;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use self::arrivals::Arrivals;
 use self::gone::{Gone, Unclaimed};
 use self::push_record::objects_of;
 use super::context::PushContext;
@@ -36,7 +38,7 @@ use super::world::{Change, RemoteChange, World};
 use navarch_api::settings::Settings;
 
 pub use current::CurrentSnapshot;
-pub use push_record::PushRecord;
+pub use push_record::{ChangedObject, PushRecord};
 
 /// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
 const QUEUE: usize = 16_384;
@@ -86,8 +88,8 @@ enum Command {
     Subscribe(ProxyId, ResourceType, Interest),
     /// A stream wants nothing more of a type.
     Unsubscribe(ProxyId, ResourceType),
-    /// Input changed.
-    Changes(Vec<Change>),
+    /// Input changed, and was handed over at this moment.
+    Changes(Vec<Change>, Instant),
     /// The first reading is in.
     Synced,
     /// All is to be computed anew.
@@ -126,6 +128,8 @@ struct Worker {
     pending: Vec<Change>,
     /// When the first and the last of them came.
     since: Option<(Instant, Instant)>,
+    /// When they were handed over.
+    arrivals: Arrivals,
     /// When the pause after the last push ends.
     paused_until: Instant,
     /// Tells that the first reading is in and pushed.
@@ -190,6 +194,7 @@ pub fn start_watched(
             debounce,
             pending: Vec::new(),
             since: None,
+            arrivals: Arrivals::default(),
             paused_until: Instant::now(),
             synced: sender,
             context: context_sender,
@@ -251,7 +256,7 @@ impl PushHandle {
     /// # Errors
     /// When the thread has ended.
     pub async fn change(&self, changes: Vec<Change>) -> Result<(), Ended> {
-        self.send(Command::Changes(changes)).await
+        self.send(Command::Changes(changes, Instant::now())).await
     }
 
     /// Tells that the first reading of all sources is in: from now on proxies are answered.
@@ -412,9 +417,10 @@ impl Worker {
                     self.tell(|_| Event::Unsubscribed(id, kind));
                 }
             }
-            Command::Changes(changes) => {
+            Command::Changes(changes, came) => {
                 let now = Instant::now();
                 self.metrics.came(&changes);
+                self.arrivals.add(came, &changes);
                 // Proxies wait with their question until this is in force.
                 let is_awaited = changes.iter().any(is_about_readers);
                 self.pending.extend(changes);
@@ -446,7 +452,7 @@ impl Worker {
     fn push(&mut self) {
         let started = Instant::now();
         let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
-        let pending = std::mem::take(&mut self.pending);
+        let (pending, arrivals) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.arrivals));
         self.metrics.taking_in(&pending, &self.engine.context().objects);
         let told = if self.witness.is_some() { pending.clone() } else { Vec::new() };
         let changed = self.world.apply(pending);
@@ -459,11 +465,12 @@ impl Worker {
             return;
         }
         let context = self.world.context();
-        self.metrics.taken_in(gathered.unwrap_or_default(), started.elapsed());
+        let taken_in = started.elapsed();
+        self.metrics.taken_in(gathered.unwrap_or_default(), taken_in);
         self.context.send_replace(context.clone());
         let (facts, first) = (changed.len(), changed.iter().take(REMEMBERED_FACTS).cloned().collect());
         let triggers = triggers(&changed);
-        let objects = objects_of(&context, &changed);
+        let objects = objects_of(&context, &changed, &arrivals);
         let settled = self.engine.apply(context, changed);
         let took = started.elapsed();
         self.paused_until = started + took + pause::after(took);
@@ -474,7 +481,9 @@ impl Worker {
             self.pushes.pop_front();
         }
         let revision = self.engine.revision();
-        self.pushes.push_back(PushRecord { revision, facts, changed: first, objects, began: started, settled, took });
+        let (came, began) = (arrivals.first(), started);
+        let record = PushRecord { revision, facts, changed: first, objects, came, began, taken_in, settled, took };
+        self.pushes.push_back(record);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::session::Session;
 use crate::session::discovery_request::{Protocol, Rejection};
@@ -36,6 +37,8 @@ pub(super) struct Connection {
     pub(super) peer: Option<SocketAddr>,
     /// When it came.
     pub(super) since: Timestamp,
+    /// The same by the steady clock: the session's time zero.
+    pub(super) begun: Instant,
     /// Which protocol it speaks.
     pub(super) protocol: Protocol,
     /// Who it is.
@@ -128,7 +131,7 @@ impl Connections {
     /// Looks at all streams, ordered by the time at which they came.
     #[must_use]
     pub fn list(&self) -> Vec<ConnectionInfo> {
-        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        let open = self.open();
         open.iter().map(|connection| connection.look()).collect()
     }
 
@@ -151,13 +154,18 @@ impl Connections {
     /// The last responses of every stream, oldest first.
     #[must_use]
     pub fn all_pushes(&self) -> Vec<Vec<PushInfo>> {
-        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        let open = self.open();
         open.iter().map(|connection| connection.pushes()).collect()
+    }
+
+    /// All streams.
+    pub(crate) fn open(&self) -> Vec<Arc<Connection>> {
+        self.open.lock().values().cloned().collect()
     }
 
     /// Bytes that the remembered responses of all streams take.
     pub(crate) fn history_bytes(&self) -> usize {
-        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        let open = self.open();
         open.iter().map(|connection| connection.session.lock().pushes.bytes()).sum()
     }
 
@@ -193,7 +201,7 @@ impl Connections {
 
     /// Has all streams sent all that they watch once more, as if it were new to them. Gives how many there are.
     pub fn resend(&self) -> usize {
-        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        let open = self.open();
         for connection in &open {
             connection.session.lock().resend();
             connection.mailbox.nudge();

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 mod admission;
+pub mod change_progress;
 mod client;
 pub mod connections;
 mod debug;

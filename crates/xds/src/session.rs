@@ -369,6 +369,11 @@ impl Session {
         self.watches.get(&kind).is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
     }
 
+    /// The first snapshot of whose changes something is not sent.
+    pub(super) fn unsent_since(&self) -> Option<u64> {
+        self.watches.values().filter_map(|watch| watch.unsent_since()).min()
+    }
+
     /// Whether all of a type is sent and answered.
     pub(crate) fn is_quiet(&self, kind: ResourceType) -> bool {
         self.watches.get(&kind).is_none_or(|watch| watch.is_quiet() && !self.is_unanswered(kind))

@@ -193,6 +193,7 @@ impl Stream {
             number,
             peer,
             since: after(core.started, begun.saturating_duration_since(core.begun)),
+            begun,
             protocol,
             proxy,
             proxy_id,

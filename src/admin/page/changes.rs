@@ -58,7 +58,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
         .objects
         .iter()
         .take(NAMED)
-        .map(|(object, generation)| json!({ "name": object.to_string(), "generation": generation }))
+        .map(|object| json!({ "name": object.name.to_string(), "generation": object.generation }))
         .collect();
     // What is no object is told where no object changed: it follows from them else.
     let others = record.changed.iter().filter(|_| record.objects.is_empty()).filter_map(other_input).take(NAMED);

@@ -10,6 +10,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { title: "Itself and its cluster", rows: CLUSTER },
     Section { title: "Certificates and who may connect", rows: SECURITY },
     Section { title: "Connections, streams and pushes", rows: STREAMS },
+    Section { title: "Traces of changes", rows: TRACES },
     Section { title: "Services and endpoints", rows: SERVICES },
     Section { title: "Configuration of Envoy", rows: ENVOY },
     Section { title: "Gateways and the Gateway API", rows: GATEWAYS },
@@ -142,6 +143,38 @@ PILOT_PERSISTENT_SESSION_HEADER_LABEL | `istio.io/persistent-session-header` | S
 PILOT_PERSISTENT_SESSION_LABEL | `istio.io/persistent-session` | Services with this label keep sessions at an endpoint by a cookie
 PILOT_SEND_UNHEALTHY_ENDPOINTS | `false` | Unhealthy endpoints are sent as such, and Envoy never balances over all when many are
 RESOLVE_HOSTNAME_GATEWAYS | `true` | Host names of gateways between networks are resolved by the control plane
+";
+
+/// OpenTelemetry's.
+const TRACES: &str = "
+OTEL_BSP_EXPORT_TIMEOUT | `30000` | Milliseconds for which it is tried to send a batch of spans
+OTEL_BSP_MAX_EXPORT_BATCH_SIZE | `512` | Most spans of one request
+OTEL_BSP_MAX_QUEUE_SIZE | `2048` | Most spans that wait to be sent; traces for which there is no room are dropped and counted
+OTEL_BSP_SCHEDULE_DELAY | `5000` | Milliseconds for which spans are gathered
+OTEL_EXPORTER_OTLP_CERTIFICATE | the system's | File with the roots of the collector's certificate, in PEM
+OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE | - | File with the certificate that is shown to the collector, in PEM
+OTEL_EXPORTER_OTLP_CLIENT_KEY | - | File with its key
+OTEL_EXPORTER_OTLP_COMPRESSION | `none` | `gzip` compresses requests, with `http/protobuf` alone
+OTEL_EXPORTER_OTLP_ENDPOINT | - | Where traces are sent, as `http://collector:4317`; with `http/protobuf` the path is `/v1/traces` under it. Traces are off unless this or `OTEL_TRACES_EXPORTER` is set
+OTEL_EXPORTER_OTLP_HEADERS | - | Headers of requests, as `name=value,name=value`, values percent-encoded
+OTEL_EXPORTER_OTLP_INSECURE | - | `true` has no TLS spoken with an endpoint without a scheme
+OTEL_EXPORTER_OTLP_PROTOCOL | `grpc` | `grpc` or `http/protobuf`
+OTEL_EXPORTER_OTLP_TIMEOUT | `10000` | Milliseconds that one request may take
+OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_COMPRESSION | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_ENDPOINT | - | As the variable without `_TRACES`, which counts less; its path is taken as it stands
+OTEL_EXPORTER_OTLP_TRACES_HEADERS | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_INSECURE | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_PROTOCOL | - | As the variable without `_TRACES`, which counts less
+OTEL_EXPORTER_OTLP_TRACES_TIMEOUT | - | As the variable without `_TRACES`, which counts less
+OTEL_RESOURCE_ATTRIBUTES | - | What is said of the process, as `key=value,key=value`, values percent-encoded
+OTEL_SDK_DISABLED | - | `true` has no traces sent
+OTEL_SERVICE_NAME | `navarch` | The attribute `service.name`
+OTEL_TRACES_EXPORTER | - | `otlp` has traces sent, to `localhost` unless an endpoint is set; `none` has none sent
+OTEL_TRACES_SAMPLER | `parentbased_always_on` | Which changes have a trace: `always_on`, `always_off`, `traceidratio`, or one of them after `parentbased_`, which is the same here
+OTEL_TRACES_SAMPLER_ARG | `1` | With `traceidratio`: the share of changes that have one, between 0 and 1
 ";
 
 /// What Envoys get.

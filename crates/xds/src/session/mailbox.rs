@@ -60,6 +60,13 @@ impl Mailbox {
         std::mem::swap(&mut slots.ready, into);
     }
 
+    /// The first snapshot whose changes wait here.
+    pub(crate) fn first_change(&self) -> Option<u64> {
+        let slots = self.slots.lock();
+        let updates = slots.ready.iter().chain(&slots.staged);
+        updates.filter_map(|(_, update)| update.reason.changes).map(|[first, _]| first).min()
+    }
+
     /// Waits for updates, or a nudge. False when the stream shall end.
     pub(crate) async fn wait(&self) -> bool {
         poll_fn(|context| {
@@ -181,9 +188,12 @@ mod tests {
         let mailbox = Mailbox::default();
         mailbox.publish(ResourceType::Route, empty(ResourceType::Route), &cause(2, false));
         assert!(taken(&mailbox).is_empty());
-        mailbox.publish(ResourceType::Cluster, empty(ResourceType::Cluster), &cause(2, false));
+        mailbox.publish(ResourceType::Cluster, empty(ResourceType::Cluster), &cause(3, false));
+        assert_eq!(mailbox.first_change(), Some(2));
         mailbox.settled();
+        assert_eq!(mailbox.first_change(), Some(2));
         let taken: Vec<ResourceType> = taken(&mailbox).iter().map(|(kind, _)| *kind).collect();
         assert_eq!(taken, [ResourceType::Route, ResourceType::Cluster]);
+        assert_eq!(mailbox.first_change(), None);
     }
 }

@@ -253,6 +253,11 @@ impl Watch {
         !self.barred && (!self.held.base.is(latest) || !self.owed.is_nothing())
     }
 
+    /// The first snapshot of whose changes something is not sent.
+    pub(crate) fn unsent_since(&self) -> Option<u64> {
+        self.reason.changes.map(|[first, _]| first).filter(|_| self.is_unsent())
+    }
+
     /// Since when something waits to be taken away.
     pub(crate) fn leaving_since(&self) -> Option<Duration> {
         self.leaving_since.filter(|_| !self.barred)

@@ -1,0 +1,225 @@
+//! One request to a collector.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER};
+use http::uri::PathAndQuery;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tonic::Code;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Channel;
+
+use crate::messages::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use crate::tls::{self, TlsError};
+use crate::variables::{Config, Protocol};
+use navarch_net::grpc_target::{GrpcTarget, Io};
+
+/// The method of gRPC.
+const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+/// The form of requests over HTTP.
+const PROTOBUF: &str = "application/x-protobuf";
+/// The most bytes of an answer.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// A collector.
+pub(crate) struct Collector {
+    config: Config,
+    /// The channel of gRPC, once there is one.
+    channel: Option<Channel>,
+}
+
+/// Why spans were not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// The endpoint cannot be asked by gRPC.
+    #[error("{0:?} is no host and port")]
+    Address(String),
+    /// TLS cannot be set up.
+    #[error("TLS cannot be spoken")]
+    Tls(#[from] TlsError),
+    /// No connection of gRPC.
+    #[error("no connection")]
+    Connect(#[source] tonic::transport::Error),
+    /// No connection of HTTP.
+    #[error("no connection")]
+    Open(#[source] io::Error),
+    /// The collector's answer by gRPC.
+    #[error("the answer is {:?}: {}", .0.code(), .0.message())]
+    Grpc(#[source] Box<tonic::Status>),
+    /// The collector's answer by HTTP, and when it wants to be asked again.
+    #[error("the answer is {0}")]
+    Http(StatusCode, Option<Duration>),
+    /// The conversation failed.
+    #[error("the conversation failed")]
+    Conversation(#[from] hyper::Error),
+    /// The request could not be written.
+    #[error("the request cannot be written")]
+    Request(#[from] http::Error),
+    /// The answer is too long, or broke off.
+    #[error("the answer is too long or broke off")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It took too long.
+    #[error("there was no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+impl SendError {
+    /// Whether the same may be taken later, as OTLP has it.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Grpc(status) => matches!(
+                status.code(),
+                Code::Cancelled
+                    | Code::DeadlineExceeded
+                    | Code::Aborted
+                    | Code::OutOfRange
+                    | Code::Unavailable
+                    | Code::DataLoss
+                    | Code::ResourceExhausted
+            ),
+            Self::Http(status, _) => matches!(status.as_u16(), 429 | 502..=504),
+            // Files may be put right, and addresses found.
+            Self::Tls(_)
+            | Self::Connect(_)
+            | Self::Open(_)
+            | Self::Conversation(_)
+            | Self::Body(_)
+            | Self::Timeout(_) => true,
+            Self::Address(_) | Self::Request(_) => false,
+        }
+    }
+
+    /// When the collector wants to be asked again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        if let Self::Http(_, after) = self { *after } else { None }
+    }
+}
+
+impl Collector {
+    pub(crate) fn new(config: Config) -> Self {
+        Self { config, channel: None }
+    }
+
+    /// Sends once. What the collector did not take is in its answer.
+    pub(crate) async fn send(
+        &mut self,
+        request: &ExportTraceServiceRequest,
+    ) -> Result<ExportTraceServiceResponse, SendError> {
+        let timeout = self.config.timeout;
+        let sent = async {
+            match self.config.protocol {
+                Protocol::Grpc => self.call(request.clone()).await,
+                Protocol::Http => post(&self.config, request).await,
+            }
+        };
+        let outcome = tokio::time::timeout(timeout, sent).await.unwrap_or(Err(SendError::Timeout(timeout)));
+        if outcome.is_err() {
+            // The next connection reads certificates anew.
+            self.channel = None;
+        }
+        outcome
+    }
+
+    /// Sends by gRPC.
+    async fn call(&mut self, request: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, SendError> {
+        let channel = match &self.channel {
+            Some(channel) => channel.clone(),
+            None => self.channel.insert(connect(&self.config).await?).clone(),
+        };
+        let mut client = tonic::client::Grpc::new(channel);
+        client.ready().await.map_err(SendError::Connect)?;
+        let mut request = tonic::Request::new(request);
+        let headers = self.config.headers.0.iter().cloned().collect();
+        *request.metadata_mut() = MetadataMap::from_headers(headers);
+        let codec = tonic_prost::ProstCodec::default();
+        let answer = client.unary(request, PathAndQuery::from_static(METHOD), codec).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| SendError::Grpc(Box::new(status)))
+    }
+}
+
+/// A channel of gRPC.
+async fn connect(config: &Config) -> Result<Channel, SendError> {
+    let authority = config.endpoint.authority();
+    let target = GrpcTarget::parse(&authority).ok_or(SendError::Address(authority))?;
+    let tls = if config.endpoint.tls { Some(tls::connector(&config.tls, b"h2")?) } else { None };
+    let host: Arc<str> = Arc::from(target.host());
+    let secure = move |stream| speak(stream, host.clone(), tls.clone());
+    target.connect(config.timeout, secure).await.map_err(SendError::Connect)
+}
+
+/// What is spoken on a connection.
+async fn speak(stream: TcpStream, host: Arc<str>, tls: Option<TlsConnector>) -> io::Result<Box<dyn Io>> {
+    match tls {
+        Some(tls) => Ok(Box::new(tls::secure(&tls, &host, stream).await?)),
+        None => Ok(Box::new(stream)),
+    }
+}
+
+/// Sends by HTTP, over a connection of its own.
+async fn post(config: &Config, request: &ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, SendError> {
+    let endpoint = &config.endpoint;
+    let mut head = Request::post(&endpoint.path).header(HOST, endpoint.authority()).header(CONTENT_TYPE, PROTOBUF);
+    let mut body = Bytes::from(request.encode_to_vec());
+    if config.gzip {
+        head = head.header(CONTENT_ENCODING, "gzip");
+        body = compressed(&body).map_err(SendError::Open)?;
+    }
+    for (name, value) in &config.headers.0 {
+        head = head.header(name, value);
+    }
+    let request = head.body(Full::new(body))?;
+    let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(SendError::Open)?;
+    let answer = if endpoint.tls {
+        let tls = tls::connector(&config.tls, b"http/1.1")?;
+        converse(tls::secure(&tls, &endpoint.host, stream).await.map_err(SendError::Open)?, request).await?
+    } else {
+        converse(stream, request).await?
+    };
+    // What is no message says nothing of spans that were not taken.
+    Ok(ExportTraceServiceResponse::decode(answer).unwrap_or_default())
+}
+
+fn compressed(body: &[u8]) -> io::Result<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(body)?;
+    Ok(encoder.finish()?.into())
+}
+
+/// Asks over a connection.
+async fn converse<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, SendError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let exchange = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        if !status.is_success() {
+            let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+            return Err(SendError::Http(status, after.map(Duration::from_secs)));
+        }
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(SendError::Body)?;
+        Ok(body.to_bytes())
+    };
+    // The connection moves only while it is polled, and goes with this call.
+    tokio::pin!(connection);
+    tokio::pin!(exchange);
+    tokio::select! {
+        outcome = &mut exchange => outcome,
+        ended = &mut connection => match ended {
+            Ok(()) => exchange.await,
+            Err(error) => Err(error.into()),
+        },
+    }
+}

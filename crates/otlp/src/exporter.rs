@@ -1,0 +1,180 @@
+//! The queue of spans, and the task that empties it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_api::error_chain::chain;
+use navarch_proto::opentelemetry::proto::common::v1::{InstrumentationScope, KeyValue};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::collector::{Collector, SendError};
+use crate::messages::{ExportTraceServiceRequest, Resource, ResourceSpans, ScopeSpans, Span};
+use crate::metrics::{Metrics, Outcome};
+use crate::variables::{Batching, Config};
+
+/// How long is waited before a batch is sent once more; twice as long each time, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest such wait, also where a collector asks for a longer one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How long what is left may take once the process ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Takes the spans of traces. Never waits.
+#[derive(Clone, Debug)]
+pub struct SpanQueue {
+    traces: mpsc::UnboundedSender<Waiting>,
+    /// What bounds the queue: a permit for each span that is neither sent nor given up.
+    room: Arc<Semaphore>,
+    metrics: Metrics,
+}
+
+/// The spans of a trace, with the room that they take.
+#[derive(Debug)]
+struct Waiting {
+    spans: Vec<Span>,
+    room: OwnedSemaphorePermit,
+}
+
+/// Sends what is in the queue.
+pub struct Exporter {
+    traces: mpsc::UnboundedReceiver<Waiting>,
+    collector: Collector,
+    batching: Batching,
+    /// What is said of the process.
+    resource: Vec<KeyValue>,
+    scope: InstrumentationScope,
+    metrics: Metrics,
+    /// Whether the last batch was not taken, which has been logged.
+    is_failing: bool,
+}
+
+/// A queue, and what empties it once it runs. `resource` is what is said of the process, `version` of the control plane's release.
+#[must_use]
+pub fn start(config: Config, resource: Vec<KeyValue>, version: &str, metrics: Metrics) -> (SpanQueue, Exporter) {
+    let (sender, traces) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(config.batching.queue));
+    let queue = SpanQueue { traces: sender, room, metrics: metrics.clone() };
+    let scope = InstrumentationScope { name: "navarch".to_owned(), version: version.to_owned(), ..Default::default() };
+    let batching = config.batching;
+    let exporter =
+        Exporter { traces, collector: Collector::new(config), batching, resource, scope, metrics, is_failing: false };
+    (queue, exporter)
+}
+
+impl SpanQueue {
+    /// Takes all spans of a trace, or drops and counts all where there is no room for them.
+    pub fn offer(&self, spans: Vec<Span>) {
+        let count = spans.len();
+        let room = u32::try_from(count).ok().and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
+        let sent = room.is_some_and(|room| self.traces.send(Waiting { spans, room }).is_ok());
+        if !sent {
+            self.metrics.count(Outcome::QueueFull, count);
+        }
+    }
+}
+
+impl std::fmt::Debug for Exporter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporter").field("batching", &self.batching).finish_non_exhaustive()
+    }
+}
+
+impl Exporter {
+    /// Sends until the queue is given up and empty; once told to stop, for two seconds at the most.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST_WORDS).await;
+        };
+        tokio::select! {
+            () = self.send_all(&stop) => {}
+            () = late => tracing::warn!("traces of the last changes were not sent: the collector takes too long"),
+        }
+    }
+
+    /// Sends until the queue is given up and empty.
+    async fn send_all(&mut self, stop: &CancellationToken) {
+        while let Some(first) = self.traces.recv().await {
+            let mut gathered = vec![first];
+            let mut count = gathered.iter().map(|waiting| waiting.spans.len()).sum::<usize>();
+            let until = Instant::now() + self.batching.delay;
+            while count < self.batching.batch {
+                let Ok(Some(next)) = tokio::time::timeout_at(until, self.traces.recv()).await else { break };
+                count += next.spans.len();
+                gathered.push(next);
+            }
+            let (spans, room): (Vec<_>, Vec<_>) = gathered.into_iter().map(|one| (one.spans, one.room)).unzip();
+            let spans: Vec<Span> = spans.into_iter().flatten().collect();
+            for batch in spans.chunks(self.batching.batch) {
+                self.send(batch, stop).await;
+            }
+            drop(room);
+        }
+    }
+
+    /// Sends a batch, more than once where the collector cannot take it yet.
+    async fn send(&mut self, spans: &[Span], stop: &CancellationToken) {
+        let request = self.request(spans);
+        let until = Instant::now() + self.batching.timeout;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.collector.send(&request).await {
+                Ok(answer) => {
+                    let rejected = answer.partial_success.unwrap_or_default();
+                    return self.taken(spans.len(), rejected.rejected_spans, &rejected.error_message);
+                }
+                Err(error) => error,
+            };
+            let wait = error.retry_after().unwrap_or(pause).min(LONGEST_PAUSE);
+            let is_last = stop.is_cancelled() || Instant::now() + wait >= until;
+            if is_last || !error.is_passing() {
+                return self.failed(spans.len(), &error);
+            }
+            tracing::debug!(error = chain(&error), "traces are sent again after a while");
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// The request for a batch.
+    fn request(&self, spans: &[Span]) -> ExportTraceServiceRequest {
+        let scope_spans = vec![ScopeSpans { scope: Some(self.scope.clone()), spans: spans.to_vec() }];
+        let resource = Some(Resource { attributes: self.resource.clone() });
+        ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { resource, scope_spans }] }
+    }
+
+    /// The collector took a batch but for so many spans, for a reason.
+    fn taken(&mut self, all: usize, rejected: i64, reason: &str) {
+        let rejected = usize::try_from(rejected).unwrap_or_default().min(all);
+        self.metrics.count(Outcome::Sent, all - rejected);
+        self.metrics.count(Outcome::Rejected, rejected);
+        match (rejected, self.is_failing) {
+            (0, true) => tracing::info!("traces are sent again"),
+            (0, false) => {}
+            (_, true) => return,
+            (_, false) => tracing::warn!(rejected, reason, "the collector did not take some spans"),
+        }
+        self.is_failing = rejected > 0;
+    }
+
+    /// A batch is given up.
+    fn failed(&mut self, spans: usize, error: &SendError) {
+        self.metrics.count(Outcome::Failed, spans);
+        if !std::mem::replace(&mut self.is_failing, true) {
+            let error = chain(error);
+            tracing::warn!(
+                error,
+                spans,
+                "failed to send traces (OTEL_EXPORTER_OTLP_ENDPOINT); spans are dropped until that works"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

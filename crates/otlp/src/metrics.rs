@@ -1,0 +1,77 @@
+//! What is counted of spans.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// Handles of the metrics. Clones are one; by default nobody sees them.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// `navarch_otlp_spans_total`.
+    spans: Family<OutcomeLabel, Counter>,
+    /// `navarch_otlp_changes_missed_total`.
+    missed: Counter,
+}
+
+/// What became of a span.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// What becomes of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The collector took them.
+    Sent,
+    /// There was no room for them in the queue.
+    QueueFull,
+    /// The collector could not be reached in time, or took none.
+    Failed,
+    /// The collector took others, and said that it did not take these.
+    Rejected,
+}
+
+impl Outcome {
+    fn label(self) -> OutcomeLabel {
+        let outcome = match self {
+            Self::Sent => "sent",
+            Self::QueueFull => "queue_full",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+        };
+        OutcomeLabel { outcome }
+    }
+}
+
+impl Metrics {
+    /// Shows them.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let about = "Spans of traces of changes (OTLP), by whether the collector took them (sent), refused them (rejected) or was not reached (failed), or there was no room to keep them (queue_full)";
+        registry.register("navarch_otlp_spans", about, metrics.spans.clone());
+        let about = "Changes that are in no trace, as more came at once than are followed";
+        registry.register("navarch_otlp_changes_missed", about, metrics.missed.clone());
+        metrics
+    }
+
+    /// That many changes are in no trace.
+    pub fn missed(&self, changes: u64) {
+        self.missed.inc_by(changes);
+    }
+
+    /// So many spans came to this.
+    pub(crate) fn count(&self, outcome: Outcome, spans: usize) {
+        if spans > 0 {
+            self.spans.get_or_create(&outcome.label()).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// How many spans came to this.
+    #[cfg(test)]
+    pub(crate) fn counted(&self, outcome: Outcome) -> u64 {
+        self.spans.get_or_create(&outcome.label()).get()
+    }
+}

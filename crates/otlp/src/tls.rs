@@ -1,0 +1,85 @@
+//! TLS towards a collector. Files are read for each new connection: certificates may be exchanged.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::variables::TlsFiles;
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+
+/// Why TLS cannot be spoken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    /// A file cannot be read.
+    #[error("{0} cannot be read")]
+    File(PathBuf, #[source] io::Error),
+    /// A file holds something else.
+    #[error("{0} holds no {1} in PEM")]
+    Pem(PathBuf, &'static str),
+    /// Certificate and key do not fit.
+    #[error("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and _CLIENT_KEY cannot be used")]
+    Certificate(#[source] rustls::Error),
+}
+
+/// What speaks TLS by these files; `protocol` is what is spoken in it.
+pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnector, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match &files.roots {
+        Some(path) => _ = roots.add_parsable_certificates(certificates(path)?),
+        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("aws-lc-rs knows the default versions of TLS")
+        .with_root_certificates(roots);
+    let mut config = match &files.own {
+        Some((chain, key)) => {
+            let missing = |_| TlsError::Pem(key.clone(), "key");
+            let read = PrivateKeyDer::from_pem_slice(&file(key)?).map_err(missing)?;
+            builder.with_client_auth_cert(certificates(chain)?, read).map_err(TlsError::Certificate)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Speaks TLS with a host.
+pub(crate) async fn secure(tls: &TlsConnector, host: &str, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    tls.connect(name, stream).await
+}
+
+fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
+    regular_file::read(path, MAX_SETTINGS_BYTES).map_err(|error| TlsError::File(path.to_owned(), error))
+}
+
+/// The certificates of a file; at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = file(path)?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
+    if found.is_empty() { Err(TlsError::Pem(path.to_owned(), "certificate")) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_missing_or_holds_something_else_is_named() {
+        let files = |roots: &str| TlsFiles { roots: Some(PathBuf::from(roots)), own: None };
+        let said = |roots: &str| connector(&files(roots), b"h2").err().unwrap().to_string();
+        assert_eq!(said("/nowhere/roots.pem"), "/nowhere/roots.pem cannot be read");
+        let here = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert_eq!(said(here), format!("{here} holds no certificate in PEM"));
+        assert!(connector(&TlsFiles::default(), b"h2").is_ok());
+    }
+}

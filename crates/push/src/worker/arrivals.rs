@@ -1,0 +1,89 @@
+//! When gathered changes were handed over.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use crate::world::Change;
+use navarch_api::object::ObjectRef;
+
+/// Objects of which it is remembered. More come at once at the start alone.
+const REMEMBERED: usize = 256;
+
+/// When the changes that wait for a push were handed over.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// The first of all.
+    first: Option<Instant>,
+    /// The first of each of some objects.
+    objects: BTreeMap<ObjectRef, Instant>,
+}
+
+impl Arrivals {
+    /// Changes were handed over at this moment.
+    pub(super) fn add(&mut self, came: Instant, changes: &[Change]) {
+        self.first.get_or_insert(came);
+        for name in changes.iter().filter_map(object_of) {
+            if self.objects.len() >= REMEMBERED {
+                return;
+            }
+            self.objects.entry(name).or_insert(came);
+        }
+    }
+
+    /// When the first change was handed over.
+    pub(super) fn first(&self) -> Option<Instant> {
+        self.first
+    }
+
+    /// When the first change of an object was handed over; the first change of all, where that is not remembered.
+    pub(super) fn of(&self, name: &ObjectRef) -> Option<Instant> {
+        self.objects.get(name).copied().or(self.first)
+    }
+}
+
+/// The object that a change is about.
+fn object_of(change: &Change) -> Option<ObjectRef> {
+    if let Change::Put(object) = change {
+        Some(object.object_ref())
+    } else if let Change::Removed(name) | Change::Quarantine(name, _) | Change::Rollout(name, _) = change {
+        Some(name.clone())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use navarch_api::object::{Kind, NamespacedName};
+
+    fn removed(name: &str) -> (ObjectRef, Change) {
+        let name = ObjectRef { kind: Kind::Service, name: NamespacedName::new("shop", name) };
+        (name.clone(), Change::Removed(name))
+    }
+
+    #[test]
+    fn an_object_came_with_its_first_change_and_others_with_the_first_of_all() {
+        let mut arrivals = Arrivals::default();
+        let ((a, of_a), (b, of_b), (other, _)) = (removed("a"), removed("b"), removed("c"));
+        assert_eq!((arrivals.first(), arrivals.of(&a)), (None, None));
+        let first = Instant::now();
+        let later = |seconds| first + Duration::from_secs(seconds);
+        arrivals.add(first, &[Change::Stages, of_a.clone()]);
+        arrivals.add(later(1), &[of_b]);
+        arrivals.add(later(2), &[of_a]);
+        assert_eq!([&a, &b, &other].map(|name| arrivals.of(name)), [Some(first), Some(later(1)), Some(first)]);
+    }
+
+    #[test]
+    fn a_bounded_number_of_objects_is_remembered() {
+        let mut arrivals = Arrivals::default();
+        for number in 0..2 * REMEMBERED {
+            arrivals.add(Instant::now(), &[removed(&number.to_string()).1]);
+        }
+        assert_eq!(arrivals.objects.len(), REMEMBERED);
+    }
+}

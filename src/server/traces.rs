@@ -1,0 +1,158 @@
+//! Traces of changes for an OpenTelemetry collector (`OTEL_*`): each from the watch event to the last ACK.
+//!
+//! Nothing is threaded through the work itself: what a push did is in the push thread's records, and what became of it in each stream's
+//! last responses. A task looks at both twice a second while changes are on their way, and makes the spans of a change once it has
+//! come to rest. Without a collector there is no task, and records are kept all the same.
+
+mod change;
+mod open;
+mod spans;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_otlp::{Config as TracesConfig, Ids, Metrics, Sampler, SpanQueue, attribute};
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_xds::Ads;
+use navarch_xds::connections::Connections;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+
+use self::change::TracedChange;
+use self::open::OpenTrace;
+use self::spans::Clock;
+use super::{Config, Tasks, spawn, until};
+
+/// How often streams are looked at while changes are on their way.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// The most changes that are followed at once.
+const MAX_OPEN: usize = 128;
+
+/// Follows changes.
+struct Follower {
+    push: PushHandle,
+    connections: Arc<Connections>,
+    queue: SpanQueue,
+    metrics: Metrics,
+    sampler: Sampler,
+    ids: Ids,
+    /// The last revision that was looked at.
+    seen: u64,
+    /// The changes that are followed, oldest first.
+    open: VecDeque<OpenTrace>,
+}
+
+/// Starts what makes and sends traces, where they are asked for.
+pub(super) fn start(
+    config: &Config,
+    (push, ads): (&PushHandle, &Ads),
+    metrics: &mut Registry,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
+    let Some(traces) = &config.traces else { return };
+    let metrics = Metrics::register(metrics);
+    let (endpoint, protocol) = (traces.endpoint.authority(), traces.protocol);
+    tracing::info!(endpoint, ?protocol, "sending traces of changes (OTEL_EXPORTER_OTLP_ENDPOINT)");
+    if config.limits.push_history == 0 {
+        tracing::warn!("NAVARCH_PUSH_HISTORY=0: traces do not say what proxies were sent and answered");
+    }
+    let resource = resource(config, traces).into_iter().map(|(key, value)| attribute(&key, value)).collect();
+    let (queue, exporter) = navarch_otlp::start(traces.clone(), resource, config.build.version, metrics.clone());
+    let follower = Follower {
+        push: push.clone(),
+        connections: ads.connections(),
+        queue,
+        metrics,
+        sampler: traces.sampler,
+        ids: Ids::default(),
+        seen: 0,
+        open: VecDeque::new(),
+    };
+    let (told, ending) = (stop.clone(), stop.clone());
+    spawn("traces", tasks, async move { follower.run(told).await.map_err(anyhow::Error::from) });
+    spawn("OTLP", tasks, async move {
+        exporter.run(ending).await;
+        Ok(())
+    });
+}
+
+/// What is said of the process: what is known of it, and what whoever runs it says, which counts more.
+fn resource(config: &Config, traces: &TracesConfig) -> Vec<(String, String)> {
+    let known = [
+        ("service.name", "navarch"),
+        ("service.version", config.build.version),
+        ("service.instance.id", &*config.pod),
+        ("k8s.pod.name", &*config.pod),
+        ("k8s.namespace.name", config.settings.system_namespace.as_str()),
+        ("k8s.cluster.name", config.settings.cluster_id.as_str()),
+    ];
+    let known = known.into_iter().filter(|(key, value)| !value.is_empty() && !traces.resource.contains_key(*key));
+    let known = known.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    known.chain(traces.resource.clone()).collect()
+}
+
+impl Follower {
+    /// Follows changes until told to stop; what is followed then is sent as far as it has come.
+    async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
+        let mut contexts = self.push.contexts();
+        loop {
+            if self.open.is_empty() && until(&stop, contexts.changed()).await.is_none_or(|changed| changed.is_err()) {
+                return Ok(());
+            }
+            let is_told = until(&stop, tokio::time::sleep(INTERVAL)).await.is_none();
+            self.take_changes().await?;
+            self.look(is_told);
+            if is_told {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Begins to follow the changes that have come.
+    async fn take_changes(&mut self) -> Result<(), Ended> {
+        let seen = self.seen;
+        let looked = self.push.inspect(move |inspect| {
+            let oldest = inspect.pushes.front().map(|push| push.revision);
+            let new = inspect.pushes.iter().filter(|push| push.revision > seen);
+            (oldest, new.map(TracedChange::of).collect::<Vec<_>>())
+        });
+        let (oldest, changes) = looked.await?;
+        if seen > 0 {
+            self.metrics.missed(oldest.unwrap_or_default().saturating_sub(seen + 1));
+        }
+        for change in changes {
+            self.seen = change.revision;
+            let id = self.ids.trace();
+            if !self.sampler.takes(id) {
+                continue;
+            }
+            if self.open.len() < MAX_OPEN {
+                self.open.push_back(OpenTrace::new(id, change));
+            } else {
+                self.metrics.missed(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks how far changes have come, and sends the traces of those that are at rest; at the end those of all.
+    fn look(&mut self, is_end: bool) {
+        let Some(first) = self.open.front().map(|trace| trace.change.revision) else { return };
+        self.open.iter_mut().for_each(OpenTrace::begin_look);
+        self.connections.each_with_changes_since(first, |stream| {
+            self.open.iter_mut().for_each(|trace| trace.see(&stream));
+        });
+        let clock = Clock::now();
+        let (done, open) =
+            self.open.drain(..).partition::<VecDeque<_>, _>(|trace| is_end || trace.is_done(clock.steady));
+        self.open = open;
+        for trace in done {
+            self.queue.offer(spans::of(&trace, &clock, &self.ids));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! A change, as its trace tells of it.
+
+use std::time::Duration;
+
+use navarch_push::engine::Settled;
+use navarch_push::fact::FactKey;
+use navarch_push::worker::{ChangedObject, PushRecord};
+use tokio::time::Instant;
+
+/// Inputs of a change that are named where no object is.
+const NAMED: usize = 8;
+
+/// What is told of one push.
+#[derive(Clone, Debug)]
+pub(super) struct TracedChange {
+    pub(super) revision: u64,
+    /// The first of the objects that changed.
+    pub(super) objects: Vec<ChangedObject>,
+    /// The first of the inputs that changed, where no object did.
+    pub(super) inputs: Vec<FactKey>,
+    /// How many inputs changed.
+    pub(super) count: usize,
+    /// When the watch handed over the first of it.
+    pub(super) came: Option<Instant>,
+    /// When the push thread began.
+    pub(super) began: Instant,
+    /// How long it took until the snapshot was in force.
+    pub(super) taken_in: Duration,
+    /// How long it took until all was published.
+    pub(super) took: Duration,
+    pub(super) settled: Settled,
+}
+
+impl TracedChange {
+    /// That of a push. Costs little: the push thread calls it.
+    pub(super) fn of(push: &PushRecord) -> Self {
+        let inputs = push.changed.iter().filter(|_| push.objects.is_empty()).take(NAMED);
+        Self {
+            revision: push.revision,
+            objects: push.objects.clone(),
+            inputs: inputs.cloned().collect(),
+            count: push.facts,
+            came: push.came,
+            began: push.began,
+            taken_in: push.taken_in,
+            took: push.took,
+            settled: push.settled,
+        }
+    }
+
+    /// When its snapshot was in force.
+    pub(super) fn in_force(&self) -> Instant {
+        self.began + self.taken_in.min(self.took)
+    }
+
+    /// When all that it changes was published to streams.
+    pub(super) fn published(&self) -> Instant {
+        self.began + self.took
+    }
+}

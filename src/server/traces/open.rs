@@ -1,0 +1,150 @@
+//! A trace that is not finished: what is known of the change and of the proxies that it reaches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_otlp::TraceId;
+use navarch_xds::change_progress::{ChangeProgress, ChangeResponse};
+use tokio::time::Instant;
+
+use super::change::TracedChange;
+
+/// Proxies of which a trace tells: those that refused the change, those that have not answered, and those that took longest.
+const MAX_PROXIES: usize = 32;
+/// Responses to one proxy of which it tells.
+const MAX_RESPONSES: usize = 16;
+/// How long answers are waited for: cold clusters and slow clients take seconds.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// A change that is on its way.
+#[derive(Debug)]
+pub(super) struct OpenTrace {
+    pub(super) id: TraceId,
+    pub(super) change: TracedChange,
+    /// Some of the proxies that were sent it, by their streams' numbers.
+    pub(super) proxies: BTreeMap<u64, ReachedProxy>,
+    /// What was counted at the last look.
+    pub(super) counts: Counts,
+    /// Whether something was to be sent or answered at the look before.
+    was_waiting: bool,
+}
+
+/// Proxies by how far they have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Those that were sent it.
+    pub(super) sent: usize,
+    /// Those of them that refused some of it.
+    pub(super) rejected: usize,
+    /// Those of them that have not answered all of it.
+    pub(super) unanswered: usize,
+    /// Those to which something of it is still to be sent.
+    pub(super) unsent: usize,
+}
+
+/// A proxy that was sent the change.
+#[derive(Clone, Debug)]
+pub(super) struct ReachedProxy {
+    /// `<pod>.<namespace>`.
+    pub(super) name: Arc<str>,
+    /// `<pod>.<namespace>-<number>`.
+    pub(super) stream: Arc<str>,
+    /// By their numbers.
+    pub(super) responses: BTreeMap<u64, ChangeResponse>,
+    fate: Fate,
+}
+
+/// What a proxy made of a change, the worst last, with how long it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    Taken(Duration),
+    Unanswered(Duration),
+    Rejected(Duration),
+}
+
+impl OpenTrace {
+    pub(super) fn new(id: TraceId, change: TracedChange) -> Self {
+        Self { id, change, proxies: BTreeMap::new(), counts: Counts::default(), was_waiting: true }
+    }
+
+    /// Counts anew.
+    pub(super) fn begin_look(&mut self) {
+        self.was_waiting = self.is_waiting();
+        self.counts = Counts::default();
+    }
+
+    /// Takes in how far one stream has come.
+    pub(super) fn see(&mut self, stream: &ChangeProgress) {
+        let revision = self.change.revision;
+        self.counts.unsent += usize::from(stream.unsent.is_some_and(|first| first <= revision));
+        let is_of = |response: &&ChangeResponse| (response.changes[0]..=response.changes[1]).contains(&revision);
+        let began = self.change.began;
+        let Some(fate) = stream.responses.iter().filter(is_of).map(|response| fate(response, began)).max() else {
+            return;
+        };
+        self.counts.sent += 1;
+        match fate {
+            Fate::Taken(_) => {}
+            Fate::Unanswered(_) => self.counts.unanswered += 1,
+            Fate::Rejected(_) => self.counts.rejected += 1,
+        }
+        if !self.proxies.contains_key(&stream.number) && !self.has_room_for(fate) {
+            return;
+        }
+        let reached = self.proxies.entry(stream.number).or_insert_with(|| ReachedProxy {
+            name: stream.proxy.name.clone(),
+            stream: stream.id.clone(),
+            responses: BTreeMap::new(),
+            fate,
+        });
+        reached.fate = fate;
+        for response in stream.responses.iter().filter(is_of) {
+            if reached.responses.len() < MAX_RESPONSES || reached.responses.contains_key(&response.number) {
+                reached.responses.insert(response.number, response.clone());
+            }
+        }
+    }
+
+    /// Whether there is room for a proxy that fared so; one that fared better makes way for it.
+    fn has_room_for(&mut self, fate: Fate) -> bool {
+        if self.proxies.len() < MAX_PROXIES {
+            return true;
+        }
+        let best = self.proxies.iter().map(|(number, proxy)| (proxy.fate, *number)).min();
+        match best.filter(|(other, _)| *other < fate) {
+            Some((_, number)) => self.proxies.remove(&number).is_some(),
+            None => false,
+        }
+    }
+
+    /// Whether all that can be told is known. Between a stream's mailbox and its session an update is seen in neither: two looks
+    /// must agree.
+    pub(super) fn is_done(&self, now: Instant) -> bool {
+        let is_late = now.saturating_duration_since(self.change.published()) >= LONGEST;
+        is_late || !self.is_waiting() && !self.was_waiting
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.counts.unsent > 0 || self.proxies.values().flat_map(|proxy| proxy.responses.values()).any(is_unanswered)
+    }
+
+    /// How many proxies were sent it that are not told of.
+    pub(super) fn left_out(&self) -> usize {
+        self.counts.sent.saturating_sub(self.proxies.len())
+    }
+}
+
+fn is_unanswered(response: &ChangeResponse) -> bool {
+    response.answer.is_none()
+}
+
+/// What became of one response.
+fn fate(response: &ChangeResponse, began: Instant) -> Fate {
+    let sent = response.at.saturating_duration_since(began);
+    match &response.answer {
+        None => Fate::Unanswered(sent),
+        Some(answer) if answer.is_taken => Fate::Taken(sent + answer.after),
+        Some(answer) => Fate::Rejected(sent + answer.after),
+    }
+}
