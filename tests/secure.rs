@@ -25,6 +25,8 @@ mod bare_mesh;
 mod client;
 #[path = "secure/config_source.rs"]
 mod config_source;
+#[path = "secure/dashboards.rs"]
+mod dashboards;
 #[path = "secure/floods.rs"]
 mod floods;
 #[path = "secure/grpc.rs"]
@@ -45,6 +47,8 @@ mod metric_names;
 mod mtls;
 #[path = "secure/openssl.rs"]
 mod openssl;
+#[path = "shared/panels.rs"]
+mod panels;
 #[path = "secure/past.rs"]
 mod past;
 #[path = "agent_life/pod.rs"]

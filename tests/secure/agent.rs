@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::secrets::{
     CaClient, CertificateFiles, Grace, KeyKind, Secret, SecretWatch, Secrets, SecretsConfig,
 };
 use navarch::agent::upstream::{KeyFiles, Roots, Transport, Upstream, UpstreamConfig};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -64,7 +67,8 @@ async fn the_agent_renews_its_certificate_by_token_and_by_what_it_has() -> Resul
     };
     let stop = CancellationToken::new();
     let ca = CaClient::new(Upstream::new(upstream), String::new());
-    let (secrets, task) = Secrets::new(config, Some(ca), SystemTime::now, stop.clone());
+    let metrics = AgentMetrics::default();
+    let (secrets, task) = Secrets::new(config, Some(ca), (SystemTime::now, metrics.clone()), stop.clone());
     let (mut certificate, mut roots) = (secrets.watch("default")?, secrets.watch("ROOTCA")?);
     let running = tokio::spawn(task.run());
     // Without a token nobody gets anything, and nothing is given up.
@@ -72,6 +76,10 @@ async fn the_agent_renews_its_certificate_by_token_and_by_what_it_has() -> Resul
     std::fs::write(path("token"), server.issuer.token(json!({})))?;
     let first = chain(&*next(&mut certificate).await?)?;
     ensure!(next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()), "the root of the CA");
+    let (mut registry, mut counted) = (Registry::default(), String::new());
+    metrics.register(&mut registry);
+    encode(&mut counted, &registry)?;
+    ensure!(counted.contains("istio_agent_num_outgoing_retries{request_type=\"csr\"}"), "{counted}");
     // The token is gone, as on a machine that has rebooted: the certificate in the files does.
     let end = tokio::time::Instant::now() + TIMEOUT;
     while std::fs::read_to_string(path("out/cert-chain.pem")).unwrap_or_default() != first {

@@ -92,6 +92,21 @@ impl Connected {
         Ok(connected)
     }
 
+    /// Asks for routes and refuses what comes.
+    pub(crate) async fn refuse(&mut self) -> Result<()> {
+        const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+        let asked = DiscoveryRequest {
+            type_url: RDS.to_owned(),
+            resource_names: vec!["80".to_owned()],
+            ..DiscoveryRequest::default()
+        };
+        self.requests.send(asked.clone()).await?;
+        let response_nonce = self.responses.message().await?.context("the stream ended")?.nonce;
+        let error_detail =
+            Some(navarch_proto::google::rpc::Status { code: 13, message: "no".to_owned(), ..Default::default() });
+        Ok(self.requests.send(DiscoveryRequest { response_nonce, error_detail, ..asked }).await?)
+    }
+
     /// Takes a response and acknowledges it.
     async fn take(&mut self) -> Result<DiscoveryResponse> {
         let response = self.responses.message().await?.context("the stream ended")?;

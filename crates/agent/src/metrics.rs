@@ -1,7 +1,7 @@
 //! What the agent counts of its work, under pilot-agent's names (`istio_agent_…`).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
@@ -46,6 +46,13 @@ pub struct AgentMetrics {
     dns_time: Histogram,
     /// Scrapes that failed, by whose metrics they were to get.
     scrape_failures: Family<ScrapeLabel, Counter>,
+    /// Requests to the CA that followed one that had failed.
+    retries: Family<RequestLabel, Count>,
+    /// Folders that could not be listened to, and files that held no secret.
+    file_watcher_failures: Counter,
+    file_secret_failures: Counter,
+    /// Bytes of Envoy's largest request.
+    largest_request: Gauge,
     /// Seconds until the agent was ready.
     startup: Gauge<f64, AtomicU64>,
     /// Wasm modules that are kept.
@@ -123,6 +130,10 @@ impl Default for AgentMetrics {
             dns_failures: Counter::default(),
             dns_time: Histogram::new([0.001, 0.005, 0.01, 0.1, 1.0, 5.0]),
             scrape_failures: Family::default(),
+            retries: Family::default(),
+            file_watcher_failures: Counter::default(),
+            file_secret_failures: Counter::default(),
+            largest_request: Gauge::default(),
             startup: Gauge::default(),
             modules: Gauge::default(),
             module_lookups: Family::default(),
@@ -156,6 +167,18 @@ impl AgentMetrics {
             "Milliseconds that requests to the CA took, all together",
             m.request_time,
         );
+        registry.register("num_outgoing_retries", "Requests to the CA that followed a failed one", m.retries);
+        registry.register(
+            "num_file_watcher_failures",
+            "Folders with certificates that could not be listened to",
+            m.file_watcher_failures,
+        );
+        registry.register(
+            "num_file_secret_failures",
+            "Certificates and roots in files that could not be used",
+            m.file_secret_failures,
+        );
+        registry.register("pilot_xds_recv_max", "Bytes of Envoy's largest request so far", m.largest_request);
         registry.register("dns_requests", "Questions to the DNS server", m.dns_requests);
         registry.register("dns_upstream_requests", "Questions that resolvers were asked", m.dns_forwarded);
         registry.register("dns_upstream_failures", "Questions that no resolver answered", m.dns_failures);
@@ -173,6 +196,12 @@ impl AgentMetrics {
     /// A request of Envoy was passed on.
     pub(crate) fn requested(&self) {
         self.xds_requests.inc();
+    }
+
+    /// A request of so many bytes came.
+    pub(crate) fn received(&self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.largest_request.inner().fetch_max(bytes, Ordering::Relaxed);
     }
 
     /// A response came.
@@ -206,6 +235,21 @@ impl AgentMetrics {
         if !is_signed {
             self.failed_requests.get_or_create(&label).inc();
         }
+    }
+
+    /// The CA is asked again, as it gave no certificate before.
+    pub(crate) fn asks_ca_again(&self) {
+        self.retries.get_or_create(&RequestLabel { request_type: CSR }).inc();
+    }
+
+    /// A folder could not be listened to.
+    pub(crate) fn hears_nothing(&self) {
+        self.file_watcher_failures.inc();
+    }
+
+    /// Files held no secret.
+    pub(crate) fn file_failed(&self) {
+        self.file_secret_failures.inc();
     }
 
     /// The workload's certificate ends then, by this clock.
@@ -279,7 +323,7 @@ mod tests {
     use super::*;
 
     /// pilot-agent's names of what is counted here.
-    const NAMES: [&str; 20] = [
+    const NAMES: [&str; 24] = [
         "cert_expiry_seconds{resource_name=\"default\"} -60",
         "dns_requests_total 1",
         "dns_upstream_failures_total 1",
@@ -289,8 +333,12 @@ mod tests {
         "istiod_connection_failures 1",
         "istiod_connection_terminations{type=\"error\"} 1",
         "num_failed_outgoing_requests{request_type=\"csr\"} 1",
+        "num_file_secret_failures_total 1",
+        "num_file_watcher_failures_total 1",
         "num_outgoing_requests{request_type=\"csr\"} 1",
+        "num_outgoing_retries{request_type=\"csr\"} 1",
         "outgoing_latency{request_type=\"csr\"} 20",
+        "pilot_xds_recv_max 300",
         "scrape_failures_total{type=\"envoy\"} 1",
         "startup_duration_seconds 2",
         "wasm_cache_entries 3",
@@ -311,6 +359,11 @@ mod tests {
         metrics.ended(Code::Unavailable);
         metrics.left();
         metrics.asked_ca(Duration::from_millis(20), false);
+        metrics.asks_ca_again();
+        metrics.received(300);
+        metrics.received(200);
+        metrics.hears_nothing();
+        metrics.file_failed();
         metrics.certificate_ends(SystemTime::UNIX_EPOCH, || SystemTime::UNIX_EPOCH + Duration::from_mins(1));
         metrics.dns_asked();
         metrics.dns_forwarded(Duration::from_millis(1), false);

@@ -106,6 +106,8 @@ struct Inner {
     files: Mutex<BTreeMap<SecretName, SecretSender>>,
     /// The tasks that read files.
     tasks: TaskTracker,
+    /// What is counted.
+    metrics: AgentMetrics,
     /// Ends them.
     stop: CancellationToken,
 }
@@ -118,8 +120,6 @@ pub struct SecretsTask {
     ca: Option<CaClient>,
     /// Tells when certificates end.
     clock: Clock,
-    /// What is counted.
-    metrics: AgentMetrics,
 }
 
 /// Why a resource cannot be watched.
@@ -139,7 +139,7 @@ impl Secrets {
     pub fn new(
         config: SecretsConfig,
         ca: Option<CaClient>,
-        clock: Clock,
+        (clock, metrics): (Clock, AgentMetrics),
         stop: CancellationToken,
     ) -> (Self, SecretsTask) {
         let inner = Inner {
@@ -150,10 +150,11 @@ impl Secrets {
             renew: Notify::new(),
             files: Mutex::default(),
             tasks: TaskTracker::new(),
+            metrics,
             stop,
         };
         let secrets = Self(Arc::new(inner));
-        (secrets.clone(), SecretsTask { secrets, ca, clock, metrics: AgentMetrics::default() })
+        (secrets.clone(), SecretsTask { secrets, ca, clock })
     }
 
     /// Watches a resource. One in files is read from now on, until nobody watches it.
@@ -209,7 +210,8 @@ impl Secrets {
     /// Keeps a resource that is in files fresh while somebody watches it.
     async fn serve_file(self, name: SecretName, wanted: files::Wanted, sender: SecretSender) {
         let publish = sender.clone();
-        let follow = files::follow(wanted, self.0.config.debounce, move |secret| replace(&publish, secret));
+        let how = (self.0.config.debounce, &self.0.metrics);
+        let follow = files::follow(wanted, how, move |secret| replace(&publish, secret));
         let unwatched = async {
             loop {
                 sender.closed().await;
@@ -241,25 +243,19 @@ fn replace(sender: &SecretSender, secret: Secret) {
 }
 
 impl SecretsTask {
-    /// The same, counted there.
-    #[must_use]
-    pub fn counted_by(mut self, metrics: AgentMetrics) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
     /// Gets the workload's certificate and roots and keeps them fresh until told to end.
     pub async fn run(self) {
-        let Self { secrets, ca, clock, metrics } = self;
-        let config = &secrets.0.config;
+        let Self { secrets, ca, clock } = self;
+        let (config, metrics) = (&secrets.0.config, &secrets.0.metrics);
         let existing = config.existing.present(config.output.as_deref());
         let roots_from_file = existing.roots.is_some();
         let certificate = async {
             match (existing.certificate, &ca) {
                 (Some(wanted), _) => {
-                    files::follow(wanted, config.debounce, |secret| replace(&secrets.0.certificate, secret)).await;
+                    let publish = |secret| replace(&secrets.0.certificate, secret);
+                    files::follow(wanted, (config.debounce, metrics), publish).await;
                 }
-                (None, Some(ca)) => authority::keep_fresh(&secrets, ca, (clock, &metrics), !roots_from_file).await,
+                (None, Some(ca)) => authority::keep_fresh(&secrets, ca, clock, !roots_from_file).await,
                 (None, None) => std::future::pending().await,
             }
         };

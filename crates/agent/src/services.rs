@@ -104,8 +104,8 @@ pub async fn start(
     let (fail, failures) = mpsc::channel(FAILURES);
     let listen = |path: PathBuf| socket::listen(&path).map_err(|error| ServicesError::Socket(path, error));
     let ca = config.ca.map(|CaConfig { upstream, signer }| CaClient::new(Upstream::new(upstream), signer));
-    let (secrets, getting) = Secrets::new(config.secrets, ca, clock, stop.clone());
-    tasks.spawn(getting.counted_by(config.metrics.clone()).run());
+    let (secrets, getting) = Secrets::new(config.secrets, ca, (clock, config.metrics.clone()), stop.clone());
+    tasks.spawn(getting.run());
     let serving = sds::serve(listen(config.sds_socket)?, secrets.clone(), config.sds, stop.clone());
     let failed = fail.clone();
     tasks.spawn(async move { tell(serving.await, "sds", &failed) });

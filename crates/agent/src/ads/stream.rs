@@ -129,6 +129,7 @@ impl Stream {
         };
         let mut registered = false;
         while let Some(request) = downstream.message().await? {
+            self.core.config.metrics.received(request.len());
             let unreadable = |_| Status::invalid_argument("the request is no protobuf message");
             let type_url = peek::string(&request, number).map_err(unreadable)?;
             if !registered && type_url != own::DEBUG && !self.core.config.side_by_side {

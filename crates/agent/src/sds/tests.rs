@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
+use crate::metrics::AgentMetrics;
 use crate::secrets::tests::{clock, config, put};
 use crate::socket;
 
@@ -31,7 +32,7 @@ async fn both_protocols_send_what_is_there_and_what_changes() {
     let certs = folder.path().join("certs");
     let (first, _) = put(&certs, "first");
     let stop = CancellationToken::new();
-    let (secrets, task) = Secrets::new(config(folder.path()), None, clock, stop.clone());
+    let (secrets, task) = Secrets::new(config(folder.path()), None, (clock, AgentMetrics::default()), stop.clone());
     let running = TaskTracker::new();
     running.spawn(task.run());
     let path = folder.path().join("sds");

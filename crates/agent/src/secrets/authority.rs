@@ -51,13 +51,9 @@ enum IssueError {
 }
 
 /// Gets the workload's certificate, and the next one in time, for ever. The one in force is served until the next is there.
-pub(super) async fn keep_fresh(
-    secrets: &Secrets,
-    ca: &CaClient,
-    (clock, metrics): (Clock, &AgentMetrics),
-    roots_too: bool,
-) {
-    let mut bundle = secrets.0.bundle.subscribe();
+pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
+    let (mut bundle, metrics) = (secrets.0.bundle.subscribe(), &secrets.0.metrics);
+    let mut is_retry = false;
     let mut backoff = Backoff::default();
     let mut known_roots: Option<Bytes> = None;
     let mut ends: Option<SystemTime> = None;
@@ -73,7 +69,12 @@ pub(super) async fn keep_fresh(
                 continue;
             }
         }
-        match issue(secrets, ca, metrics).await {
+        if is_retry {
+            metrics.asks_ca_again();
+        }
+        let issued = issue(secrets, ca, metrics).await;
+        is_retry = issued.is_err();
+        match issued {
             Ok(issued) => {
                 metrics.certificate_ends(issued.ends, clock);
                 backoff.reset();
@@ -135,7 +136,8 @@ pub(super) async fn follow_roots(secrets: &Secrets, wanted: Wanted) {
     let in_file = tokio::sync::watch::Sender::new(None::<Arc<Secret>>);
     let mut changed = in_file.subscribe();
     let mut bundle = secrets.0.bundle.subscribe();
-    let follow = files::follow(wanted, secrets.0.config.debounce, |secret| replace(&in_file, secret));
+    let follow =
+        files::follow(wanted, (secrets.0.config.debounce, &secrets.0.metrics), |secret| replace(&in_file, secret));
     let merge = async {
         loop {
             tokio::select! {

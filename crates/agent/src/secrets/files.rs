@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::Secret;
 use super::pem::{self, PemError};
+use crate::metrics::AgentMetrics;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file;
 
@@ -138,7 +139,7 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
 
 /// Publishes what the files hold, now and whenever it has changed, for ever. What cannot be used is said once and the last
 /// stays.
-pub(super) async fn follow(wanted: Wanted, debounce: Duration, publish: impl Fn(Secret)) {
+pub(super) async fn follow(wanted: Wanted, (debounce, metrics): (Duration, &AgentMetrics), publish: impl Fn(Secret)) {
     let (sender, mut events) = mpsc::channel(1);
     let mut seen = None;
     let mut watcher: Option<RecommendedWatcher> = None;
@@ -146,6 +147,9 @@ pub(super) async fn follow(wanted: Wanted, debounce: Duration, publish: impl Fn(
     loop {
         if watcher.is_none() {
             watcher = listen(&wanted, &sender);
+            if watcher.is_none() {
+                metrics.hears_nothing();
+            }
         }
         let digest = wanted.digest().await;
         if seen != Some(digest) {
@@ -164,6 +168,7 @@ pub(super) async fn follow(wanted: Wanted, debounce: Duration, publish: impl Fn(
                 }
                 Err(error) => {
                     usable = false;
+                    metrics.file_failed();
                     let error: &dyn std::error::Error = &error;
                     tracing::warn!(error, "failed to load certificates from files");
                 }

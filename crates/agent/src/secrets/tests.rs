@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::time::SystemTime;
 
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
 use super::*;
 
 #[allow(clippy::disallowed_methods, reason = "a test lives in the time of day")]
@@ -52,7 +55,7 @@ async fn mounted_certificates_are_served_and_followed() {
     let certs = folder.path().join("certs");
     let (chain, _) = put(&certs, "first");
     let stop = CancellationToken::new();
-    let (secrets, task) = Secrets::new(config(folder.path()), None, clock, stop.clone());
+    let (secrets, task) = Secrets::new(config(folder.path()), None, (clock, AgentMetrics::default()), stop.clone());
     let running = TaskTracker::new();
     running.spawn(task.run());
     running.close();
@@ -78,7 +81,7 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
     let (chain, _) = put(&one, "one");
     put(&other, "other");
     let stop = CancellationToken::new();
-    let (secrets, _task) = Secrets::new(config(folder.path()), None, clock, stop.clone());
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, AgentMetrics::default()), stop.clone());
     let name = |chain: &Path, key: &Path| {
         format!("file-cert:{}~{}", chain.join("cert-chain.pem").display(), key.join("key.pem").display())
     };
@@ -98,10 +101,18 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
 #[tokio::test]
 async fn files_that_come_later_are_found() {
     let folder = tempfile::tempdir().unwrap();
-    let (secrets, _task) = Secrets::new(config(folder.path()), None, clock, CancellationToken::new());
+    let metrics = AgentMetrics::default();
+    let counted = (clock, metrics.clone());
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, counted, CancellationToken::new());
     let late = folder.path().join("late");
     let mut roots = secrets.watch(&format!("file-root:{}", late.join("root-cert.pem").display())).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let (chain, _) = put(&late, "late");
     until(&mut roots, |secret| *secret == Secret::Roots(Bytes::from(chain.clone()))).await;
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    metrics.register(&mut registry);
+    encode(&mut text, &registry).unwrap();
+    for failures in ["num_file_watcher_failures_total", "num_file_secret_failures_total"] {
+        assert!(!text.contains(&format!("{failures} 0")), "{failures}: {text}");
+    }
 }
