@@ -102,8 +102,8 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
 async fn files_that_come_later_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let metrics = AgentMetrics::default();
-    let counted = (clock, metrics.clone());
-    let (secrets, _task) = Secrets::new(config(folder.path()), None, counted, CancellationToken::new());
+    let stop = CancellationToken::new();
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop);
     let late = folder.path().join("late");
     let mut roots = secrets.watch(&format!("file-root:{}", late.join("root-cert.pem").display())).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
