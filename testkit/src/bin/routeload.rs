@@ -242,9 +242,21 @@ impl Bench {
         }
         let after = usage(self.navarch.pid())?;
         let cpu = (after.cpu_seconds - before.cpu_seconds) / CHANGES as f64;
-        Ok(
-            json!({ "routes": routes, "changes": CHANGES, "effective_ms": spread(effective), "told_ms": spread(told), "cpu_seconds_each": cpu }),
-        )
+        Ok(json!({
+            "routes": routes, "changes": CHANGES, "effective_ms": spread(effective), "envoy_ms": spread(self.taken().await?),
+            "told_ms": spread(told), "cpu_seconds_each": cpu,
+        }))
+    }
+
+    /// How long Envoy took from each of the last responses to its acknowledgement.
+    async fn taken(&self) -> Result<Vec<Duration>> {
+        let page = self.navarch.page(&format!("/debug/why/push?proxy=front.{NAMESPACE}")).await?;
+        let page: Value = serde_json::from_str(&page).context("the last pushes")?;
+        let pushes = page["pushes"].as_array().context("pushes")?;
+        Ok(pushes
+            .iter()
+            .filter_map(|push| Some(Duration::from_secs_f64(push["answeredMs"].as_f64()? / 1000.0)))
+            .collect())
     }
 }
 
