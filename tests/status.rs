@@ -43,6 +43,8 @@ mod rollouts;
 mod roots;
 #[path = "status/routes.rs"]
 mod routes;
+#[path = "status/unready.rs"]
+mod unready;
 #[path = "status/untaint.rs"]
 mod untaint;
 #[path = "status/whole.rs"]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Deployed, NAMESPACE, addresses, ambient, analysis, gateway_api, inference_pools, leaders, quarantine, registration,
-    rollouts, roots, untaint, whole,
+    rollouts, roots, unready, untaint, whole,
 };
 
 /// Whether Navarch's service account may change a ConfigMap.
@@ -82,6 +82,7 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     addresses::are_given_once_and_taken_back(&deployed).await;
     analysis::is_told_and_taken_back(&deployed).await;
     quarantine::a_condition_and_an_event_say_what_proxies_said(&deployed).await;
+    unready::an_event_of_the_pod_says_what_is_missing(&deployed).await;
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;
     gateway_api::is_written_beside_that_of_others_and_mended(&deployed).await;
     inference_pools::have_services_that_are_mended(&deployed).await;
