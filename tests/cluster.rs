@@ -21,6 +21,8 @@ mod asked;
 mod changes;
 #[path = "cluster/injected.rs"]
 mod injected;
+#[path = "cluster/istioctl.rs"]
+mod istioctl;
 #[path = "cluster/locks.rs"]
 mod locks;
 #[path = "cluster/swap.rs"]
@@ -86,6 +88,8 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     stages.over("commands");
     answers::changes_are_foreseen_followed_and_taken_back(&mesh).await?;
     stages.over("answers");
+    istioctl::istioctl_sees_an_istiod(&mesh).await?;
+    stages.over("istioctl");
     traffic::the_shop_is_reached_through_the_gateway(&mesh).await?;
     traffic::a_fault_and_a_policy_are_obeyed(&mesh).await?;
     traffic::what_is_between_pods_is_encrypted(&mesh).await?;
@@ -101,6 +105,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
     stages.over("leader killed");
     asked::every_replica_is_asked(mesh)?;
+    istioctl::every_replica_answers(mesh)?;
     changes::rolling_restart(mesh, &mut watched).await?;
     stages.over("rolling restart");
     changes::scale_up_and_down(mesh, &mut watched).await?;

@@ -78,7 +78,9 @@ impl DebugOverXds {
         let response = self.pages.clone().call(request).await.unwrap_or_else(|never| match never {});
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
         let value = body.map_err(|error| Status::internal(error.to_string()))?.to_vec();
-        Ok(DebugAnswer { resources: vec![(name, Any { type_url: PAGE.to_owned(), value })], control_plane: None })
+        let resources = vec![(name, Any { type_url: PAGE.to_owned(), value })];
+        // `istioctl x internal-debug --all` lists pages by who answers. istiod does not say it, and of several the last one is shown.
+        Ok(DebugAnswer { resources, control_plane: Some(self.control_plane()) })
     }
 
     /// What proxies were sent and have acknowledged, in the shape of Envoy's client status; tools that ask are none.

@@ -9,6 +9,7 @@ use navarch_testkit::wait;
 use serde_json::Value;
 use tokio::time::sleep;
 
+use crate::istioctl::tags;
 use crate::traffic::{all_see, split};
 use crate::watched::Watched;
 use crate::{root, seconds};
@@ -77,7 +78,8 @@ pub(crate) async fn a_leader_is_killed(mesh: &Mesh, watched: &mut Watched) -> Re
     mesh.install("navarch", &["replicaCount=2"])?;
     let before = leader(mesh)?;
     mesh.node.kubectl(&["--namespace", mesh::NAMESPACE, "delete", "pod", &before, "--grace-period=0", "--force"])?;
-    split(mesh, 100)?;
+    // Its webhook is asked until the API server knows that it is gone.
+    wait::until("the change is taken", || async { split(mesh, 100).is_ok() }).await;
     all_see(mesh, "v2").await?;
     mesh.rolled_out(mesh::NAMESPACE)?;
     watched.count_lost("leader killed", AFTER).await?;
@@ -164,8 +166,10 @@ pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watc
         relabel(mesh, labels).await?;
         let asked = asks(mesh)?;
         ensure!(asked == wanted, "{labels:?}: {asked} is asked and not {wanted}");
+        tags::a_tag_is_listed(mesh, labels == by_tag)?;
         watched.count_lost(&format!("under {}", labels[1]), AFTER).await?;
     }
+    tags::a_tag_is_set_and_removed(mesh).await?;
     mesh.uninstall("navarch-canary")?;
     split(mesh, 0)?;
     all_see(mesh, "v1").await?;

@@ -1,7 +1,5 @@
 //! `istioctl remote-clusters` on one of two clusters that read each other, where `scripts/istioctl` has built istioctl.
 
-use std::process::Command;
-
 use anyhow::{Result, ensure};
 use navarch_testkit::skip::leave_out;
 use navarch_testkit::{istio, joined, mesh};
@@ -15,17 +13,12 @@ pub(crate) fn remote_clusters(pair: &Pair) -> Result<()> {
         return Ok(());
     };
     for side in pair.sides() {
-        let mut command = Command::new(&program);
-        command.args(["remote-clusters", "--istioNamespace", mesh::NAMESPACE, "--kubeconfig"]);
-        let output = command.arg(side.mesh.node.kubeconfig()).env("HOME", side.mesh.node.logs()).output()?;
-        let shown = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
-        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        let shown = program.run(&side.mesh.node.kubeconfig(), &["remote-clusters"])?;
+        let rows = istio::rows(&shown);
         let other = pair.other(side).name;
         let secret = format!("{}/{}", mesh::NAMESPACE, joined::secret_name(other));
         let has = |row: &[&str]| rows.iter().any(|found| found.starts_with(row));
-        ensure!(has(&["NAME", "SECRET", "STATUS", "ISTIOD"]), "{shown}");
-        ensure!(has(&[side.name, "synced"]) && has(&[other, &secret, "synced"]), "{shown}");
+        ensure!(rows.len() == 2 && has(&[side.name, "synced"]) && has(&[other, &secret, "synced"]), "{shown}");
         println!("{shown}");
     }
     Ok(())

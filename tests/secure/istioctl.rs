@@ -1,12 +1,11 @@
 //! istioctl itself against a running Navarch, where `scripts/istioctl` has built it.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
-use navarch_testkit::istio;
+use navarch_testkit::istio::{self, Istioctl};
 use navarch_testkit::skip::leave_out;
 use serde_json::Value;
 
@@ -15,9 +14,9 @@ use crate::server::Server;
 use crate::tools::{Connected, MESH, token};
 
 /// Runs istioctl against the TLS port, with a certificate; what it prints.
-fn run(program: &Path, server: &Server, folder: &Path, words: &[&str]) -> Result<String> {
-    let output = Command::new(program)
-        .args(words)
+fn run(program: &Istioctl, server: &Server, folder: &Path, words: &[&str]) -> Result<String> {
+    let output = program
+        .command(words)
         .args(["--xds-address", &server.secure.to_string(), "--authority", "istiod.istio-system.svc"])
         .arg("--cert-dir")
         .arg(folder)
@@ -26,10 +25,7 @@ fn run(program: &Path, server: &Server, folder: &Path, words: &[&str]) -> Result
         .args(["--revision", "default", "--timeout", "20s"])
         .env("HOME", folder)
         .output()?;
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{words:?}: {shown}{said}");
-    Ok(shown)
+    istio::printed(&output).with_context(|| format!("{words:?}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

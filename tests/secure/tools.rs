@@ -204,6 +204,9 @@ async fn the_questions_of_istioctl_are_answered_over_xds() -> Result<()> {
     let page = async |name: &str| {
         let answer = ask(&server, &operator, node(), "istio.io/debug", &[name]).await?;
         ensure!(answer.resources.len() == 1 && answer.resources[0].type_url == "istio.io/debug", "{name}");
+        // By it `--all` tells replicas apart.
+        let who = answer.control_plane.as_ref().map(|who| who.identifier.contains("\"istiod-1\""));
+        ensure!(who == Some(true), "{name}: {:?}", answer.control_plane);
         Ok(String::from_utf8(answer.resources[0].value.clone())?)
     };
     for name in PAGES {

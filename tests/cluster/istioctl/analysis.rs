@@ -1,0 +1,73 @@
+//! What istioctl and navarch find wrong in the same cluster.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::bookshop::pods;
+use navarch_testkit::istio;
+use serde_json::{Value, json};
+
+use super::Tool;
+use crate::program;
+
+/// What is wrong: code, level, object, words.
+type Finding = [String; 4];
+
+/// The faults that are planted, each with the code by which it is told.
+fn faults() -> Vec<(Value, &'static str, &'static str)> {
+    let metadata = |name: &str| json!({"name": name, "namespace": pods::NAMESPACE});
+    let lost = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": metadata("lost"),
+        "spec": {
+            "hosts": ["lost.example.com"], "gateways": ["nowhere"],
+            "http": [{"route": [{"destination": {"host": "storefront"}}]}],
+        },
+    });
+    let idle = json!({
+        "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy", "metadata": metadata("idle"),
+        "spec": {"selector": {"matchLabels": {"app": "nobody"}}},
+    });
+    let unnamed = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata("unnamed"),
+        "spec": {"selector": {"app": "catalog"}, "ports": [{"name": "foo", "port": 9080, "targetPort": 8081}]},
+    });
+    vec![
+        (lost, "IST0101", "VirtualService bookshop/lost"),
+        (idle, "IST0127", "AuthorizationPolicy bookshop/idle"),
+        (unnamed, "IST0118", "Service bookshop/unnamed"),
+    ]
+}
+
+/// Findings that were printed as JSON.
+fn read(shown: &str) -> Result<BTreeSet<Finding>> {
+    let all: Vec<Value> = serde_json::from_str(shown).with_context(|| shown.to_owned())?;
+    let words = |one: &Value| {
+        ["code", "level", "origin", "message"].map(|field| one[field].as_str().unwrap_or_default().to_owned())
+    };
+    Ok(all.iter().map(words).collect())
+}
+
+/// `istioctl analyze -A` and `navarch analyze -A` find the same, planted faults among it; `x precheck` finds nothing in the way.
+pub(super) fn both_find_the_same(tool: &Tool<'_>) -> Result<()> {
+    let faults = faults();
+    let objects: Vec<Value> = faults.iter().map(|(object, ..)| object.clone()).collect();
+    tool.mesh.apply(&objects)?;
+    let words = ["analyze", "--all-namespaces", "--output", "json"];
+    let theirs = read(&tool.run(&words)?)?;
+    let mut command = Command::new(program("navarch"));
+    command.args(words).env("KUBECONFIG", &tool.kubeconfig).env("HOME", "/nonexistent");
+    let ours = read(&istio::printed(&command.output()?)?)?;
+    let (lacks, adds): (Vec<_>, Vec<_>) = (theirs.difference(&ours).collect(), ours.difference(&theirs).collect());
+    ensure!(theirs == ours, "not found by navarch: {lacks:?}; by it alone: {adds:?}");
+    for (_, code, object) in faults {
+        let is_told = theirs.iter().any(|[known, _, origin, _]| known == code && origin == object);
+        ensure!(is_told, "{code} of {object} is not told: {theirs:?}");
+    }
+    for object in objects {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        let (kind, name) = (kind.as_str().context("a kind")?, name.as_str().context("a name")?);
+        tool.mesh.node.kubectl(&["--namespace", pods::NAMESPACE, "delete", kind, name])?;
+    }
+    tool.run(&["experimental", "precheck"]).map(drop)
+}
