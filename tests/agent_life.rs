@@ -16,18 +16,30 @@
 #[path = "secure/client.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod client;
+#[path = "agent_life/dashboards.rs"]
+mod dashboards;
+#[path = "secure/hbone.rs"]
+#[allow(dead_code, reason = "the test of waypoints without an agent uses the rest")]
+mod hbone;
 #[path = "secure/issuer.rs"]
 mod issuer;
 #[path = "agent_life/metrics.rs"]
 mod metrics;
+#[path = "shared/panels.rs"]
+mod panels;
 #[path = "agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the rotation of roots uses the rest")]
 mod pod;
 #[path = "secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod server;
+#[path = "agent_life/waypoint.rs"]
+mod waypoint;
 #[path = "secure/web.rs"]
 mod web;
+#[path = "secure/workload_sds.rs"]
+#[allow(dead_code, reason = "the agent gives Envoy its certificate")]
+mod workload_sds;
 
 use std::time::Duration;
 

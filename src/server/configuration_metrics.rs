@@ -12,10 +12,14 @@ use navarch_push::notice::Notice;
 use navarch_push::worker::CurrentSnapshot;
 
 /// What subjects are counted of, by istiod's names.
-const GAUGES: [(&str, &str); 6] = [
+const GAUGES: [(&str, &str); 7] = [
     ("pilot_vservice_dup_domain", "Virtual hosts that ask for a domain that another has"),
     ("pilot_destrule_subsets", "Hosts of which DestinationRules name a subset twice"),
     ("pilot_dns_cluster_without_endpoints", "Clusters that are left out, having no endpoints to be resolved"),
+    (
+        "pilot_conflict_outbound_listener_tcp_over_current_tcp",
+        "Listeners where services ask for the same connections, of which the first gets them",
+    ),
     ("pilot_conflict_inbound_listener", "Ports of workloads that services take for different protocols"),
     ("pilot_endpoint_not_ready", "Proxies that a service without selector lists as not ready"),
     ("pilot_eds_no_instances", "Clusters without endpoints"),
@@ -45,7 +49,7 @@ fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
     for notice in notices {
         match notice {
             Notice::Subject { gauge, .. } => *counts.entry(*gauge).or_default() += 1,
-            Notice::Patched { .. } => {}
+            Notice::Patched { .. } | Notice::Failed { .. } => {}
         }
     }
     counts

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use navarch_testkit::backend::Backend;
 use navarch_testkit::client::{self, Reply};
 use navarch_testkit::ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -94,6 +93,19 @@ spec: {{metrics: [{{providers: [{{name: prometheus}}], reportingInterval: 1s, ov
     )
 }
 
+/// An application that answers with the status that its path asks for.
+async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let app = axum::Router::new().fallback(|request: axum::extract::Request| async move {
+        let wanted = request.uri().path().strip_prefix("/status/").and_then(|status| status.parse().ok());
+        axum::http::StatusCode::from_u16(wanted.unwrap_or(200)).unwrap()
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { drop(axum::serve(listener, app).await) });
+    Ok((address, tasks))
+}
+
 /// A server that sends back what comes.
 async fn echo() -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -111,7 +123,7 @@ async fn echo() -> Result<(SocketAddr, JoinSet<()>)> {
 }
 
 /// The value of a metric's line whose labels hold all of these.
-fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
+pub(crate) fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
     let mut lines = metrics.lines().filter_map(|line| {
         let (of, value) = line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once("} ")?;
         labels.iter().all(|label| of.contains(label)).then(|| value.parse().ok())?
@@ -120,7 +132,7 @@ fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
 }
 
 /// Waits until a pod's metrics are as wanted.
-async fn until(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+pub(crate) async fn until(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
     let end = Instant::now() + TIMEOUT;
     loop {
         let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
@@ -218,6 +230,19 @@ impl Mesh {
         Ok(())
     }
 
+    /// Istio's dashboards find data for every panel, once something was refused and something was not there.
+    async fn fills_dashboards(&self) -> Result<()> {
+        for (path, status) in [("/status/404", 404), ("/status/503", 503)] {
+            ensure!(self.get(path).await?.status == status, "{path}");
+        }
+        let wanted = ["response_code=\"404\"", "response_code=\"503\""];
+        let are_counted =
+            |metrics: &str| wanted.iter().all(|code| value(metrics, "istio_requests_total", &[code]).is_some());
+        let (client, server) =
+            (until(&self.caller, "failures", are_counted).await?, until(&self.web, "failures", are_counted).await?);
+        crate::dashboards::have_data([&client, &server])
+    }
+
     /// Labels of requests are those that a Telemetry says.
     async fn has_changed_labels(&self) -> Result<()> {
         for pod in self.pods() {
@@ -253,15 +278,16 @@ impl Mesh {
 
 #[tokio::test]
 async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
-    let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let (application, _answers) = application().await?;
     let (bytes, _echo) = echo().await?;
     let to = Ports { http: ports::free()?, tcp: ports::free()? };
     let inbound = Ports { http: ports::free()?, tcp: ports::free()? };
-    let with = |overrides: &str| mesh(&to, &inbound, application.address, bytes, overrides);
+    let with = |overrides: &str| mesh(&to, &inbound, application, bytes, overrides);
     let server = Server::with_mesh(&with("")).await?;
     let mesh = Mesh::start(&server, to.http).await?;
     mesh.counts_requests().await?;
     mesh.counts_connections(to.tcp).await?;
+    mesh.fills_dashboards().await?;
     server.write_mesh(&with(
         "{match: {metric: REQUEST_COUNT}, tagOverrides: {source_app: {operation: REMOVE}, \
         path: {value: 'request.url_path'}, tier: {value: \"'gold'\"}, none: {value: \"request.headers['x-none']\"}}}, \

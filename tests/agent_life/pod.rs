@@ -38,6 +38,16 @@ impl Pod {
 
     /// The same with another label `app`.
     pub(crate) fn start_labelled(server: &Server, app: &str, variables: &[(&str, &str)]) -> Result<Self> {
+        Self::start_as(server, "sidecar", &[("app", app)], variables)
+    }
+
+    /// The same as another kind of proxy, with more labels.
+    pub(crate) fn start_as(
+        server: &Server,
+        kind: &str,
+        labels: &[(&str, &str)],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
@@ -46,7 +56,8 @@ impl Pod {
         };
         file("var/run/secrets/istio/root-cert.pem", &server.root())?;
         file("var/run/secrets/tokens/istio-token", &server.issuer.token(json!({})))?;
-        file("etc/istio/pod/labels", &format!("app=\"{app}\"\n"))?;
+        let labels: String = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"\n")).collect();
+        file("etc/istio/pod/labels", &labels)?;
         let (status, admin, envoy_status) = (ports::free()?, ports::free()?, ports::free()?);
         let config = json!({
             "discoveryAddress": server.secure.to_string(), "binaryPath": envoy::program(), "statusPort": status,
@@ -54,7 +65,7 @@ impl Pod {
         });
         let log = fs::File::create(folder.path().join("log"))?;
         let agent = Command::new(env!("CARGO_BIN_EXE_navarch"))
-            .args(["agent", "proxy", "sidecar", "--proxyLogLevel=info"])
+            .args(["agent", "proxy", kind, "--proxyLogLevel=info"])
             .current_dir(folder.path())
             .env("PROXY_CONFIG", config.to_string())
             .env("POD_NAME", "web-1")

@@ -25,6 +25,10 @@ use crate::workload_sds::Workload;
 /// The port of HBONE.
 pub(crate) const PORT: u16 = 15_008;
 
+/// What clients say of themselves, as ztunnel says it of them.
+const BAGGAGE: &str = "k8s.cluster.name=Kubernetes,k8s.namespace.name=shop,k8s.deployment.name=friend-v1,service.name=friend,\
+    service.version=v1";
+
 /// A tunnel that a peer asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tunnel {
@@ -214,14 +218,22 @@ async fn outwards(mut from: OwnedReadHalf, mut to: SendStream<Bytes>) -> Result<
     }
 }
 
-/// Sends bytes through a tunnel of a workload to what `authority` names, by the peer at `through`, and gives all that comes back.
-pub(crate) async fn send(through: SocketAddr, workload: &Workload, authority: &str, bytes: &str) -> Result<String> {
+/// Sends bytes through a tunnel of a workload to what `authority` names, by the peer at `through`, and gives what comes back until the other
+/// side closes, or it is so long.
+pub(crate) async fn send(
+    through: SocketAddr,
+    workload: &Workload,
+    authority: &str,
+    bytes: &str,
+    most: usize,
+) -> Result<String> {
     let stream = TcpStream::connect(through).await?;
     let name = ServerName::try_from("peer.invalid")?;
     let stream = TlsConnector::from(Arc::new(client_config(workload)?)).connect(name, stream).await?;
     let (mut send, connection) = h2::client::handshake(stream).await?;
     let connection = tokio::spawn(connection);
-    let request = http::Request::builder().method(http::Method::CONNECT).uri(authority).body(())?;
+    let request = http::Request::builder().method(http::Method::CONNECT).uri(authority).header("baggage", BAGGAGE);
+    let request = request.body(())?;
     let (answer, mut to) = send.send_request(request, false)?;
     let answer = answer.await?;
     if answer.status() != 200 {
@@ -230,7 +242,9 @@ pub(crate) async fn send(through: SocketAddr, workload: &Workload, authority: &s
     to.send_data(Bytes::copy_from_slice(bytes.as_bytes()), false)?;
     let mut from = answer.into_body();
     let mut all = Vec::new();
-    while let Some(bytes) = from.data().await {
+    while all.len() < most
+        && let Some(bytes) = from.data().await
+    {
         let bytes = match bytes {
             // So Envoy says that the connection in the tunnel has been closed.
             Err(error) if error.reason() == Some(h2::Reason::CONNECT_ERROR) && !all.is_empty() => break,

@@ -159,7 +159,7 @@ async fn ask(client: &Workload, method: &str, headers: &str) -> Result<String> {
     );
     let through = SocketAddr::new(WAYPOINT.parse()?, hbone::PORT);
     let authority = format!("{SERVICE}:{PORT}");
-    let answer = hbone::send(through, client, &authority, &request);
+    let answer = hbone::send(through, client, &authority, &request, usize::MAX);
     tokio::time::timeout(Duration::from_secs(5), answer).await?
 }
 

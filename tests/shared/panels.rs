@@ -60,9 +60,9 @@ impl Scrape {
     }
 
     /// The queries without data, by their panel; an error names the panels that have none at all.
-    pub(crate) fn empty_queries(
+    pub(crate) fn empty_queries<'p>(
         &self,
-        panels: &[Panel],
+        panels: impl IntoIterator<Item = &'p Panel>,
         variables: &[(&str, &str)],
     ) -> Result<Vec<(&'static str, &'static str)>> {
         let (mut empty, mut silent) = (Vec::new(), Vec::new());

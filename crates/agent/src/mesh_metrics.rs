@@ -51,6 +51,8 @@ const MAX_LOGS: usize = 256;
 pub struct MeshMetrics {
     /// Who counts.
     own: Arc<Workload>,
+    /// The release of the proxy.
+    release: Arc<str>,
     /// What was counted. Never locked across an await.
     state: Arc<Mutex<State>>,
 }
@@ -83,14 +85,14 @@ struct Log {
 }
 
 impl MeshMetrics {
-    /// For a workload; nothing is counted yet.
+    /// For a workload with a proxy of this release; nothing is counted yet.
     #[must_use]
-    pub fn new(own: Workload) -> Self {
-        Self::with_limit(own, MAX_SETS)
+    pub fn new(own: Workload, release: &str) -> Self {
+        Self::with_limit(own, release, MAX_SETS)
     }
 
     /// With another limit.
-    fn with_limit(own: Workload, sets: usize) -> Self {
+    fn with_limit(own: Workload, release: &str, sets: usize) -> Self {
         let state = State {
             logs: HashMap::new(),
             overrides: Vec::new(),
@@ -100,7 +102,9 @@ impl MeshMetrics {
             peers: Peers::default(),
             key: Vec::new(),
         };
-        Self { own: Arc::new(own), state: Arc::new(Mutex::new(state)) }
+        let is_sign = |sign: &char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '-' | '+' | '_');
+        let release: String = release.chars().filter(is_sign).collect();
+        Self { own: Arc::new(own), release: release.into(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Who counts.
@@ -124,6 +128,7 @@ impl MeshMetrics {
         }
         let id = LogId(u32::try_from(state.overrides.len()).ok()?);
         let log = Arc::new(Log { id, overrides: Overrides::new(&config.metrics), config });
+        state.families.release.get_or_insert_with(|| self.release.clone());
         state.logs.insert(name.to_owned(), id);
         state.overrides.push(log.clone());
         Some(log)

@@ -21,6 +21,8 @@ pub const SERVICES_TAG: &str = "services";
 pub const PEER_TAG: &str = "peer";
 /// The tag with the client's own identity, as its certificate has it.
 pub const OWN_TAG: &str = "own";
+/// The tag with what the peer of a tunnel says of itself: W3C's baggage, with OpenTelemetry's names.
+pub const BAGGAGE_TAG: &str = "baggage";
 /// How the names of tags with values of expressions begin; a number follows.
 pub const VALUE_TAG: &str = "value.";
 
@@ -32,6 +34,8 @@ pub const PEER_ID_HEADER: &str = "x-envoy-peer-metadata-id";
 pub const PEER_VARIABLE: &str = "NAVARCH_PEER_METADATA";
 /// The same for [`PEER_ID_HEADER`].
 pub const PEER_ID_VARIABLE: &str = "NAVARCH_PEER_METADATA_ID";
+/// The variable of Envoy's environment with the baggage of tunnels that it begins.
+pub const BAGGAGE_VARIABLE: &str = "NAVARCH_BAGGAGE";
 /// The dynamic metadata in which both headers are kept.
 pub const PEER_NAMESPACE: &str = "istio.peer";
 /// The key of [`PEER_HEADER`] therein.
@@ -61,6 +65,8 @@ pub enum Reporter {
     Source,
     /// The server's.
     Destination,
+    /// The waypoint's between them.
+    Waypoint,
 }
 
 /// A change to a metric.

@@ -16,7 +16,7 @@ pub mod http;
 pub mod istio_version;
 pub mod listener;
 pub mod metrics;
-mod metrics_log;
+pub(crate) mod metrics_log;
 pub mod network;
 mod peer_headers;
 pub mod provider;

@@ -44,6 +44,10 @@ pub(crate) const FORWARD: &str = "forward_inner_connect";
 
 /// The key of the identity of a peer whose tunnel was ended.
 pub(crate) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
+/// The key of the identity by which such a peer was answered.
+pub(crate) const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
+/// The key of what such a peer says of itself, where that is only logged. Istio's filters have one of their own.
+pub(crate) const BAGGAGE: &str = "navarch.baggage";
 /// The key of endpoints' metadata that says where a tunnel leads, and where it is entered.
 pub(crate) const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 

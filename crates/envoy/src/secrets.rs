@@ -34,6 +34,7 @@ use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::{NamespacedName, Object};
 use navarch_api::settings::SecretReaders;
 use navarch_push::home::Home;
+use navarch_push::notice::Unavailable;
 use navarch_push::view::View;
 use reference::{Reference, Store};
 
@@ -65,6 +66,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         Ok(reference) => reference,
         Err(error) => {
             view.remark(error.to_string());
+            view.fail(Unavailable::Secret, name.as_str());
             return None;
         }
     };
@@ -74,6 +76,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         Ok(key) => key,
         Err(refusal) => {
             view.remark(format!("secret {name} is kept back: {refusal}"));
+            view.fail(Unavailable::Secret, name.as_str());
             return None;
         }
     };
@@ -81,6 +84,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         Ok(secret) => Some(encode(&secret)),
         Err(error) => {
             view.remark(format!("secret {name} cannot be served: {key}: {error}"));
+            view.fail(Unavailable::Secret, name.as_str());
             None
         }
     }

@@ -140,6 +140,8 @@ pub(super) struct Core {
     pub(super) failing: BTreeSet<u64>,
     /// How many results were computed since the start.
     pub(super) computed: u64,
+    /// How many were asked for since then and held.
+    pub(super) reused: u64,
     /// Remarks made since they were last told, each once.
     pub(super) fresh_remarks: BTreeSet<Arc<str>>,
     /// What is counted about results in force.

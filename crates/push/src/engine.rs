@@ -30,6 +30,7 @@ mod remarks;
 pub(super) mod runs;
 
 pub use provenance::Faulty;
+pub(crate) use remarks::Reads;
 pub use remarks::Remark;
 
 /// How often those are settled whose results other computations dropped, before the rest waits for the next change.

@@ -1,6 +1,6 @@
 //! Metrics of the push thread, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,7 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::engine::{EngineSizes, Reads};
 use super::fact::{FactKey, RemoteFact};
+use super::notice::Unavailable;
 use super::world::{Change, RemoteChange};
 use navarch_api::counter::Count;
 use navarch_api::object::Kind;
@@ -32,6 +34,27 @@ pub struct Metrics {
     registry: Family<EventLabel, Count>,
     /// `xds_cache_size`.
     results: Gauge,
+    /// `xds_cache_dependent_config_size`.
+    inputs: Gauge,
+    /// `xds_cache_reads`.
+    reads: Family<TypeLabel, Count>,
+    /// `pilot_k8s_endpoints_pending_pod` and `endpoint_no_pod`.
+    pending: Gauge,
+    /// `pilot_k8s_endpoints_with_no_pods`.
+    without_pod: Count,
+    /// `pilot_sds_certificate_errors_total`.
+    secrets: Count,
+    /// `provider_lookup_cluster_failures`.
+    providers: Family<TypeLabel, Count>,
+    /// `pilot_k8s_proxies_with_no_service_targets`.
+    targets: Family<ReasonLabel, Count>,
+}
+
+/// Why something is so.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    /// Istio's word for it.
+    reason: &'static str,
 }
 
 /// What became of an object.
@@ -60,6 +83,13 @@ impl Default for Metrics {
             configuration: Family::default(),
             registry: Family::default(),
             results: Gauge::default(),
+            inputs: Gauge::default(),
+            reads: Family::default(),
+            pending: Gauge::default(),
+            without_pod: Count::default(),
+            secrets: Count::default(),
+            providers: Family::default(),
+            targets: Family::default(),
         }
     }
 }
@@ -80,6 +110,31 @@ impl Metrics {
         );
         registry.register("pilot_k8s_reg_events", "Objects that make up services that came and went", m.registry);
         registry.register("xds_cache_size", "Results that are kept, resources among them", m.results);
+        registry.register("xds_cache_dependent_config_size", "Inputs that results rest on", m.inputs);
+        registry.register("xds_cache_reads", "Results that were asked for, by whether they held (hit)", m.reads);
+        let help = "Endpoints of slices that wait for their pods to be known";
+        registry.register("pilot_k8s_endpoints_pending_pod", help, m.pending.clone());
+        registry.register("endpoint_no_pod", help, m.pending);
+        registry.register(
+            "pilot_k8s_endpoints_with_no_pods",
+            "Endpoints of slices that came to wait for their pods",
+            m.without_pod,
+        );
+        registry.register(
+            "pilot_sds_certificate_errors_total",
+            "Keys, certificates and roots that proxies asked for and could not be given",
+            m.secrets,
+        );
+        registry.register(
+            "provider_lookup_cluster_failures",
+            "Services of extension providers that are not known, by kind of the provider",
+            m.providers,
+        );
+        registry.register(
+            "pilot_k8s_proxies_with_no_service_targets",
+            "Proxies that serve no Kubernetes Service, by the reason",
+            m.targets,
+        );
         metrics
     }
 
@@ -120,9 +175,27 @@ impl Metrics {
         }
     }
 
-    /// So many results are kept.
-    pub(super) fn keeps(&self, results: usize) {
-        self.results.set(i64::try_from(results).unwrap_or(i64::MAX));
+    /// So much is kept, and so many endpoints wait for their pods.
+    pub(super) fn keeps(&self, sizes: EngineSizes, reads: Reads, pending: usize) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.results.set(number(sizes.results));
+        self.inputs.set(number(sizes.facts));
+        for (r#type, count) in [("hit", reads.held), ("miss", reads.computed)] {
+            raise(&self.reads.get_or_create(&TypeLabel { r#type }), count);
+        }
+        let more = number(pending).saturating_sub(self.pending.set(number(pending)));
+        self.without_pod.inc_by(u64::try_from(more).unwrap_or_default());
+    }
+
+    /// So often something could not be had.
+    pub(super) fn failed(&self, times: BTreeMap<Unavailable, u64>) {
+        for (what, times) in times {
+            match what {
+                Unavailable::Secret => self.secrets.inc_by(times),
+                Unavailable::Provider(r#type) => self.providers.get_or_create(&TypeLabel { r#type }).inc_by(times),
+                Unavailable::Targets(reason) => self.targets.get_or_create(&ReasonLabel { reason }).inc_by(times),
+            };
+        }
     }
 
     /// Changes that were gathered for so long were taken into a snapshot within such a time.
@@ -141,6 +214,11 @@ impl Metrics {
             self.triggers.get_or_create(&TypeLabel { r#type }).inc_by(published);
         }
     }
+}
+
+/// Counts up to a number that never falls.
+fn raise(count: &Count, to: u64) {
+    count.inc_by(to.saturating_sub(count.get()));
 }
 
 /// Why something is pushed when these facts change.
@@ -267,6 +345,12 @@ mod tests {
         metrics.taken_in(Duration::from_millis(50), Duration::from_millis(5));
         metrics.pushed(triggers(&[FactKey::Mesh, FactKey::TrustBundle, FactKey::Object(object(Kind::Secret))]), 3);
         metrics.pushed(triggers(&[FactKey::AllServices]), 0);
+        let sizes = EngineSizes { results: 7, facts: 3, questions: 1, answers: 1, proxies: 1 };
+        let reads = Reads { held: 4, computed: 9 };
+        [3, 1, 2].into_iter().for_each(|pending| metrics.keeps(sizes, reads, pending));
+        let missing =
+            [Unavailable::Secret, Unavailable::Provider("zipkin"), Unavailable::Targets("no_matching_services")];
+        metrics.failed(missing.map(|what| (what, 2)).into());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
@@ -277,9 +361,19 @@ mod tests {
             "pilot_push_triggers{type=\"secret\"} 3",
             "pilot_debounce_time_bucket{le=\"0.1\"} 1",
             "pilot_pushcontext_init_seconds_bucket{le=\"0.01\"} 1",
+            "xds_cache_size 7",
+            "xds_cache_dependent_config_size 3",
+            "xds_cache_reads{type=\"hit\"} 4",
+            "xds_cache_reads{type=\"miss\"} 9",
+            "endpoint_no_pod 2",
+            "pilot_k8s_endpoints_pending_pod 2",
+            "pilot_k8s_endpoints_with_no_pods 4",
+            "pilot_sds_certificate_errors_total 2",
+            "provider_lookup_cluster_failures{type=\"zipkin\"} 2",
+            "pilot_k8s_proxies_with_no_service_targets{reason=\"no_matching_services\"} 2",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
-        assert!(!text.contains("service"), "nothing was sent for that:\n{text}");
+        assert!(!text.contains("type=\"service\""), "nothing was sent for that:\n{text}");
     }
 }

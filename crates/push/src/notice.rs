@@ -25,6 +25,24 @@ pub enum Notice {
         /// What kind of thing it changed.
         kind: &'static str,
     },
+    /// Something that could not be had. It counts each time that a result comes to note it.
+    Failed {
+        /// What.
+        what: Unavailable,
+        /// What was looked for, or for whom.
+        subject: Arc<str>,
+    },
+}
+
+/// What could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unavailable {
+    /// A key, certificate or root for a proxy.
+    Secret,
+    /// The cluster of a provider's service; the kind of the provider.
+    Provider(&'static str),
+    /// The services that a proxy serves; why, in a word.
+    Targets(&'static str),
 }
 
 /// What is noted with each result.
@@ -36,6 +54,8 @@ pub(super) struct Notices {
     counts: BTreeMap<Notice, usize>,
     /// Whether there are others than when last asked.
     changed: bool,
+    /// How often something failed since that was last asked.
+    failed: BTreeMap<Unavailable, u64>,
 }
 
 impl Notices {
@@ -51,6 +71,9 @@ impl Notices {
                 0
             });
             *count += 1;
+            if let Notice::Failed { what, .. } = notice {
+                *self.failed.entry(*what).or_default() += 1;
+            }
         }
         let before = if notices.is_empty() {
             self.of.remove(&node)
@@ -66,6 +89,11 @@ impl Notices {
                 }
             }
         }
+    }
+
+    /// How often something failed since this was last asked.
+    pub(super) fn take_failed(&mut self) -> BTreeMap<Unavailable, u64> {
+        std::mem::take(&mut self.failed)
     }
 
     /// All that is noted, if it is not the same as when last asked.
@@ -91,5 +119,19 @@ mod tests {
         assert_eq!(notices.take_changed(), Some([notice("a")].into()));
         notices.set(NodeId(1), Vec::new());
         assert_eq!(notices.take_changed(), Some(BTreeSet::new()));
+    }
+
+    #[test]
+    fn a_failure_counts_each_time_that_it_comes_up() {
+        let failed = || vec![Notice::Failed { what: Unavailable::Secret, subject: "tls".into() }];
+        let mut notices = Notices::default();
+        notices.set(NodeId(1), failed());
+        notices.set(NodeId(2), failed());
+        assert_eq!(notices.take_failed(), [(Unavailable::Secret, 2)].into(), "two results");
+        assert_eq!(notices.take_failed(), BTreeMap::new());
+        notices.set(NodeId(1), Vec::new());
+        notices.set(NodeId(2), Vec::new());
+        notices.set(NodeId(3), failed());
+        assert_eq!(notices.take_failed(), [(Unavailable::Secret, 1)].into());
     }
 }

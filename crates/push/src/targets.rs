@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::home::Home;
+use super::notice::Unavailable;
 use super::pod_of_proxy::is_test_machine;
 use super::query::{ProxyQuery, Query};
 use super::view::View;
@@ -41,6 +42,7 @@ impl ProxyQuery for TargetsOfProxy {}
 fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
     let home = view.proxy().home();
     if home == Home::Unknown {
+        view.fail(Unavailable::Targets("incorrect_cluster"), view.proxy().name());
         return Vec::new();
     }
     let name = view.proxy().workload_name();
@@ -57,10 +59,18 @@ fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarg
             if let Some(ip) = ip {
                 count_unready(view, ip, &targets);
             }
-            targets
+            counted(view, targets, "no_matching_services")
         }
-        None => targets_by_metadata(view, &home, &name),
+        None => counted(view, targets_by_metadata(view, &home, &name), "no_matching_metadata"),
     }
+}
+
+/// The targets, the proxy being counted where there are none.
+fn counted(view: &View<'_>, targets: Vec<ServiceTarget>, why_none: &'static str) -> Vec<ServiceTarget> {
+    if targets.is_empty() {
+        view.fail(Unavailable::Targets(why_none), view.proxy().name());
+    }
+    targets
 }
 
 /// Counts the proxy where a service that lists its address, and selects nothing, says that it is not ready.

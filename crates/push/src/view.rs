@@ -16,7 +16,7 @@ use super::core::{Core, Derived, Found};
 use super::fact::FactKey;
 use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
 use super::name_list::NameList;
-use super::notice::Notice;
+use super::notice::{Notice, Unavailable};
 use super::query::{DerivedValue, ProxyQuery, Query};
 use super::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
@@ -166,6 +166,11 @@ impl View<'_> {
         self.notice(Notice::Subject { gauge, subject: subject.into() });
     }
 
+    /// Notes what could not be had, as [`Self::notice`].
+    pub fn fail(&self, what: Unavailable, subject: impl Into<Arc<str>>) {
+        self.notice(Notice::Failed { what, subject: subject.into() });
+    }
+
     /// The translator, for the engine's own queries.
     pub(super) fn translator(&self) -> &dyn Translator {
         self.translator
@@ -196,7 +201,11 @@ impl View<'_> {
             match found {
                 // It may be another after what waits below was settled.
                 Found::Node(id) if self.settle_gates_below(id) => {}
-                Found::Node(id) => return self.refresh(id),
+                Found::Node(id) => {
+                    let found = self.refresh(id);
+                    self.core.borrow_mut().reused += u64::from(found.as_ref().is_ok_and(|found| *found == id));
+                    return found;
+                }
                 Found::Nothing => return self.compute(query, None),
                 Found::Derive(attr) => _ = self.derive(attr),
             }

@@ -377,7 +377,8 @@ impl Worker {
             self.release.look(&mut self.engine, is_busy, Instant::now());
             let until = Instant::now() + SWEEP;
             self.engine.sweep_on(|| Instant::now() < until);
-            self.metrics.keeps(self.engine.sizes().results);
+            self.metrics.keeps(self.engine.sizes(), self.engine.reads(), self.world.pending_pods());
+            self.metrics.failed(self.engine.take_failed());
             log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {
                 self.notices.send_replace(Arc::new(notices));

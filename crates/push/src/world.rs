@@ -170,6 +170,12 @@ impl World {
         Self { rollouts, ..self.clone() }
     }
 
+    /// How many endpoints of slices are left out since their pods are not known.
+    #[must_use]
+    pub fn pending_pods(&self) -> usize {
+        self.registry.pending_pods()
+    }
+
     /// The world as it is now, frozen. Costs a few reference counts.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {

@@ -86,6 +86,12 @@ impl Aggregate {
         &self.directory
     }
 
+    /// How many endpoints of slices are left out since their pods are not known, in all clusters.
+    #[must_use]
+    pub fn pending_pods(&self) -> usize {
+        std::iter::once(&self.own).chain(self.remotes.values()).map(Registry::pending_pods).sum()
+    }
+
     /// Takes new mesh config and networks. Costs a fresh build where they reach services or endpoints, else nothing.
     pub fn set_mesh(
         &mut self,

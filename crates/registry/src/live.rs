@@ -54,6 +54,8 @@ pub(super) struct Registry {
     world: World,
     /// What is shown.
     directory: Directory,
+    /// How many endpoints of slices are left out since their pods are not known.
+    pending_pods: usize,
     /// Pods.
     pods: PodIndex,
     /// WorkloadEntries.
@@ -132,6 +134,7 @@ impl Registry {
         Self {
             world,
             directory: Directory::default(),
+            pending_pods: 0,
             pods: PodIndex::default(),
             entries: EntryIndex::default(),
             slices: SliceIndex::default(),
@@ -160,6 +163,12 @@ impl Registry {
     #[must_use]
     pub(super) fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// How many endpoints of slices are left out since their pods are not known.
+    #[must_use]
+    pub(super) fn pending_pods(&self) -> usize {
+        self.pending_pods
     }
 
     /// Takes new mesh config and networks. Costs a fresh build where they reach services or endpoints, else nothing.

@@ -19,6 +19,8 @@ pub(super) struct SliceState {
     object: Arc<Object<EndpointSlice>>,
     /// The endpoints made of it.
     pub endpoints: Box<[Arc<Endpoint>]>,
+    /// How many endpoints it names whose pods are not known, and which are left out.
+    pub(super) pending: usize,
 }
 
 /// All slices that belong to a Service.
@@ -47,8 +49,8 @@ pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<Namespac
 impl SliceState {
     /// Of a slice that belongs to a Service.
     #[must_use]
-    pub(super) fn new(object: Arc<Object<EndpointSlice>>, endpoints: Vec<Arc<Endpoint>>) -> Self {
-        Self { object, endpoints: endpoints.into() }
+    pub(super) fn new(object: Arc<Object<EndpointSlice>>, endpoints: Vec<Arc<Endpoint>>, pending: usize) -> Self {
+        Self { object, endpoints: endpoints.into(), pending }
     }
 
     /// The Service that it belongs to.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use navarch_api::metrics_log::{OWN_TAG, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG};
+use navarch_api::metrics_log::{
+    BAGGAGE_TAG, OWN_TAG, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
+};
 use navarch_proto::envoy::data::accesslog::v3::{AccessLogType, ResponseFlags};
 use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObject;
 use prost::Message as _;
@@ -11,7 +13,7 @@ use tokio::time::Instant;
 use super::connections::Rendered;
 use super::families::{ALL, Handles, METRICS, Metric};
 use super::labels::{self, Labels};
-use super::peers::Workload;
+use super::peers::{self, Workload};
 use super::wire::{Certificate, Common, HttpEntry, TcpEntry, Texts, text};
 use super::{Log, MAX_KINDS, State};
 
@@ -35,6 +37,8 @@ pub(super) struct Seen<'a> {
     pub(super) reporter: Reporter,
     /// What the peer's proxy said of it, or its endpoint.
     peer: PeerMetadata<'a>,
+    /// What the endpoint that a waypoint sent to says of itself.
+    pub(super) endpoint: &'a str,
     pub(super) peer_principal: &'a str,
     pub(super) own_principal: &'a str,
     /// The cluster's services as JSON.
@@ -56,6 +60,8 @@ enum PeerMetadata<'a> {
     Headers(&'a [u8]),
     /// Its endpoint's metadata.
     Endpoint(&'a str),
+    /// What its tunnel said.
+    Baggage(&'a str),
 }
 
 /// What was spoken, and how it ended.
@@ -78,17 +84,31 @@ fn uri(certificate: Option<&Certificate>) -> &str {
 impl<'a> Seen<'a> {
     /// Reads what all entries have.
     fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: Spoken) -> Self {
-        let tag = |name: &str| common.custom_tags.get(name).map_or("", |value| text(value));
+        // Envoy writes a hyphen where it has nothing to say.
+        let tag = |name: &str| common.custom_tags.get(name).map_or("", |value| text(value)).trim_start_matches('-');
+        let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
         let (peer, peer_principal, own_principal) = match reporter {
             Reporter::Source => {
-                let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
-                (PeerMetadata::Endpoint(tag(WORKLOAD_TAG)), first(PEER_TAG), first(OWN_TAG))
+                let peer = match first(PEER_TAG) {
+                    // Of a tunnel's TLS the log of what goes through it knows nothing.
+                    "" => peers::identity_of_endpoint(tag(WORKLOAD_TAG)),
+                    peer => peer,
+                };
+                (PeerMetadata::Endpoint(tag(WORKLOAD_TAG)), peer, first(OWN_TAG))
             }
+            Reporter::Waypoint => (PeerMetadata::Baggage(tag(BAGGAGE_TAG)), first(PEER_TAG), first(OWN_TAG)),
             Reporter::Destination => {
                 let tls = common.tls_properties.as_ref();
                 let peer = uri(tls.and_then(|tls| tls.peer_certificate_properties.as_ref()));
                 let own = uri(tls.and_then(|tls| tls.local_certificate_properties.as_ref()));
-                (PeerMetadata::Headers(told(common)), peer, own)
+                // What came through a tunnel has no TLS of its own; the tunnel's end tells whose it was.
+                match (first(PEER_TAG), told(common)) {
+                    (of_tunnel, headers) if !peer.is_empty() || of_tunnel.is_empty() => {
+                        (PeerMetadata::Headers(headers), peer, own)
+                    }
+                    (of_tunnel, []) => (PeerMetadata::Baggage(tag(BAGGAGE_TAG)), of_tunnel, first(OWN_TAG)),
+                    (of_tunnel, headers) => (PeerMetadata::Headers(headers), of_tunnel, first(OWN_TAG)),
+                }
             }
         };
         let no_service = match text(&common.route_name) {
@@ -100,6 +120,7 @@ impl<'a> Seen<'a> {
         Self {
             reporter,
             peer,
+            endpoint: if reporter == Reporter::Waypoint { tag(WORKLOAD_TAG) } else { "" },
             peer_principal,
             own_principal,
             services,
@@ -125,9 +146,9 @@ impl<'a> Seen<'a> {
         key.extend(status.unwrap_or_default().to_le_bytes());
         let peer = match self.peer {
             PeerMetadata::Headers(headers) => headers,
-            PeerMetadata::Endpoint(endpoint) => endpoint.as_bytes(),
+            PeerMetadata::Endpoint(said) | PeerMetadata::Baggage(said) => said.as_bytes(),
         };
-        let texts = [self.peer_principal, self.own_principal, self.services, self.host, self.flags];
+        let texts = [self.endpoint, self.peer_principal, self.own_principal, self.services, self.host, self.flags];
         let texts = texts.into_iter().chain(self.no_service).map(str::as_bytes);
         let values = self.tags.range(VALUE_TAG.to_owned()..).take_while(|(tag, _)| tag.starts_with(VALUE_TAG));
         let values = values.flat_map(|(tag, value)| [tag.as_bytes(), value.as_slice()]);
@@ -256,8 +277,10 @@ impl State {
         let peer = match seen.peer {
             PeerMetadata::Headers(headers) => self.peers.read(headers),
             PeerMetadata::Endpoint(endpoint) => Arc::new(Workload::from_endpoint(endpoint)),
+            PeerMetadata::Baggage(baggage) => Arc::new(Workload::from_baggage(baggage)),
         };
-        let of_peers = labels::of_peers(own, &peer, seen);
+        let endpoint = Workload::from_endpoint(seen.endpoint);
+        let of_peers = labels::of_peers(own, &peer, &endpoint, seen);
         let mut all = of_peers.clone();
         labels::add_outcome(&mut all, seen);
         let is_tcp = matches!(seen.spoken, Spoken::Tcp);

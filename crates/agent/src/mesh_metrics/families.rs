@@ -95,6 +95,8 @@ pub(super) struct Families {
     dropped: u64,
     /// When idle ones were last looked for.
     swept: Option<Instant>,
+    /// The proxy's release, once it has a log; Istio's filter tells it, too.
+    pub(super) release: Option<Arc<str>>,
 }
 
 /// How far an exposition has come.
@@ -126,7 +128,7 @@ impl Metric {
 
 impl Families {
     pub(super) fn new(limit: usize) -> Self {
-        Self { families: Default::default(), limit, count: 0, dropped: 0, swept: None }
+        Self { families: Default::default(), limit, count: 0, dropped: 0, swept: None, release: None }
     }
 
     /// The place of a label set, which is made if there is room.
@@ -223,8 +225,11 @@ impl Families {
     /// How many label sets there are, and what found no room.
     fn own_metrics(&self) -> String {
         let Self { count, dropped, .. } = self;
+        let build = self.release.as_deref().map_or(String::new(), |release| {
+            format!("# TYPE istio_build gauge\nistio_build{{component=\"proxy\",tag=\"{release}\"}} 1\n")
+        });
         format!(
-            "# HELP navarch_mesh_metrics_label_sets Label sets of the mesh's metrics that are made out of access logs\n\
+            "{build}# HELP navarch_mesh_metrics_label_sets Label sets of the mesh's metrics that are made out of access logs\n\
              # TYPE navarch_mesh_metrics_label_sets gauge\nnavarch_mesh_metrics_label_sets {count}\n\
              # HELP navarch_mesh_metrics_dropped_total Values that were not counted, as there were too many label sets\n\
              # TYPE navarch_mesh_metrics_dropped_total counter\nnavarch_mesh_metrics_dropped_total {dropped}\n"

@@ -6,7 +6,7 @@ use navarch_api::metrics_log::Reporter;
 use serde::Deserialize;
 
 use super::entry::{Seen, Spoken};
-use super::peers::Workload;
+use super::peers::{self, Workload};
 
 /// What stands where nothing is known.
 pub(super) const UNKNOWN: &str = "unknown";
@@ -71,12 +71,19 @@ fn namespace_of(principal: &str) -> Option<&str> {
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// The labels of peers, which all metrics have. `peer` is the other side.
-pub(super) fn of_peers<'a>(own: &'a Workload, peer: &'a Workload, seen: &Seen<'a>) -> Labels<'a> {
+/// The labels of peers, which all metrics have. `peer` is the other side, and `endpoint` what a waypoint sends to.
+pub(super) fn of_peers<'a>(
+    own: &'a Workload,
+    peer: &'a Workload,
+    endpoint: &'a Workload,
+    seen: &Seen<'a>,
+) -> Labels<'a> {
     let peer_namespace = namespace_of(seen.peer_principal).unwrap_or(&peer.namespace);
     let service = service(seen, own, peer_namespace);
     let side = |workload: &'a Workload, namespace: &'a str, principal: &'a str| {
         let revision = match workload.canonical_revision.as_str() {
+            // As in Istio, of whom nothing is known at all a waypoint tells no revision.
+            "" if std::ptr::eq(workload, endpoint) && workload.name.is_empty() => UNKNOWN,
             "" => LATEST,
             revision => revision,
         };
@@ -96,6 +103,10 @@ pub(super) fn of_peers<'a>(own: &'a Workload, peer: &'a Workload, seen: &Seen<'a
     let (reporter, source, destination) = match seen.reporter {
         Reporter::Source => ("source", own_side, peer_side),
         Reporter::Destination => ("destination", peer_side, own_side),
+        Reporter::Waypoint => {
+            let principal = peers::identity_of_endpoint(seen.endpoint);
+            ("waypoint", peer_side, side(endpoint, &endpoint.namespace, principal))
+        }
     };
     let [service_host, service_name, service_namespace] = service;
     let [workload, name, revision, namespace, principal, app, version, cluster] = destination;
@@ -132,6 +143,7 @@ fn service<'a>(seen: &Seen<'a>, own: &'a Workload, peer_namespace: &'a str) -> [
     let known = |text: Cow<'a, str>, other: &'a str| if text.is_empty() { or_unknown(other) } else { text };
     match seen.reporter {
         Reporter::Source => [known(host, ""), known(name, ""), known(namespace, peer_namespace)],
+        Reporter::Waypoint => [known(host, ""), known(name, ""), known(namespace, "")],
         Reporter::Destination => {
             [known(host, &own.canonical_name), known(name, &own.canonical_name), or_unknown(&own.namespace)]
         }
@@ -164,8 +176,12 @@ pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &Seen<'a>) {
     labels.push(("response_flags", Cow::Borrowed(if seen.flags.is_empty() { "-" } else { seen.flags })));
     let policy = match seen.reporter {
         Reporter::Source => UNKNOWN,
-        Reporter::Destination if !seen.peer_principal.is_empty() && !seen.own_principal.is_empty() => "mutual_tls",
-        Reporter::Destination => "none",
+        Reporter::Destination | Reporter::Waypoint
+            if !seen.peer_principal.is_empty() && !seen.own_principal.is_empty() =>
+        {
+            "mutual_tls"
+        }
+        Reporter::Destination | Reporter::Waypoint => "none",
     };
     labels.push(("connection_security_policy", policy.into()));
 }

@@ -111,7 +111,50 @@ impl Workload {
         }
     }
 
-    /// Reads what endpoints say of themselves: `workload;namespace;canonical name;revision;cluster`.
+    /// As tunnels say it: baggage, with OpenTelemetry's names, as ztunnel writes it.
+    #[must_use]
+    pub fn baggage(&self) -> String {
+        let members = [
+            ("k8s.cluster.name", &self.cluster),
+            ("k8s.namespace.name", &self.namespace),
+            ("k8s.deployment.name", &self.name),
+            ("service.name", &self.canonical_name),
+            ("service.version", &self.canonical_revision),
+            ("app.name", &self.app),
+            ("app.version", &self.version),
+        ];
+        let known = members.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    }
+
+    /// Reads such baggage. Where it tells of the service or of the application alone, both are called so.
+    pub(super) fn from_baggage(baggage: &str) -> Self {
+        let mut read = Self::default();
+        for (key, value) in baggage.split(',').filter_map(|member| member.split_once('=')) {
+            let field = match key.trim() {
+                "k8s.cluster.name" => &mut read.cluster,
+                "k8s.namespace.name" => &mut read.namespace,
+                "k8s.deployment.name" | "k8s.pod.name" | "k8s.job.name" | "k8s.cronjob.name" => &mut read.name,
+                "service.name" => &mut read.canonical_name,
+                "service.version" => &mut read.canonical_revision,
+                "app.name" => &mut read.app,
+                "app.version" => &mut read.version,
+                _ => continue,
+            };
+            value.trim().clone_into(field);
+        }
+        let alike = |one: &mut String, other: &mut String| match (one.is_empty(), other.is_empty()) {
+            (true, false) => one.clone_from(other),
+            (false, true) => other.clone_from(one),
+            (true, true) | (false, false) => {}
+        };
+        alike(&mut read.canonical_name, &mut read.app);
+        alike(&mut read.canonical_revision, &mut read.version);
+        read
+    }
+
+    /// Reads what endpoints say of themselves: `workload;namespace;canonical name;revision;cluster`, and their identity where a tunnel
+    /// leads to them.
     pub(super) fn from_endpoint(joined: &str) -> Self {
         let mut parts = joined.split(';').map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
@@ -124,6 +167,11 @@ impl Workload {
             ..Self::default()
         }
     }
+}
+
+/// The identity that endpoints say of themselves, as [`Workload::from_endpoint`] reads them.
+pub(super) fn identity_of_endpoint(joined: &str) -> &str {
+    joined.split(';').nth(5).unwrap_or_default()
 }
 
 impl Peers {
@@ -180,8 +228,16 @@ mod tests {
             assert_eq!(*peers.read(&kept(nonsense)), Workload::default(), "{nonsense}");
         }
         assert_eq!(*peers.read(&[0xff]), Workload::default());
+        assert_eq!(Workload::from_baggage(&workload.baggage()), workload);
+        let short = Workload::from_baggage("k8s.pod.name=web-1, service.name=web,x,service.version=v1,y=z");
+        let names = [&short.name, &short.app, &short.version, &short.canonical_revision, &short.namespace];
+        assert_eq!(names, ["web-1", "web", "v1", "v1", ""]);
+        assert_eq!(Workload::from_baggage("-"), Workload::default());
         let endpoint = Workload { app: String::new(), version: String::new(), ..workload };
         assert_eq!(Workload::from_endpoint("web-v1;shop;web;v1;east"), endpoint);
+        assert_eq!(Workload::from_endpoint("web-v1;shop;web;v1;east;spiffe://a"), endpoint);
+        assert_eq!(identity_of_endpoint("web-v1;shop;web;v1;east;spiffe://a"), "spiffe://a");
+        assert_eq!(identity_of_endpoint("web-v1;shop;web;v1;east"), "");
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use navarch_api::metrics_log::{
-    LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, WORKLOAD_TAG,
+    BAGGAGE_TAG, LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG,
+    WORKLOAD_TAG,
 };
 use navarch_proto::envoy::data::accesslog::v3::{AccessLogType, ConnectionProperties, ResponseFlags};
 use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObject;
@@ -79,7 +80,7 @@ fn inbound(common: &mut Common) {
 
 /// What is counted of requests.
 fn counted(own: Workload, name: &str, entries: &[HttpEntry]) -> String {
-    let metrics = MeshMetrics::new(own);
+    let metrics = MeshMetrics::new(own, "1.32\"");
     let log = metrics.log(name).unwrap();
     metrics.count_requests(&log, entries, Instant::now());
     metrics.exposition()
@@ -113,12 +114,61 @@ fn a_request_of_a_client_is_counted_with_what_its_endpoint_says() {
         format!("istio_request_duration_milliseconds_sum{{{labels}}} 14"),
         format!("istio_request_bytes_sum{{{labels}}} 600"),
         format!("istio_response_bytes_count{{{labels}}} 2"),
+        "istio_build{component=\"proxy\",tag=\"1.32\"} 1".to_owned(),
         "navarch_mesh_metrics_label_sets 4".to_owned(),
         "navarch_mesh_metrics_dropped_total 0".to_owned(),
     ] {
         assert!(lines.contains(&line.as_str()), "{line}: {text}");
     }
     assert!(!text.contains("istio_tcp") && !text.contains("messages"), "{text}");
+}
+
+/// What the end of a tunnel tells of who began it.
+const TUNNEL: [(&str, &str); 3] = [
+    (PEER_TAG, CLIENT),
+    (OWN_TAG, "spiffe://cluster.local/ns/shop/sa/way"),
+    (BAGGAGE_TAG, "k8s.cluster.name=east,k8s.namespace.name=liars,k8s.deployment.name=client-v1,service.name=client"),
+];
+
+#[test]
+fn a_request_through_a_waypoint_is_counted_with_what_tunnel_and_endpoint_say() {
+    let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web";
+    let tags = [&TUNNEL[..], &[(WORKLOAD_TAG, endpoint), (SERVICES_TAG, SERVICES)]].concat();
+    let text = counted(workload("way", "shop"), &log(Reporter::Waypoint, Vec::new()), &[request(&tags)]);
+    let labels = "reporter=\"waypoint\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
+        source_canonical_revision=\"latest\",source_workload_namespace=\"buyers\",\
+        source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",source_app=\"client\",source_version=\"unknown\",\
+        source_cluster=\"east\",destination_workload=\"web-v1\",destination_workload_namespace=\"shop\",\
+        destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\",destination_app=\"unknown\",\
+        destination_version=\"unknown\",destination_service=\"web.shop.svc.cluster.local\",\
+        destination_canonical_service=\"web\",destination_canonical_revision=\"v2\",destination_service_name=\"web\",\
+        destination_service_namespace=\"shop\",destination_cluster=\"west\",request_protocol=\"http\",response_code=\"200\",\
+        grpc_response_status=\"\",response_flags=\"-\",connection_security_policy=\"mutual_tls\"";
+    assert!(text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")), "{text}");
+    // What goes no further, since a policy forbids it, has no endpoint.
+    let refused = request(&[&TUNNEL[..], &[(WORKLOAD_TAG, "-")]].concat());
+    let text = counted(workload("way", "shop"), &log(Reporter::Waypoint, Vec::new()), &[refused]);
+    let labels = "destination_workload=\"unknown\",destination_workload_namespace=\"unknown\",destination_principal=\"unknown\",\
+        destination_app=\"unknown\",destination_version=\"unknown\",destination_service=\"unknown\",\
+        destination_canonical_service=\"unknown\",destination_canonical_revision=\"unknown\",destination_service_name=\"unknown\",\
+        destination_service_namespace=\"unknown\",destination_cluster=\"unknown\"";
+    assert!(text.contains(labels), "{text}");
+}
+
+#[test]
+fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
+    let text = counted(workload("web", "shop"), &log(Reporter::Destination, Vec::new()), &[request(&TUNNEL)]);
+    let source = "source_workload=\"client-v1\",source_canonical_service=\"client\",source_canonical_revision=\"latest\",\
+        source_workload_namespace=\"buyers\",source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\"";
+    assert!(text.contains(source) && text.contains("connection_security_policy=\"mutual_tls\""), "{text}");
+    // At the client's end the endpoint says whose certificate it met.
+    let endpoint = "web-v1;shop;web;;west;spiffe://cluster.local/ns/shop/sa/web";
+    let entry = request(&[(WORKLOAD_TAG, endpoint), (PEER_TAG, "-"), (OWN_TAG, "-")]);
+    let text = counted(workload("client", "buyers"), &log(Reporter::Source, Vec::new()), &[entry]);
+    assert!(
+        text.contains("source_principal=\"unknown\"") && text.contains(&format!("destination_principal=\"{WEB}\"")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -205,7 +255,7 @@ fn connection(id: &str, kind: AccessLogType, received: u64, sent: u64) -> TcpEnt
 
 #[test]
 fn a_connection_is_counted_while_it_lives_and_its_bytes_once() {
-    let metrics = MeshMetrics::new(workload("client", "buyers"));
+    let metrics = MeshMetrics::new(workload("client", "buyers"), "");
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let tell = |kind, received, sent| {
         metrics.count_connections(&log, &[connection("a", kind, received, sent)], Instant::now());
@@ -258,7 +308,7 @@ fn a_telemetry_changes_metrics_and_labels() {
 
 #[test]
 fn label_sets_are_bounded_and_idle_ones_give_way() {
-    let metrics = MeshMetrics::with_limit(workload("client", "buyers"), 8);
+    let metrics = MeshMetrics::with_limit(workload("client", "buyers"), "", 8);
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let begin = Instant::now();
     let ask = |host: &str, now| {
@@ -303,7 +353,7 @@ fn what_is_no_text_costs_no_entry() {
 
 #[test]
 fn other_logs_and_entries_without_end_count_nothing() {
-    let metrics = MeshMetrics::new(Workload::default());
+    let metrics = MeshMetrics::new(Workload::default(), "");
     assert!(metrics.log("http_envoy_accesslog").is_none());
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
     let mut entry = request(&OUTBOUND);

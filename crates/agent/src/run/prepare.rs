@@ -19,7 +19,7 @@ use crate::settings::Settings;
 use crate::socket;
 use crate::variables::Variables;
 use navarch_api::mesh::ProxyConfig;
-use navarch_api::metrics_log::{NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
+use navarch_api::metrics_log::{BAGGAGE_VARIABLE, NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
 use navarch_api::regular_file;
 
 /// Where sockets with the workload's certificate are.
@@ -190,7 +190,7 @@ async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
 /// them so, somewhere to show them, and nobody has switched it off.
 async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings) -> Option<MeshMetrics> {
     let is_off = node.annotations.get(METRICS_ANNOTATION).is_some_and(|value| value == "false");
-    let is_of_kind = matches!(node.id.split('~').next(), Some("sidecar" | "router"));
+    let is_of_kind = matches!(node.id.split('~').next(), Some("sidecar" | "router" | "waypoint"));
     if is_off || !is_of_kind || settings.disable_envoy || config.status_port == 0 {
         return None;
     }
@@ -198,13 +198,18 @@ async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings
         return None;
     }
     node.metadata.insert(NODE_KEY.to_owned(), "true".into());
-    Some(MeshMetrics::new(Workload::of_node(node)))
+    Some(MeshMetrics::new(Workload::of_node(node), node.text("ISTIO_VERSION")))
 }
 
 /// What Envoy tells others of the workload, where metrics are made of it.
 fn told_peers(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String)> {
     let Some(metrics) = metrics else { return Vec::new() };
-    vec![(PEER_VARIABLE.to_owned(), metrics.workload().header()), (PEER_ID_VARIABLE.to_owned(), node.id.clone())]
+    let own = metrics.workload();
+    vec![
+        (PEER_VARIABLE.to_owned(), own.header()),
+        (PEER_ID_VARIABLE.to_owned(), node.id.clone()),
+        (BAGGAGE_VARIABLE.to_owned(), own.baggage()),
+    ]
 }
 
 /// Writes Envoy's bootstrap, unless the user brought one; gives its path, and again if it is the agent's own.

@@ -35,7 +35,7 @@ pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
         return local(view, rule);
     }
     let address = Address::of(&rule.jwks_uri);
-    let known = address.as_ref().and_then(|at| provider::cluster(view, &at.host, u32::from(at.port)));
+    let known = address.as_ref().and_then(|at| provider::cluster(view, "jwks", &at.host, u32::from(at.port)));
     match (known, fetching, address) {
         (Some(known), _, _) => remote(rule, known.cluster),
         (None, KeyFetching::Proxy, Some(at)) => {

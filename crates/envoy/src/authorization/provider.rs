@@ -143,7 +143,7 @@ fn over_grpc(view: &View<'_>, provider: &EnvoyExternalAuthorizationGrpcProvider)
 
 /// The cluster of a provider's service.
 fn cluster_of(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCluster> {
-    if (1..=65535).contains(&port) { cluster(view, service, port) } else { None }
+    if (1..=65535).contains(&port) { cluster(view, "authz", service, port) } else { None }
 }
 
 /// The status when the service cannot be asked; `None` where it is left to Envoy.

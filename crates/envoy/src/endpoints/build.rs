@@ -14,6 +14,7 @@ use super::tunnel::{self, Tunnel};
 use super::wire::{self, Names};
 use crate::build::MAX_UNIX_PATH;
 use crate::destination_rule::MergedRule;
+use crate::filters::metrics_log;
 use crate::mtls::{self, MtlsMode, NamespaceMtls};
 use navarch_ambient::networks::{self, Reach};
 use navarch_api::istio::{ClientTlsMode, Subset, TrafficPolicy};
@@ -181,11 +182,16 @@ impl<'a, 'v> Builder<'a, 'v> {
     fn member(&mut self, endpoint: &Endpoint) -> Member {
         let settings = &self.view.mesh().settings;
         let named = settings.telemetry_label && settings.endpoint_telemetry_label;
-        let names = named.then(|| self.names(endpoint));
+        let mut names = named.then(|| self.names(endpoint));
+        let tunnel = self.tunnel(endpoint);
+        if let Some(names) = names.as_mut().filter(|_| tunnel.is_some() && metrics_log::are_taken(self.view)) {
+            // A tunnel's certificate is on another connection than the requests that are logged.
+            names.identity = Some(&*endpoint.workload.identity);
+        }
         let mtls = self.speaks_mtls(endpoint);
         let (first, further) = endpoint.addresses.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
         let mut metadata = wire::metadata(mtls, names.as_ref());
-        let host_identifier = match self.tunnel(endpoint) {
+        let host_identifier = match tunnel {
             Some(tunnel) => {
                 tunnel.add_to(&mut metadata, self.target.way != Way::OfWaypoint);
                 tunnel.host(self.view)
@@ -225,6 +231,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             canonical: wire::canonical_name(&workload.labels, &workload.name),
             revision: wire::canonical_revision(&workload.labels),
             cluster: workload.cluster.as_str(),
+            identity: None,
         };
         let service = self.target.service;
         if self.view.mesh().settings.label_external_canonical_services && service.mesh_external {

@@ -38,6 +38,8 @@ pub(super) struct Names<'a> {
     /// The revision of that; empty for the usual one.
     pub(super) revision: &'a str,
     pub(super) cluster: &'a str,
+    /// Whom its certificate names, where no log would say so.
+    pub(super) identity: Option<&'a str>,
 }
 
 /// The name that metrics use for the service of a workload: by label, else the workload's own.
@@ -62,8 +64,12 @@ pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
     if mtls {
         filter_metadata.insert(SOCKET_MATCH.to_owned(), field(TLS_MODE, MTLS));
     }
-    if let Some(Names { workload, namespace, canonical, revision, cluster }) = names {
-        let joined = format!("{workload};{namespace};{canonical};{revision};{cluster}");
+    if let Some(Names { workload, namespace, canonical, revision, cluster, identity }) = names {
+        let mut joined = format!("{workload};{namespace};{canonical};{revision};{cluster}");
+        if let Some(identity) = identity {
+            joined.push(';');
+            joined.push_str(identity);
+        }
         filter_metadata.insert(ISTIO.to_owned(), field("workload", &joined));
     }
     Metadata { filter_metadata, ..Metadata::default() }

@@ -73,7 +73,7 @@ impl Query for AccessLogsOf {
         if view.mesh().config.disable_envoy_listener_log {
             logs.listener.clear();
         }
-        let metrics = view.get(&MetricsLogsOf { class: self.class });
+        let metrics = view.get(&MetricsLogsOf { class: self.class, service: self.service.clone() });
         if metrics.tcp_options.is_some() {
             for log in &mut logs.tcp {
                 let filters = log.filter.take().into_iter().chain([metrics_log::at_end()]).collect();
@@ -152,13 +152,13 @@ fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLo
         });
     }
     if let Some(http) = &provider.envoy_http_als {
-        return Some(grpc::http_provider(http, &provider::cluster(view, &http.service, http.port)?));
+        return Some(grpc::http_provider(http, &provider::cluster(view, "envoyHTTPAls", &http.service, http.port)?));
     }
     if let Some(tcp) = &provider.envoy_tcp_als {
-        return Some(grpc::tcp_provider(tcp, &provider::cluster(view, &tcp.service, tcp.port)?));
+        return Some(grpc::tcp_provider(tcp, &provider::cluster(view, "envoyTCPAls", &tcp.service, tcp.port)?));
     }
     let collector = provider.envoy_otel_als.as_ref()?;
-    let cluster = provider::cluster(view, &collector.service, collector.port)?;
+    let cluster = provider::cluster(view, "envoyOtelAls", &collector.service, collector.port)?;
     Some(open_telemetry::of_provider(view, &provider.name, collector, &cluster))
 }
 

@@ -226,7 +226,7 @@ fn external_server(view: &View<'_>) -> sds::ExternalServer {
         return sds::ExternalServer::Socket;
     }
     let server = view.mesh().config.extension_providers.iter().find_map(|provider| provider.sds.as_ref());
-    let found = server.and_then(|server| provider::cluster(view, &server.service, server.port));
+    let found = server.and_then(|server| provider::cluster(view, "externalSds", &server.service, server.port));
     found.map_or(sds::ExternalServer::None, |found| sds::ExternalServer::Service {
         cluster: found.cluster,
         host: found.host,

@@ -21,10 +21,12 @@ use super::access_log::{grpc, log};
 use super::class::ListenerClass;
 use super::provider::ProviderCluster;
 use super::telemetry::{Counting, CountingProvider, MetricsOf};
+use crate::hbone;
+use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
 use navarch_api::metrics_log::{
-    CLUSTER, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG,
-    WORKLOAD_TAG,
+    BAGGAGE_TAG, CLUSTER, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG, PEER_TAG, Reporter, SERVICES_TAG,
+    VALUE_TAG, WORKLOAD_TAG,
 };
 use navarch_api::validation::check_cel;
 use navarch_push::proxy::ProxyKind;
@@ -45,6 +47,8 @@ const INTERMEDIATE: [AccessLogType; 3] =
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MetricsLogsOf {
     pub(super) class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub(super) service: Option<PolicyService>,
 }
 
 /// The logs by where they are put.
@@ -66,7 +70,8 @@ impl Query for MetricsLogsOf {
         if !are_taken(view) {
             return logs;
         }
-        for CountingProvider { provider, counting } in view.get(&MetricsOf { class: self.class, service: None }).iter()
+        for CountingProvider { provider, counting } in
+            view.get(&MetricsOf { class: self.class, service: self.service.clone() }).iter()
         {
             if provider.prometheus.is_none() {
                 continue;
@@ -90,7 +95,7 @@ impl Query for MetricsLogsOf {
             logs.tcp_options = Some(TcpAccessLogOptions {
                 access_log_flush_interval: Some(counting.interval.unwrap_or(INTERVAL).to_proto()),
                 // A server's proxy connects to the application before the client has shown its certificate.
-                flush_access_log_on_connected: reporter_of(self.class) == Reporter::Source,
+                flush_access_log_on_connected: reporter_of(view, self.class) != Reporter::Destination,
                 flush_access_log_on_start: false,
             });
         }
@@ -98,12 +103,12 @@ impl Query for MetricsLogsOf {
     }
 }
 
-/// Whether the proxy's agent makes metrics out of logs. Waypoints know their peers by tunnels, of which logs say nothing.
-pub(super) fn are_taken(view: &View<'_>) -> bool {
+/// Whether the proxy's agent makes metrics out of logs.
+pub(crate) fn are_taken(view: &View<'_>) -> bool {
     let proxy = view.proxy();
     match proxy.kind() {
-        ProxyKind::Sidecar | ProxyKind::Router => {}
-        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => return false,
+        ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => {}
+        ProxyKind::Ztunnel | ProxyKind::AgentGateway => return false,
     }
     proxy.meta(NODE_KEY).as_deref() == Some("true")
         && !proxy.supports("envoy.filters.http.istio_stats")
@@ -111,8 +116,9 @@ pub(super) fn are_taken(view: &View<'_>) -> bool {
 }
 
 /// The side that listeners of a class are on.
-fn reporter_of(class: ListenerClass) -> Reporter {
+fn reporter_of(view: &View<'_>, class: ListenerClass) -> Reporter {
     match class {
+        _ if view.proxy().kind() == ProxyKind::Waypoint => Reporter::Waypoint,
         ListenerClass::SidecarInbound => Reporter::Destination,
         ListenerClass::SidecarOutbound | ListenerClass::Gateway => Reporter::Source,
     }
@@ -126,12 +132,18 @@ pub(super) fn at_end() -> AccessLogFilter {
 
 /// Where to log, what, and under which name.
 fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonGrpcAccessLogConfig {
-    let reporter = reporter_of(class);
+    let reporter = reporter_of(view, class);
     let mut tags = vec![of_metadata(SERVICES_TAG, metadata_kind::Kind::Cluster(metadata_kind::Cluster {}))];
-    if reporter == Reporter::Source {
+    if reporter != Reporter::Destination {
         tags.push(of_metadata(WORKLOAD_TAG, metadata_kind::Kind::Host(metadata_kind::Host {})));
+    }
+    if reporter == Reporter::Source {
         tags.push(formatted(PEER_TAG, "%UPSTREAM_PEER_URI_SAN%".to_owned()));
         tags.push(formatted(OWN_TAG, "%UPSTREAM_LOCAL_URI_SAN%".to_owned()));
+    } else if reporter == Reporter::Waypoint || hbone::is_taken_by_sidecar(view) {
+        let state =
+            [(PEER_TAG, hbone::PEER_PRINCIPAL), (OWN_TAG, hbone::LOCAL_PRINCIPAL), (BAGGAGE_TAG, hbone::BAGGAGE)];
+        tags.extend(state.map(|(tag, key)| formatted(tag, format!("%FILTER_STATE({key}:PLAIN)%"))));
     }
     let mut values = Values { view, tags: BTreeMap::new() };
     let metrics = counting.metrics.iter().map(|metric| MetricChange {

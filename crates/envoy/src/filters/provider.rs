@@ -3,6 +3,7 @@
 use crate::names::OutboundCluster;
 use navarch_api::mesh::ExtensionProvider;
 use navarch_api::names::Hostname;
+use navarch_push::notice::Unavailable;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
@@ -22,9 +23,18 @@ pub fn find<'a>(providers: &'a [ExtensionProvider], name: &str) -> Option<&'a Ex
 }
 
 /// Finds the cluster of a provider's service: `host`, which one namespace alone may declare, or `namespace/host`.
-/// `None` when there is no such service, or more than one.
+/// `None` when there is no such service, or more than one, which is counted for this kind of provider, in Istio's word.
 #[must_use]
-pub fn cluster(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCluster> {
+pub fn cluster(view: &View<'_>, kind: &'static str, service: &str, port: u32) -> Option<ProviderCluster> {
+    let found = known_cluster(view, service, port);
+    if found.is_none() {
+        view.fail(Unavailable::Provider(kind), service);
+    }
+    found
+}
+
+/// The cluster of a service, if there is one.
+fn known_cluster(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCluster> {
     if service.is_empty() {
         return None;
     }

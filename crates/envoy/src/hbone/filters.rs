@@ -22,10 +22,10 @@ use navarch_proto::envoy::extensions::filters::network::set_filter_state::v3::Co
 use navarch_proto::envoy::extensions::formatter::cel::v3::Cel;
 use prost_types::Value;
 
-use super::PEER_PRINCIPAL;
+use super::{BAGGAGE, LOCAL_PRINCIPAL, PEER_PRINCIPAL};
 use crate::filters::http::{PEER_METADATA_TYPE, bool_value, filter, list, object, packed_filter, text, typed_struct};
-use crate::filters::istio_version;
 use crate::filters::network::{network_filter, packed_network_filter};
+use crate::filters::{istio_version, metrics_log};
 use navarch_push::view::View;
 
 /// The key of the address that the peer wants to reach.
@@ -36,12 +36,12 @@ const REMOTE_ADDRESS: &str = "envoy.filters.listener.original_dst.remote_ip";
 pub(crate) const AUTHORITY: &str = "io.istio.connect_authority";
 /// The key of what was done to a connection before.
 pub(crate) const SOURCE: &str = "io.istio.source";
-/// The key of the identity by which the peer was answered.
-const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
 /// The key of the host and port behind a gateway of another network.
 const TARGET: &str = "istio.double_hbone.hbone_target_address";
 /// The type by which filter state is kept so that filter chains can be chosen by it.
 const HASHABLE: &str = "istio.hashable_string";
+/// The most bytes of a peer's baggage that are kept.
+const MAX_BAGGAGE: usize = 1024;
 /// What older proxies have in its place.
 const PLAIN: &str = "envoy.string";
 /// The types that the exchange of peer metadata through tunnels is configured with: of listeners, and of clusters.
@@ -84,13 +84,17 @@ fn text_type(view: &View<'_>) -> String {
 pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
     let once = SharedWithUpstream::Once;
     let typed = |value| FilterStateValue { factory_key: text_type(view), ..value };
-    let values = vec![
+    let mut values = vec![
         state(LOCAL_ADDRESS, "%REQ(:AUTHORITY)%", once),
         typed(state(AUTHORITY, "%REQ(:AUTHORITY)%", once)),
         state(REMOTE_ADDRESS, "%DOWNSTREAM_REMOTE_ADDRESS%", once),
         typed(state(PEER_PRINCIPAL, "%DOWNSTREAM_PEER_URI_SAN%", once)),
         typed(state(LOCAL_PRINCIPAL, "%DOWNSTREAM_LOCAL_URI_SAN%", once)),
     ];
+    if metrics_log::are_taken(view) {
+        let said = format!("%REQ(baggage):{MAX_BAGGAGE}%");
+        values.push(FilterStateValue { factory_key: PLAIN.to_owned(), ..state(BAGGAGE, &said, once) });
+    }
     filter("connect_authority", &HttpState { on_request_headers: values, ..HttpState::default() })
 }
 

@@ -9,7 +9,9 @@ use super::{FORWARD, INNER, ORIGINATE, OUTER, filters};
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
 use crate::filters::listener::original_destination;
+use crate::filters::metrics_log;
 use crate::filters::network::{tcp_filter, tcp_proxy};
+use navarch_api::metrics_log::BAGGAGE_VARIABLE;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 
@@ -76,9 +78,12 @@ pub(crate) fn outer(view: &View<'_>) -> Listener {
     listener(view, OUTER, ListenerClass::SidecarInbound, Vec::new(), Some(tunnel), vec![original_destination()])
 }
 
-/// What the proxy tells of itself, if it does.
+/// What the proxy tells of itself, if it does: what Istio's filters have found out, or the agent of an Envoy without them.
 fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
     let (key, value) = BAGGAGE;
+    if metrics_log::are_taken(view) {
+        return Some(filters::overwriting(key, &format!("%ENVIRONMENT({BAGGAGE_VARIABLE})%")));
+    }
     view.mesh().settings.hbone.baggage.then(|| filters::overwriting(key, value))
 }
 

@@ -103,13 +103,16 @@ impl Merged {
         Self { keys: chains.iter().map(Chain::key).collect(), chains }
     }
 
-    /// Appends those chains that no chain before them conflicts with: the first service of a range keeps it.
-    pub(crate) fn add(&mut self, incoming: Vec<Chain>) {
+    /// Appends those chains that no chain before them conflicts with: the first service of a range keeps it. Gives whether one conflicts.
+    pub(crate) fn add(&mut self, incoming: Vec<Chain>) -> bool {
+        let mut conflicts = false;
         for chain in incoming {
-            if self.keys.insert(chain.key()) {
-                self.chains.push(chain);
+            match self.keys.insert(chain.key()) {
+                true => self.chains.push(chain),
+                false => conflicts = true,
             }
         }
+        conflicts
     }
 
     pub(crate) fn into_chains(self) -> Vec<Chain> {
@@ -147,7 +150,8 @@ mod tests {
     #[test]
     fn the_first_of_conflicting_chains_stays() {
         let mut chains = Merged::new(vec![of(&["a"], &[])]);
-        chains.add(vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]);
-        assert_eq!(chains.into_chains(), [of(&["a"], &[]), of(&["b"], &[])]);
+        assert!(chains.add(vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]));
+        assert!(!chains.add(vec![of(&["c"], &[])]));
+        assert_eq!(chains.into_chains(), [of(&["a"], &[]), of(&["b"], &[]), of(&["c"], &[])]);
     }
 }

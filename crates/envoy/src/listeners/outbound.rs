@@ -26,7 +26,11 @@ pub(super) fn build(view: &View<'_>, name: &str, planned: &PlannedListener) -> L
         .iter()
         .map(|group| group.iter().flat_map(|part| chains_of(view, name, planned.port, part)).collect::<Vec<Chain>>());
     let mut chains = Merged::new(built.next().unwrap_or_default());
-    built.for_each(|built| chains.add(built));
+    for built in built {
+        if chains.add(built) {
+            view.count("pilot_conflict_outbound_listener_tcp_over_current_tcp", name);
+        }
+    }
     listener(view, name, planned, chains.into_chains())
 }
 

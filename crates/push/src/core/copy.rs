@@ -41,6 +41,7 @@ impl Core {
             unanswered: self.unanswered.clone(),
             failing: self.failing.clone(),
             computed: self.computed,
+            reused: self.reused,
             fresh_remarks: self.fresh_remarks.clone(),
             notices: self.notices.clone(),
             has_orphans: self.has_orphans,

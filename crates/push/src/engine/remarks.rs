@@ -5,7 +5,16 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::memo::NodeId;
-use crate::notice::Notice;
+use crate::notice::{Notice, Unavailable};
+
+/// What was asked of results since the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reads {
+    /// Those that were asked for and held.
+    pub(crate) held: u64,
+    /// Those that were computed.
+    pub(crate) computed: u64,
+}
 
 /// Something that was left out of what proxies get, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +57,18 @@ impl Engine {
     /// All that is counted about results in force, if it is not the same as when last asked.
     pub(crate) fn take_changed_notices(&mut self) -> Option<BTreeSet<Notice>> {
         self.core.get_mut().notices.take_changed()
+    }
+
+    /// What was asked of results since the start.
+    #[must_use]
+    pub(crate) fn reads(&self) -> Reads {
+        let core = self.core.borrow();
+        Reads { held: core.reused, computed: core.computed }
+    }
+
+    /// How often something could not be had since this was last asked.
+    pub(crate) fn take_failed(&mut self) -> BTreeMap<Unavailable, u64> {
+        self.core.get_mut().notices.take_failed()
     }
 
     /// The remarks made since this was last asked.

@@ -31,10 +31,15 @@ impl Registry {
                 let rules = self.services.get(&service).map(|state| state.rules);
                 let seen = self.discoverability(objects, &service);
                 let endpoints = endpoints_of_slice(slice, rules, seen, &self.pods, &self.world);
-                Some(SliceState::new(slice.clone(), endpoints))
+                let pods = slice.spec.endpoints.iter().filter_map(|endpoint| endpoint.pod.as_ref());
+                let pending = pods.filter(|pod| self.pods.named(pod).is_none()).count();
+                Some(SliceState::new(slice.clone(), endpoints, pending))
             });
             let old = self.slices.put(&name, new);
             let new = self.slices.get(&name);
+            let pending = new.map_or(0, |state| state.pending);
+            self.pending_pods += pending;
+            self.pending_pods -= old.as_ref().map_or(0, |state| state.pending);
             let same_service = old.as_ref().map(SliceState::service) == new.map(SliceState::service);
             if same_service && old.as_ref().map(|state| &state.endpoints) == new.map(|state| &state.endpoints) {
                 continue;

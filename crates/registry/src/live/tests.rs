@@ -224,10 +224,15 @@ fn a_pod_touches_the_endpoints_of_its_services_and_nothing_else() {
 fn an_endpoint_waits_for_its_pod_and_goes_when_the_pod_does() {
     let mut house = House::of(&(a_service("web", WEB) + &a_slice("web-a", "web", &of_pod("10.1.0.1", "web-1"))));
     assert_eq!(house.endpoints(&key("web")), Vec::<String>::new());
+    assert_eq!(house.registry.pending_pods(), 1);
     house.put(&a_pod("web-1", "10.1.0.1", "app: web"));
     assert_eq!(house.endpoints(&key("web")), ["10.1.0.1:8080 Healthy"]);
+    assert_eq!(house.registry.pending_pods(), 0);
     house.remove(Kind::Pod, "web-1");
     assert_eq!(house.endpoints(&key("web")), Vec::<String>::new());
+    assert_eq!(house.registry.pending_pods(), 1);
+    house.remove(Kind::EndpointSlice, "web-a");
+    assert_eq!(house.registry.pending_pods(), 0);
 }
 
 #[test]

@@ -22,7 +22,7 @@ struct ServiceName;
 
 /// The tracer that a provider describes; `None` when a service is not known or the sampler has nobody to ask.
 pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -> Option<OpenTelemetryConfig> {
-    let target = cluster(view, &provider.service, provider.port)?;
+    let target = cluster(view, "opentelemetry", &provider.service, provider.port)?;
     let by_conventions = provider.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions;
     let mut config = OpenTelemetryConfig {
         service_name: if by_conventions {
@@ -85,7 +85,7 @@ fn dynatrace(
         None => (collector.clone(), "api/v2/samplingConfiguration", provider.http.clone()?),
         Some(api) => {
             let http = api.http.clone().unwrap_or_default();
-            (cluster(view, &api.service, api.port)?, "", http)
+            (cluster(view, "dynatrace", &api.service, api.port)?, "", http)
         }
     };
     let path = if path.is_empty() { http.path.as_str() } else { path };

@@ -29,10 +29,10 @@ const ZIPKIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The tracer that a provider describes; `None` when it describes none, or a service that is not known.
 pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option<Chosen> {
     let (tracer, max_tag_length, samples_itself) = if let Some(zipkin) = &provider.zipkin {
-        let target = cluster(view, &zipkin.service, zipkin.port)?;
+        let target = cluster(view, "zipkin", &zipkin.service, zipkin.port)?;
         (tracer("envoy.tracers.zipkin", &zipkin_config(view, zipkin, target)), zipkin.max_tag_length, false)
     } else if let Some(datadog) = &provider.datadog {
-        let target = cluster(view, &datadog.service, datadog.port)?;
+        let target = cluster(view, "datadog", &datadog.service, datadog.port)?;
         let config = DatadogConfig {
             collector_cluster: target.cluster,
             collector_hostname: target.host,
@@ -41,7 +41,7 @@ pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option
         };
         (tracer("envoy.tracers.datadog", &config), datadog.max_tag_length, false)
     } else if let Some(skywalking) = &provider.skywalking {
-        let target = cluster(view, &skywalking.service, skywalking.port)?;
+        let target = cluster(view, "skywalking", &skywalking.service, skywalking.port)?;
         let config = SkyWalkingConfig { grpc_service: Some(grpc_service(&target)), ..SkyWalkingConfig::default() };
         (tracer("envoy.tracers.skywalking", &config), 0, false)
     } else {
