@@ -25,6 +25,8 @@ mod hbone;
 mod issuer;
 #[path = "agent_life/metrics.rs"]
 mod metrics;
+#[path = "agent_life/other_ca.rs"]
+mod other_ca;
 #[path = "shared/panels.rs"]
 mod panels;
 #[path = "agent_life/pod.rs"]

@@ -1,5 +1,6 @@
 //! An issuer of service accounts' tokens.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -12,12 +13,13 @@ use serde_json::{Value, json};
 const NAME: &str = "https://issuer.example";
 
 /// An issuer with its key.
-pub(crate) struct Issuer(KeyPair);
+#[derive(Clone)]
+pub(crate) struct Issuer(Arc<KeyPair>);
 
 impl Issuer {
     /// With a new key.
     pub(crate) fn new() -> Self {
-        Self(KeyPair::generate().unwrap())
+        Self(Arc::new(KeyPair::generate().unwrap()))
     }
 
     /// The `JWT_RULE` that trusts it.

@@ -80,6 +80,19 @@ impl Server {
         Self::start_in(folder, Issuer::new(), String::new(), web, &[]).await
     }
 
+    /// Starts on a mesh, in a folder with other files and a root in `ca.crt`, and believes the tokens that another server believes.
+    pub(crate) async fn beside(
+        other: &Self,
+        mesh: &str,
+        folder: TempDir,
+        variables: &str,
+        arguments: &[String],
+    ) -> Result<Self> {
+        std::fs::create_dir(folder.path().join("mesh"))?;
+        std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
+        Self::start_in(folder, other.issuer.clone(), variables.to_owned(), LOOPBACK, arguments).await
+    }
+
     async fn start_in(
         folder: TempDir,
         issuer: Issuer,
@@ -130,7 +143,8 @@ impl Server {
     }
 
     pub(crate) fn root(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("state/ca-cert.pem")).unwrap()
+        let own = std::fs::read_to_string(self.folder.path().join("state/ca-cert.pem"));
+        own.or_else(|_| std::fs::read_to_string(self.folder.path().join("ca.crt"))).unwrap()
     }
 
     /// What it has logged.

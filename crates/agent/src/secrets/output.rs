@@ -14,6 +14,9 @@ const MODE: u32 = 0o600;
 pub(super) async fn follow(secrets: &Secrets) {
     let Some(folder) = secrets.0.config.output.clone() else { return std::future::pending().await };
     let (mut certificate, mut roots) = (secrets.0.certificate.subscribe(), secrets.0.roots.subscribe());
+    // What was read before is written, too.
+    certificate.mark_changed();
+    roots.mark_changed();
     loop {
         let changed = tokio::select! {
             Ok(()) = certificate.changed() => certificate.borrow_and_update().clone(),
@@ -53,4 +56,33 @@ fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::tests::{clock, config};
+    use super::super::{SecretsConfig, replace as publish};
+    use super::*;
+    use crate::metrics::AgentMetrics;
+
+    #[tokio::test]
+    async fn what_is_there_before_the_writer_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("output");
+        let config = SecretsConfig { output: Some(output.clone()), ..config(folder.path()) };
+        let (secrets, _task) = Secrets::new(config, None, (clock, AgentMetrics::default()), CancellationToken::new());
+        publish(&secrets.0.roots, Secret::Roots("ROOTS".into()));
+        let written = async {
+            while std::fs::read_to_string(output.join("root-cert.pem")).ok().as_deref() != Some("ROOTS") {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = follow(&secrets) => panic!("it has ended"),
+            () = written => {}
+            () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("nothing is written"),
+        }
+    }
 }
