@@ -169,7 +169,6 @@ pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watc
         tags::a_tag_is_listed(mesh, labels == by_tag)?;
         watched.count_lost(&format!("under {}", labels[1]), AFTER).await?;
     }
-    tags::a_tag_is_set_and_removed(mesh).await?;
     mesh.uninstall("navarch-canary")?;
     split(mesh, 0)?;
     all_see(mesh, "v1").await?;

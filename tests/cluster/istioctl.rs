@@ -64,6 +64,7 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     tool.a_pod_and_its_services()?;
     tool.the_policies_of_a_pod().await?;
     tool.who_injects_whom()?;
+    tags::a_tag_is_set_and_removed(&tool).await?;
     tool.the_levels_of_the_log()?;
     analysis::both_find_the_same(&tool)?;
     report::all_pages_are_collected(&tool)
