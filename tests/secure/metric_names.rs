@@ -6,13 +6,14 @@ use crate::server::Server;
 use crate::tools::{Connected, MESH, token};
 
 /// Metrics of istiod's that a proxy and a certificate are enough to see.
-const METRICS: [&str; 44] = [
+const METRICS: [&str; 52] = [
     "citadel_server_cert_chain_expiry_seconds",
     "citadel_server_cert_chain_expiry_timestamp",
     "citadel_server_csr_count",
     "citadel_server_root_cert_expiry_seconds",
     "citadel_server_root_cert_expiry_timestamp",
     "citadel_server_success_cert_issuance_count",
+    "endpoint_no_pod",
     "grpc_server_handled_total",
     "grpc_server_handling_seconds_count",
     "grpc_server_msg_received_total",
@@ -21,6 +22,7 @@ const METRICS: [&str; 44] = [
     "istio_build",
     "istiod_uptime_seconds",
     "pilot_conflict_inbound_listener",
+    "pilot_conflict_outbound_listener_tcp_over_current_tcp",
     "pilot_debounce_time_count",
     "pilot_destrule_subsets",
     "pilot_dns_cluster_without_endpoints",
@@ -29,10 +31,14 @@ const METRICS: [&str; 44] = [
     "pilot_inbound_updates",
     "pilot_info",
     "pilot_k8s_cfg_events",
+    "pilot_k8s_endpoints_pending_pod",
+    "pilot_k8s_endpoints_with_no_pods",
+    "pilot_k8s_proxies_with_no_service_targets",
     "pilot_k8s_reg_events",
     "pilot_proxy_convergence_time_count",
     "pilot_proxy_queue_time_count",
     "pilot_pushcontext_init_seconds_count",
+    "pilot_sds_certificate_errors_total",
     "pilot_services",
     "pilot_total_xds_internal_errors",
     "pilot_virt_services",
@@ -50,12 +56,19 @@ const METRICS: [&str; 44] = [
     "process_start_time_seconds",
     "process_virtual_memory_bytes",
     "sidecar_injection_requests_total",
+    "xds_cache_dependent_config_size",
+    "xds_cache_reads",
     "xds_cache_size",
 ];
 
+/// An endpoint whose pod is not there.
+const LACKING: &str = "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+    metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}\naddressType: IPv4\n\
+    endpoints: [{addresses: [10.0.0.9], targetRef: {kind: Pod, name: gone, namespace: shop}}]\nports: [{name: http, port: 80}]\n";
+
 #[tokio::test]
 async fn metrics_have_the_names_of_istiod() -> Result<()> {
-    let server = Server::with_mesh(MESH).await?;
+    let server = Server::with_mesh(&format!("{MESH}{LACKING}")).await?;
     let _proxy = Connected::new(&server, "web-1").await?;
     server.prove_by_certificate(&token(&server, "shop:web")).await?;
     let text = server.metrics().await?;
@@ -64,6 +77,9 @@ async fn metrics_have_the_names_of_istiod() -> Result<()> {
     let missing: Vec<&str> = METRICS.into_iter().filter(|name| !has(name)).collect();
     ensure!(missing.is_empty(), "{missing:?} of {text}");
     ensure!(text.contains("pilot_k8s_reg_events{type=\"Services\",event=\"add\"} 1"), "{text}");
+    for line in ["pilot_k8s_endpoints_pending_pod 1", "pilot_k8s_endpoints_with_no_pods 1", "endpoint_no_pod 1"] {
+        ensure!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
     ensure!(text.contains("grpc_code=\"OK\"") && text.contains("grpc_method=\"CreateCertificate\""), "{text}");
     Ok(())
 }
