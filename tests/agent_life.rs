@@ -9,8 +9,10 @@
     clippy::indexing_slicing,
     clippy::needless_pass_by_value,
     clippy::panic,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test may fail loudly, and reads where programs are from the environment"
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, and reads where programs are from the environment"
 )]
 
 #[path = "secure/client.rs"]

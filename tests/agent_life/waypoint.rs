@@ -44,26 +44,26 @@ const LABELS: [&str; 14] = [
     "connection_security_policy=\"mutual_tls\"",
 ];
 
-/// A waypoint before a service with two ports, which refuses what is to be written.
-fn mesh() -> String {
-    let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
-    let pod = |name: &str, ip: &str, labels: &str, annotations: &str| {
-        format!(
-            "apiVersion: v1
+/// A ready pod with the members of its labels and annotations.
+fn pod(name: &str, ip: &str, labels: &str, annotations: &str) -> String {
+    format!(
+        "apiVersion: v1
 kind: Pod
 metadata: {{name: {name}, namespace: shop, labels: {{{labels}}}, annotations: {{{annotations}}}}}
 spec: {{serviceAccountName: web, containers: [{{name: app, image: app}}]}}
 status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: 'True'}}]}}
 ---
 "
-        )
-    };
-    let service = |name: &str, vip: &str, ip: &str, pod: &str, ports: &[(&str, u16, u16)]| {
-        let list = |text: &dyn Fn(&(&str, u16, u16)) -> String| ports.iter().map(text).collect::<Vec<_>>().join(", ");
-        let declared = list(&|(name, port, target)| format!("{{name: {name}, port: {port}, targetPort: {target}}}"));
-        let targets = list(&|(name, _, target)| format!("{{name: {name}, port: {target}, protocol: TCP}}"));
-        format!(
-            "apiVersion: v1
+    )
+}
+
+/// A service with ports (name, own and the pod's), and the pod of its name.
+fn service(name: &str, vip: &str, ip: &str, ports: &[(&str, u16, u16)]) -> String {
+    let list = |text: &dyn Fn(&(&str, u16, u16)) -> String| ports.iter().map(text).collect::<Vec<_>>().join(", ");
+    let declared = list(&|(name, port, target)| format!("{{name: {name}, port: {port}, targetPort: {target}}}"));
+    let targets = list(&|(name, _, target)| format!("{{name: {name}, port: {target}, protocol: TCP}}"));
+    format!(
+        "apiVersion: v1
 kind: Service
 metadata: {{name: {name}, namespace: shop}}
 spec: {{clusterIP: {vip}, clusterIPs: [{vip}], selector: {{app: {name}}}, ports: [{declared}]}}
@@ -72,18 +72,22 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {{name: {name}-1, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}
 addressType: IPv4
-endpoints: [{{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: shop}}}}]
+endpoints: [{{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {name}, namespace: shop}}}}]
 ports: [{targets}]
 ---
 "
-        )
-    };
+    )
+}
+
+/// A waypoint before a service with two ports, which refuses what is to be written.
+fn mesh() -> String {
+    let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let of_way = [("mesh", hbone::PORT, hbone::PORT)];
     let of_web = [("http", PORTS[0], INNER[0]), ("tcp", PORTS[1], INNER[1])];
     pod("way", WAYPOINT, &format!("app: way, {managed}"), "")
-        + &service("way", "10.96.42.9", WAYPOINT, "way", &of_way)
+        + &service("way", "10.96.42.9", WAYPOINT, &of_way)
         + &pod("web", POD, "app: web", "ambient.istio.io/redirection: enabled")
-        + &service("web", SERVICE, POD, "web", &of_web)
+        + &service("web", SERVICE, POD, &of_web)
         + "apiVersion: v1
 kind: Namespace
 metadata: {name: shop, labels: {istio.io/use-waypoint: way, istio.io/dataplane-mode: ambient}}
