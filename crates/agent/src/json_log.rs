@@ -45,15 +45,15 @@ where
         let metadata = normalized.as_ref().unwrap_or_else(|| event.metadata());
         let mut time = String::new();
         self.0.format_time(&mut Writer::new(&mut time))?;
-        let mut said = Said::default();
-        event.record(&mut said);
+        let mut fields = EventFields::default();
+        event.record(&mut fields);
         let line = Line {
             level: level(*metadata.level()),
             time,
             scope: metadata.target(),
-            msg: said.message,
+            msg: fields.message,
             span: spans(context)?,
-            fields: said.fields,
+            fields: fields.fields,
         };
         writeln!(writer, "{}", serde_json::to_string(&line).map_err(|_| fmt::Error)?)
     }
@@ -89,12 +89,12 @@ fn level(level: Level) -> &'static str {
 
 /// What an event says.
 #[derive(Debug, Default)]
-struct Said {
+struct EventFields {
     message: String,
     fields: Map<String, Value>,
 }
 
-impl Said {
+impl EventFields {
     fn put(&mut self, field: &Field, value: Value) {
         match field.name() {
             "message" => self.message = value.as_str().map_or_else(|| value.to_string(), str::to_owned),
@@ -107,7 +107,7 @@ impl Said {
     }
 }
 
-impl Visit for Said {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         self.put(field, Value::from(format!("{value:?}")));
     }

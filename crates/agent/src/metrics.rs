@@ -243,7 +243,7 @@ impl AgentMetrics {
     }
 
     /// A folder could not be listened to.
-    pub(crate) fn hears_nothing(&self) {
+    pub(crate) fn watcher_failed(&self) {
         self.file_watcher_failures.inc();
     }
 
@@ -362,7 +362,7 @@ mod tests {
         metrics.asks_ca_again();
         metrics.received(300);
         metrics.received(200);
-        metrics.hears_nothing();
+        metrics.watcher_failed();
         metrics.file_failed();
         metrics.certificate_ends(SystemTime::UNIX_EPOCH, || SystemTime::UNIX_EPOCH + Duration::from_mins(1));
         metrics.dns_asked();

@@ -148,7 +148,7 @@ pub(super) async fn follow(wanted: Wanted, (debounce, metrics): (Duration, &Agen
         if watcher.is_none() {
             watcher = listen(&wanted, &sender);
             if watcher.is_none() {
-                metrics.hears_nothing();
+                metrics.watcher_failed();
             }
         }
         let digest = wanted.digest().await;
