@@ -1,6 +1,7 @@
 //! A CA that is none of the control plane's (`ENABLE_CA_SERVER=false`), as istio-csr is: certificates come from there, configuration from
 //! here, and both ends believe the CA's root.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
@@ -15,7 +16,7 @@ use crate::client::Proof;
 use crate::pod::Pod;
 use crate::server::Server;
 
-/// A folder with a certificate of istiod's name from a CA whose state is at hand, its key, and the CA's root.
+/// A folder with a mesh, a certificate of istiod's name from a CA whose state is at hand, its key, and the CA's root.
 fn mounted(state: &Path) -> Result<TempDir> {
     let of_ca = |name: &str| std::fs::read_to_string(state.join(name));
     let root = of_ca("ca-cert.pem")?;
@@ -24,6 +25,8 @@ fn mounted(state: &Path) -> Result<TempDir> {
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate()?;
     let folder = tempfile::tempdir()?;
+    std::fs::create_dir(folder.path().join("mesh"))?;
+    std::fs::write(folder.path().join("mesh/mesh.yaml"), MESH)?;
     let files =
         [("tls.crt", params.signed_by(&key, &issuer)?.pem()), ("tls.key", key.serialize_pem()), ("ca.crt", root)];
     for (name, text) in files {
@@ -38,7 +41,8 @@ async fn certificates_come_from_a_ca_elsewhere() -> Result<()> {
     let folder = mounted(&ca.folder().join("state"))?;
     let flags = [("tlsCertFile", "tls.crt"), ("tlsKeyFile", "tls.key"), ("caCertFile", "ca.crt")];
     let flags = flags.map(|(flag, name)| format!("--{flag}={}", folder.path().join(name).display()));
-    let server = Server::beside(&ca, MESH, folder, "ENABLE_CA_SERVER=false", &flags).await?;
+    let (variables, here) = ("ENABLE_CA_SERVER=false".to_owned(), IpAddr::from([127, 0, 0, 1]));
+    let server = Server::start_in(folder, ca.issuer.clone(), variables, here, &flags).await?;
 
     let address = format!("localhost:{}", ca.secure.port());
     let mut pod = Pod::start(&server, &[("CA_ADDR", &address), ("OUTPUT_CERTS", "certificates")])?;

@@ -80,20 +80,8 @@ impl Server {
         Self::start_in(folder, Issuer::new(), String::new(), web, &[]).await
     }
 
-    /// Starts on a mesh, in a folder with other files and a root in `ca.crt`, and believes the tokens that another server believes.
-    pub(crate) async fn beside(
-        other: &Self,
-        mesh: &str,
-        folder: TempDir,
-        variables: &str,
-        arguments: &[String],
-    ) -> Result<Self> {
-        std::fs::create_dir(folder.path().join("mesh"))?;
-        std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
-        Self::start_in(folder, other.issuer.clone(), variables.to_owned(), LOOPBACK, arguments).await
-    }
-
-    async fn start_in(
+    /// Starts in a folder with its mesh, which may hold more; a root in `ca.crt` is the one of its certificate where it is no CA itself.
+    pub(crate) async fn start_in(
         folder: TempDir,
         issuer: Issuer,
         variables: String,
