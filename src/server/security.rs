@@ -250,7 +250,9 @@ pub(super) async fn start(
         Ok(())
     });
     let fetcher = Fetcher::new(config.fetched.clone());
-    let trust = Trust::start(push.clone(), authority.roots(), further_root, fetcher).await?;
+    // A root that signs for nobody is told to nobody; proxies have the other CA's from the CA itself.
+    let own = if config.signs { authority.roots() } else { tokio::sync::watch::channel(Arc::default()).1 };
+    let trust = Trust::start(push.clone(), own, further_root, fetcher).await?;
     let stopped = stop.clone();
     super::spawn("trust bundle", tasks, async move {
         super::until(&stopped, trust.run()).await.map_or(Ok(()), super::finish)

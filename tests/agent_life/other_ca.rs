@@ -51,7 +51,7 @@ async fn certificates_come_from_a_ca_elsewhere() -> Result<()> {
     ensure!(clusters.contains("outbound|80||bank.example"), "configuration came: {clusters}");
     until("it has an identity", async || pod.file("certificates/cert-chain.pem").contains("BEGIN CERTIFICATE")).await;
     until("it has the CA's root", async || pod.file("certificates/root-cert.pem").trim() == ca.root().trim()).await;
-    let signed = "citadel_server_success_cert_issuance_count_total 1";
+    let signed = "citadel_server_success_cert_issuance_count 1";
     ensure!(ca.metrics().await?.contains(signed), "the CA has signed: {}", ca.metrics().await?);
 
     let token = Proof::Token(server.issuer.token(json!({})));

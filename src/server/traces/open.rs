@@ -52,12 +52,12 @@ pub(super) struct ReachedProxy {
     pub(super) stream: Arc<str>,
     /// By their numbers.
     pub(super) responses: BTreeMap<u64, ChangeResponse>,
-    fate: Fate,
+    outcome: Outcome,
 }
 
 /// What a proxy made of a change, the worst last, with how long it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fate {
+enum Outcome {
     Taken(Duration),
     Unanswered(Duration),
     Rejected(Duration),
@@ -80,25 +80,25 @@ impl OpenTrace {
         self.counts.unsent += usize::from(stream.unsent.is_some_and(|first| first <= revision));
         let is_of = |response: &&ChangeResponse| (response.changes[0]..=response.changes[1]).contains(&revision);
         let began = self.change.began;
-        let Some(fate) = stream.responses.iter().filter(is_of).map(|response| fate(response, began)).max() else {
+        let Some(outcome) = stream.responses.iter().filter(is_of).map(|response| outcome(response, began)).max() else {
             return;
         };
         self.counts.sent += 1;
-        match fate {
-            Fate::Taken(_) => {}
-            Fate::Unanswered(_) => self.counts.unanswered += 1,
-            Fate::Rejected(_) => self.counts.rejected += 1,
+        match outcome {
+            Outcome::Taken(_) => {}
+            Outcome::Unanswered(_) => self.counts.unanswered += 1,
+            Outcome::Rejected(_) => self.counts.rejected += 1,
         }
-        if !self.proxies.contains_key(&stream.number) && !self.has_room_for(fate) {
+        if !self.proxies.contains_key(&stream.number) && !self.has_room_for(outcome) {
             return;
         }
         let reached = self.proxies.entry(stream.number).or_insert_with(|| ReachedProxy {
             name: stream.proxy.name.clone(),
             stream: stream.id.clone(),
             responses: BTreeMap::new(),
-            fate,
+            outcome,
         });
-        reached.fate = fate;
+        reached.outcome = outcome;
         for response in stream.responses.iter().filter(is_of) {
             if reached.responses.len() < MAX_RESPONSES || reached.responses.contains_key(&response.number) {
                 reached.responses.insert(response.number, response.clone());
@@ -107,12 +107,12 @@ impl OpenTrace {
     }
 
     /// Whether there is room for a proxy that fared so; one that fared better makes way for it.
-    fn has_room_for(&mut self, fate: Fate) -> bool {
+    fn has_room_for(&mut self, outcome: Outcome) -> bool {
         if self.proxies.len() < MAX_PROXIES {
             return true;
         }
-        let best = self.proxies.iter().map(|(number, proxy)| (proxy.fate, *number)).min();
-        match best.filter(|(other, _)| *other < fate) {
+        let best = self.proxies.iter().map(|(number, proxy)| (proxy.outcome, *number)).min();
+        match best.filter(|(other, _)| *other < outcome) {
             Some((_, number)) => self.proxies.remove(&number).is_some(),
             None => false,
         }
@@ -140,11 +140,11 @@ fn is_unanswered(response: &ChangeResponse) -> bool {
 }
 
 /// What became of one response.
-fn fate(response: &ChangeResponse, began: Instant) -> Fate {
+fn outcome(response: &ChangeResponse, began: Instant) -> Outcome {
     let sent = response.at.saturating_duration_since(began);
     match &response.answer {
-        None => Fate::Unanswered(sent),
-        Some(answer) if answer.is_taken => Fate::Taken(sent + answer.after),
-        Some(answer) => Fate::Rejected(sent + answer.after),
+        None => Outcome::Unanswered(sent),
+        Some(answer) if answer.is_taken => Outcome::Taken(sent + answer.after),
+        Some(answer) => Outcome::Rejected(sent + answer.after),
     }
 }
