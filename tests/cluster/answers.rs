@@ -8,7 +8,7 @@ use navarch_testkit::mesh::Mesh;
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
-use crate::asked::told;
+use crate::asked::{storefront, told};
 
 /// The sidecars of the bookshop.
 const SIDECARS: usize = 5;
@@ -27,13 +27,6 @@ fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
         "metadata": { "name": "reviews", "namespace": pods::NAMESPACE, "annotations": annotations },
         "spec": spec,
     }))
-}
-
-/// The storefront's pod, as commands name it.
-fn storefront(mesh: &Mesh) -> Result<String> {
-    let list = mesh.node.get(pods::NAMESPACE, &["pods", "--selector=app=storefront"])?;
-    let name = list["items"][0]["metadata"]["name"].as_str().context("a pod")?;
-    Ok(format!("{name}.{}", pods::NAMESPACE))
 }
 
 /// Each answer, with sidecars and a kubelet that are real.

@@ -33,6 +33,18 @@ fn read(output: &Output) -> Result<(Value, i32)> {
     Ok((value, output.status.code().unwrap_or(-1)))
 }
 
+/// The name of the first pod that a selector finds.
+pub(crate) fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<String> {
+    let list = mesh.node.get(namespace, &["pods", "--selector", selector])?;
+    let name = list["items"][0]["metadata"]["name"].as_str().with_context(|| format!("no pod of {selector}"))?;
+    Ok(name.to_owned())
+}
+
+/// The storefront's pod, as commands name it.
+pub(crate) fn storefront(mesh: &Mesh) -> Result<String> {
+    Ok(format!("{}.{}", pod_of(mesh, pods::NAMESPACE, "app=storefront")?, pods::NAMESPACE))
+}
+
 /// What navarch says where it fails.
 fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
     let output = command(&program("navarch"), kubeconfig, arguments).output()?;
@@ -57,8 +69,7 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
     let of_one = &applied["replicas"][0]["applied"];
     ensure!(code == 0 && of_one["taken"] == 5 && of_one["reached"] == 5, "all sidecars have it: {applied}");
 
-    let list = mesh.node.get(pods::NAMESPACE, &["pods", "--selector=app=storefront"])?;
-    let pod = format!("{}.{}", list["items"][0]["metadata"]["name"].as_str().context("a pod")?, pods::NAMESPACE);
+    let pod = storefront(mesh)?;
     let (way, code) = told(mesh, &["why", "not", &pod, "reviews:9080/reviews/"])?;
     ensure!(code == 0 && way["reason"].is_null(), "{way}");
 

@@ -18,6 +18,8 @@ use navarch_testkit::skip::leave_out;
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
+use crate::asked::{pod_of, storefront};
+
 /// The proxies of the bookshop, and its gateway.
 const PROXIES: usize = 6;
 /// What an Envoy and its agent ask for.
@@ -36,13 +38,6 @@ struct Tool<'a> {
     pod: String,
 }
 
-/// The name of the first pod that a selector finds.
-fn pod_of(mesh: &Mesh, namespace: &str, selector: &str) -> Result<String> {
-    let list = mesh.node.get(namespace, &["pods", "--selector", selector])?;
-    let name = list["items"][0]["metadata"]["name"].as_str().with_context(|| format!("no pod of {selector}"))?;
-    Ok(name.to_owned())
-}
-
 /// Everything that istioctl asks of a control plane, its proxies and the cluster is answered as istiod's is.
 pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     let Some(program) = istioctl() else {
@@ -50,7 +45,7 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
         return Ok(());
     };
     let istiod = pod_of(mesh, mesh::NAMESPACE, "app=istiod")?;
-    let pod = format!("{}.{}", pod_of(mesh, pods::NAMESPACE, "app=storefront")?, pods::NAMESPACE);
+    let pod = storefront(mesh)?;
     let version = istio::printed(&Command::new(crate::program("navarch")).arg("version").output()?)?.trim().to_owned();
     let tool = Tool { program, mesh, kubeconfig: mesh.node.kubeconfig(), istiod, version, pod };
     // A proxy or a tool that has just gone may still be counted.

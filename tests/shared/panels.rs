@@ -10,7 +10,7 @@ use regex::Regex;
 
 /// A panel, and what it asks for.
 pub(crate) struct Panel {
-    /// Its title.
+    /// The title in Grafana.
     pub(crate) title: &'static str,
     /// Its queries, each by the series that it takes.
     pub(crate) queries: &'static [Query],

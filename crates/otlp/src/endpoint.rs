@@ -9,7 +9,7 @@ pub struct Endpoint {
     pub tls: bool,
     /// The host, without brackets.
     pub host: String,
-    /// The port.
+    /// The URL's port, else the scheme's default.
     pub port: u16,
     /// The path, which counts for HTTP alone.
     pub path: String,

@@ -45,7 +45,7 @@ pub(crate) struct ResourceSpans {
     pub(crate) scope_spans: Vec<ScopeSpans>,
 }
 
-/// The process.
+/// The process that sends, by its attributes.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Resource {
     #[prost(message, repeated, tag = "1")]

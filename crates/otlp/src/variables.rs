@@ -1,7 +1,7 @@
 //! The variables `OTEL_*`, as OpenTelemetry's specification has them ("Environment Variable Specification", "OTLP Exporter").
 //!
 //! What istiod's own helper decides is decided alike (istio `pkg/tracing`): where neither an endpoint nor `OTEL_TRACES_EXPORTER=otlp` is set
-//! there are no traces, and the protocol is gRPC unless another is named. A value that cannot be obeyed is told of, and counts as unset.
+//! there are no traces, and the protocol is gRPC unless another is named. A value that cannot be obeyed is warned of, and counts as unset.
 
 mod values;
 

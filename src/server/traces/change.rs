@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Inputs of a change that are named where no object is.
 const NAMED: usize = 8;
 
-/// What is told of one push.
+/// A push record, as far as spans need it.
 #[derive(Clone, Debug)]
 pub(super) struct TracedChange {
     pub(super) revision: u64,

@@ -15,7 +15,7 @@ const MAX_PROXIES: usize = 32;
 /// Responses to one proxy of which it tells.
 const MAX_RESPONSES: usize = 16;
 /// How long answers are waited for: cold clusters and slow clients take seconds.
-const LONGEST: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A change that is on its way.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ impl OpenTrace {
     /// Whether all that can be told is known. Between a stream's mailbox and its session an update is seen in neither: two looks
     /// must agree.
     pub(super) fn is_done(&self, now: Instant) -> bool {
-        let is_late = now.saturating_duration_since(self.change.published()) >= LONGEST;
+        let is_late = now.saturating_duration_since(self.change.published()) >= ANSWER_TIMEOUT;
         is_late || !self.is_waiting() && !self.was_waiting
     }
 
