@@ -53,7 +53,7 @@ async fn start(number: usize, [_, services, pods]: [usize; 3]) -> Result<Cluster
         ..ClusterConfig::default()
     };
     let cluster = Cluster::start_with(config).await?;
-    cluster.seed(World { services, pods, rules: 0, namespaces: 10, number }).await?;
+    cluster.seed(World { services, pods, rules: 0, namespaces: 10, number, ..World::default() }).await?;
     cluster.wait_seen(services).await?;
     let writer = cluster.writer().await?;
     let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});

@@ -51,7 +51,7 @@ async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> 
     };
     let cluster = Cluster::start_with(config).await?;
     cluster.apply_crds(root)?;
-    let world = World { services, pods: 2, rules: services / 10, namespaces: 50, number: 0 };
+    let world = World { services, pods: 2, rules: services / 10, namespaces: 50, ..World::default() };
     let begun = Instant::now();
     let objects = cluster.seed(world).await?;
     eprintln!("{objects} objects after {:?}", begun.elapsed());

@@ -66,10 +66,24 @@ impl Writer {
             outcome => outcome,
         }
         .with_context(|| format!("PATCH {path}"))?;
-        if let Some(status) = status.filter(|status| !status.is_null()) {
-            let object = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": main["metadata"], "status": status});
-            self.patch(&format!("{path}/status"), &object).await.with_context(|| format!("PATCH {path}/status"))?;
+        match status {
+            Some(Value::Null) | None => Ok(()),
+            Some(status) => self.apply_status(&main, status).await,
         }
+    }
+
+    /// Puts the status of an object there, which exists, in one request.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn put_status(&self, object: &Value) -> Result<()> {
+        self.apply_status(object, object["status"].clone()).await
+    }
+
+    async fn apply_status(&self, object: &Value, status: Value) -> Result<()> {
+        let path = path_of(object)?;
+        let object = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": object["metadata"], "status": status});
+        self.patch(&format!("{path}/status"), &object).await.with_context(|| format!("PATCH {path}/status"))?;
         Ok(())
     }
 

@@ -18,7 +18,7 @@ const AT_ONCE: usize = 100;
 const SEEDING: Duration = Duration::from_mins(10);
 
 /// How large a world is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct World {
     /// Services, one port and one slice of endpoints each.
     pub services: usize,
@@ -30,12 +30,14 @@ pub struct World {
     pub namespaces: usize,
     /// Which of several worlds beside each other this is: the services of all have the same names, their pods other addresses.
     pub number: usize,
+    /// Whether the namespaces are in ambient mode, and their pods captured.
+    pub ambient: bool,
 }
 
 impl World {
     /// All objects, one after the other.
     pub fn objects(self) -> impl Iterator<Item = Value> {
-        let namespaces = (0..self.namespaces).map(namespace);
+        let namespaces = (0..self.namespaces).map(move |n| namespace(n, self.ambient));
         let services = (0..self.services).flat_map(move |n| {
             let pods = (0..self.pods).map(move |pod| self.pod(n, pod));
             pods.chain([self.service(n), self.slice(n)])
@@ -91,12 +93,16 @@ impl World {
     }
 
     /// A pod, with what a Deployment's pods carry around.
-    fn pod(self, n: usize, number: usize) -> Value {
+    #[must_use]
+    pub fn pod(self, n: usize, number: usize) -> Value {
         let mut pod = stored("v1", "Pod", &self.namespace(n), &format!("svc{n}-{number}"));
         let (app, ip) = (format!("svc{n}"), self.ip(n, number));
         pod["metadata"]["generateName"] = json!(format!("{app}-5d8f7c9b6d-"));
         pod["metadata"]["labels"] =
             json!({"app": app, "pod-template-hash": "5d8f7c9b6d", "version": format!("v{}", number % 2)});
+        if self.ambient {
+            pod["metadata"]["annotations"]["ambient.istio.io/redirection"] = json!("enabled");
+        }
         pod["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{app}-5d8f7c9b6d"), "uid": uid(),
             "controller": true, "blockOwnerDeletion": true,
@@ -202,8 +208,11 @@ fn stored(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": metadata})
 }
 
-fn namespace(n: usize) -> Value {
+fn namespace(n: usize, ambient: bool) -> Value {
     let mut namespace = stored("v1", "Namespace", "", &format!("ns{n}"));
+    if ambient {
+        namespace["metadata"]["labels"] = json!({"istio.io/dataplane-mode": "ambient"});
+    }
     namespace["spec"] = json!({"finalizers": ["kubernetes"]});
     namespace["status"] = json!({"phase": "Active"});
     namespace
@@ -271,7 +280,15 @@ impl Cluster {
     /// # Errors
     /// When etcd refuses.
     pub async fn seed(&self, world: World) -> Result<usize> {
-        let mut objects = world.objects();
+        self.seed_objects(world.objects()).await
+    }
+
+    /// As [`Cluster::seed`], with any objects, as an API server would store them; how many they are.
+    ///
+    /// # Errors
+    /// When etcd refuses.
+    pub async fn seed_objects(&self, objects: impl IntoIterator<Item = Value>) -> Result<usize> {
+        let mut objects = objects.into_iter();
         let mut count = 0;
         loop {
             let put = |object: Value| {

@@ -10,6 +10,7 @@
 
 mod asked;
 mod churned;
+#[path = "../../figure.rs"]
 mod figure;
 mod plane;
 mod refused;

@@ -1,0 +1,141 @@
+//! A mesh of many workloads and its ztunnels: first sync, a pod added, a reconnect, memory.
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use navarch_testkit::cluster::Cluster;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::Sizes;
+use super::figure::{Figure, median, millis};
+use super::plane::{PODS, Programs, Started, Synced, all_sent, at_rest, cluster, connect, fill, start, world};
+use super::start::megabytes;
+use super::ztunnel::{Ztunnel, held};
+
+/// ztunnels that come back one at a time.
+const ALONE: usize = 10;
+
+/// What was measured.
+struct Measured {
+    sizes: Sizes,
+    /// Resident memory in kB: without objects, when ready, with all ztunnels, at the end; and the most.
+    rss: [u64; 5],
+    first: Synced,
+    added: Vec<Value>,
+    /// One after the other came back.
+    alone: Vec<Synced>,
+    /// All came back at once.
+    back: Synced,
+    /// Bytes of what a ztunnel that comes back says that it holds.
+    held: usize,
+}
+
+/// Measures all of it.
+///
+/// # Errors
+/// When something cannot be measured.
+pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
+    let cluster = cluster(programs).await?;
+    let empty = start(programs, &cluster).await?;
+    let without = at_rest(&empty.navarch).await?;
+    empty.navarch.stop().await?;
+    let world = world(sizes.services);
+    fill(&cluster, world, Vec::new()).await?;
+    let Started { navarch, .. } = start(programs, &cluster).await?;
+    let ready = at_rest(&navarch).await?;
+    let (mut ztunnels, first) = connect(&navarch, sizes.ztunnels, &Bytes::new(), world.services * (1 + PODS)).await?;
+    let synced = at_rest(&navarch).await?;
+    let mut added = Vec::new();
+    for number in 0..sizes.added {
+        added.push(add(&cluster, &mut ztunnels, number).await?);
+    }
+    let held = held(ztunnels.first().context("no ztunnel")?.versions().await?);
+    drop(ztunnels);
+    let mut alone = Vec::new();
+    for _ in 0..ALONE {
+        alone.push(connect(&navarch, 1, &held, 0).await?.1);
+    }
+    let back = connect(&navarch, sizes.ztunnels, &held, 0).await?.1;
+    let end = at_rest(&navarch).await?;
+    navarch.stop().await?;
+    let rss = [without.rss_kb, ready.rss_kb, synced.rss_kb, end.rss_kb, end.peak_kb];
+    let measured = Measured { sizes: *sizes, rss, first, added, alone, back, held: held.len() };
+    Ok((measured.figures(), measured.detail()))
+}
+
+impl Measured {
+    #[expect(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^52")]
+    fn figures(&self) -> Vec<Figure> {
+        let Self { sizes, rss: [without, _, synced, ..], first, added, alone, back, .. } = self;
+        let (count, workloads) = (sizes.ztunnels, sizes.services * PODS);
+        let each = |synced: &Synced| synced.cpu_seconds * 1e3 / count as f64;
+        let own = synced.saturating_sub(*without) as f64 * 1024.0 / workloads as f64;
+        let column = |field: &str| median(added.iter().filter_map(|one| one.get(field)?.as_f64()).collect());
+        let (took, cpu) = (
+            median(alone.iter().map(|back| millis(back.last)).collect()),
+            alone.iter().map(|back| back.cpu_seconds * 1e3).sum::<f64>() / alone.len() as f64,
+        );
+        let share = back.bytes as f64 / first.bytes as f64 * 100.0;
+        vec![
+            Figure::beside(
+                format!("first sync of {workloads} workloads to {count} ztunnels"),
+                first.last.as_secs_f64(),
+                "s",
+            ),
+            Figure::beside("… CPU each", each(first), "ms"),
+            Figure::beside("… bytes each", first.bytes as f64 / 1e6, "MB"),
+            Figure::with_goal("memory of each workload, all ztunnels in sync", own, "bytes", 2000.0),
+            Figure::with_goal(
+                "a pod added, from the API server's answer until all have it",
+                column("answered_ms"),
+                "ms",
+                10.0,
+            ),
+            Figure::beside("… from the request to the API server", column("asked_ms"), "ms"),
+            Figure::beside("one back with what it holds, from its connecting to the response", took, "ms"),
+            Figure::with_goal("… CPU", cpu, "ms", 12.0),
+            Figure::with_goal("… bytes, of those of the first sync", share, "%", 1.0),
+            Figure::beside(format!("all {count} back at once"), back.last.as_secs_f64(), "s"),
+            Figure::beside("… CPU each", each(back), "ms"),
+        ]
+    }
+
+    fn detail(&self) -> Value {
+        let [empty, ready, synced, end, peak] = self.rss.map(megabytes);
+        let alone = |of: fn(&Synced) -> f64| self.alone.iter().map(of).collect::<Vec<_>>();
+        json!({
+            "rss_mb": { "empty": empty, "ready": ready, "synced": synced, "in_the_end": end, "peak": peak },
+            "added": self.added, "held_bytes": self.held, "back_bytes": self.back.bytes,
+            "alone_ms": alone(|back| millis(back.last)), "alone_cpu_ms": alone(|back| back.cpu_seconds * 1e3),
+        })
+    }
+}
+
+/// Adds a pod: milliseconds from the request that gives it an address, and from the API server's answer to that request, until all
+/// have it.
+async fn add(cluster: &Cluster, ztunnels: &mut [Ztunnel], number: usize) -> Result<Value> {
+    let writer = cluster.writer().await?;
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("added-{number}"), "namespace": "ns0", "labels": { "app": "added" },
+            "annotations": { "ambient.istio.io/redirection": "enabled" },
+        },
+        "spec": { "nodeName": "node-1", "containers": [{ "name": "app", "image": "registry.example.com/team/app:1.2.3" }] },
+    });
+    writer.put(&pod).await?;
+    let status = json!({
+        "phase": "Running", "podIP": format!("10.240.0.{number}"), "podIPs": [{ "ip": format!("10.240.0.{number}") }],
+        "conditions": [{ "type": "Ready", "status": "True" }],
+    });
+    if let Some(pod) = pod.as_object_mut() {
+        pod.insert("status".to_owned(), status);
+    }
+    let asked = Instant::now();
+    let (put, last) =
+        tokio::join!(async { writer.put_status(&pod).await.map(|()| Instant::now()) }, all_sent(ztunnels, 1));
+    let (answered, last) = (put?, last?);
+    Ok(json!({
+        "asked_ms": millis(last - asked), "answered_ms": millis(last.saturating_duration_since(answered)),
+    }))
+}

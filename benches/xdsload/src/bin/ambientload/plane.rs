@@ -1,0 +1,141 @@
+//! An API server with a world made to measure, a control plane in ambient mode that reads it, and its ztunnels.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use navarch_testkit::cluster::{Cluster, ClusterConfig, World};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::usage::{Usage, settle, usage};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::ztunnel::Ztunnel;
+
+/// Pods of each service.
+pub(crate) const PODS: usize = 10;
+/// Services of each namespace.
+const SERVICES_PER_NAMESPACE: usize = 50;
+/// How long the control plane may take to read the world.
+const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
+/// The environment of the control plane.
+const ENVIRONMENT: [(&str, &str); 1] = [("PILOT_ENABLE_AMBIENT", "true")];
+
+/// What is started.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) navarch: PathBuf,
+    pub(crate) root: PathBuf,
+}
+
+/// A world in ambient mode with so many services.
+pub(crate) fn world(services: usize) -> World {
+    let namespaces = services.div_ceil(SERVICES_PER_NAMESPACE);
+    World { services, pods: PODS, namespaces, ambient: true, ..World::default() }
+}
+
+/// An API server without objects.
+///
+/// # Errors
+/// When it does not start.
+pub(crate) async fn cluster(programs: &Programs) -> Result<Cluster> {
+    let config = ClusterConfig {
+        api_server_flags: vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()],
+        ..ClusterConfig::default()
+    };
+    let cluster = Cluster::start_with(config).await?;
+    cluster.apply_crds(&programs.root)?;
+    Ok(cluster)
+}
+
+/// Puts a world there, with further objects, and waits until the API server has it in its cache.
+///
+/// # Errors
+/// When etcd refuses it.
+pub(crate) async fn fill(cluster: &Cluster, world: World, more: Vec<Value>) -> Result<()> {
+    let begun = Instant::now();
+    let objects = cluster.seed(world).await? + cluster.seed_objects(more).await?;
+    eprintln!("{objects} objects after {:?}", begun.elapsed());
+    cluster.wait_seen(world.services).await
+}
+
+/// A control plane, and what it took until it was ready.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) navarch: Navarch,
+    pub(crate) begun: Instant,
+    pub(crate) ready: Duration,
+    /// At that moment.
+    pub(crate) usage: Usage,
+}
+
+/// Starts a control plane, and waits until it is ready.
+///
+/// # Errors
+/// When it does not get ready.
+pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Started> {
+    let begun = Instant::now();
+    let kubeconfig = cluster.admin_kubeconfig();
+    let mut navarch = Navarch::launch_on_kubernetes(&programs.navarch, &kubeconfig, &[], &ENVIRONMENT)?;
+    navarch.wait_ready_within(SYNC_TIMEOUT).await?;
+    let (ready, usage) = (begun.elapsed(), usage(navarch.pid())?);
+    Ok(Started { navarch, begun, ready, usage })
+}
+
+/// Connects so many ztunnels, which hold something already where `held` says so, and waits until each has been sent `addresses`, or,
+/// where it need not be sent any, has its first response. The first remembers what it is sent.
+///
+/// # Errors
+/// When a stream fails.
+pub(crate) async fn connect(
+    navarch: &Navarch,
+    count: usize,
+    held: &Bytes,
+    addresses: usize,
+) -> Result<(Vec<Ztunnel>, Synced)> {
+    let cpu = usage(navarch.pid())?.cpu_seconds;
+    let begun = Instant::now();
+    let mut ztunnels: Vec<_> =
+        (0..count).map(|number| Ztunnel::connect(navarch.xds, number, held.clone(), number == 0)).collect();
+    let mut synced = Synced::default();
+    for ztunnel in &mut ztunnels {
+        let (at, bytes) = ztunnel.sent(addresses).await?;
+        synced.last = synced.last.max(at - begun);
+        synced.bytes = synced.bytes.max(bytes);
+    }
+    synced.cpu_seconds = usage(navarch.pid())?.cpu_seconds - cpu;
+    Ok((ztunnels, synced))
+}
+
+/// What it took until all ztunnels were in sync.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Synced {
+    /// From the first that began to connect until the last had everything.
+    pub(crate) last: Duration,
+    /// The most bytes that one of them was sent.
+    pub(crate) bytes: usize,
+    /// CPU of the control plane.
+    pub(crate) cpu_seconds: f64,
+}
+
+/// Waits until each has been sent so many addresses; the moment when the last one had.
+///
+/// # Errors
+/// When a stream fails.
+pub(crate) async fn all_sent(ztunnels: &mut [Ztunnel], addresses: usize) -> Result<Instant> {
+    let mut last = None;
+    for ztunnel in ztunnels {
+        last = last.max(Some(ztunnel.sent(addresses).await?.0));
+    }
+    last.context("no ztunnel")
+}
+
+/// What a control plane holds once its memory rests.
+///
+/// # Errors
+/// When it has ended.
+pub(crate) async fn at_rest(navarch: &Navarch) -> Result<Usage> {
+    settle(navarch.pid()).await?;
+    usage(navarch.pid())
+}

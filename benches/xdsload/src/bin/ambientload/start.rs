@@ -1,0 +1,85 @@
+//! From the start of the control plane until it is ready, and until a ztunnel has everything.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::Sizes;
+use super::figure::{Figure, median};
+use super::plane::{PODS, Programs, cluster, connect, fill, start, world};
+use navarch_testkit::usage::usage;
+
+/// When CPU is read a second time, after the control plane was ready.
+const LATER: Duration = Duration::from_secs(10);
+
+/// Reads both worlds, several times each.
+///
+/// # Errors
+/// When something cannot be measured.
+pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
+    let Sizes { start_services, cold_services, .. } = *sizes;
+    let mut ready = ready(programs, sizes).await?;
+    let cold = cold(programs, sizes).await?;
+    let of = |field: &str| {
+        median(ready.iter().map(|run| run.get(field).and_then(Value::as_f64).unwrap_or(f64::NAN)).collect())
+    };
+    let pods = start_services * PODS;
+    let figures = vec![
+        Figure::with_goal(format!("ready, {pods} pods of {start_services} services"), of("ready_seconds"), "s", 1.5),
+        Figure::with_goal("… CPU until then", of("cpu_seconds"), "s", 1.5),
+        Figure::beside("… CPU ten seconds later", of("cpu_seconds_later"), "s"),
+        Figure::with_goal("… memory until then, at the most", of("peak_mb"), "MB", 110.0),
+        Figure::with_goal(
+            format!("a ztunnel has all of {} pods after the start", cold_services * PODS),
+            median(cold.clone()),
+            "s",
+            5.0,
+        ),
+    ];
+    ready.push(json!({ "cold_seconds": cold }));
+    Ok((figures, json!(ready)))
+}
+
+/// What the world takes that istiod was measured with.
+async fn ready(programs: &Programs, sizes: &Sizes) -> Result<Vec<Value>> {
+    let cluster = cluster(programs).await?;
+    fill(&cluster, world(sizes.start_services), Vec::new()).await?;
+    let mut runs = Vec::new();
+    for _ in 0..sizes.runs {
+        let started = start(programs, &cluster).await?;
+        sleep(LATER).await;
+        let later = usage(started.navarch.pid())?;
+        started.navarch.stop().await?;
+        runs.push(json!({
+            "ready_seconds": started.ready.as_secs_f64(), "cpu_seconds": started.usage.cpu_seconds,
+            "peak_mb": megabytes(started.usage.peak_kb), "cpu_seconds_later": later.cpu_seconds,
+            "rss_mb_later": megabytes(later.rss_kb), "peak_mb_later": megabytes(later.peak_kb),
+        }));
+    }
+    Ok(runs)
+}
+
+/// Seconds from the start until a ztunnel has all.
+async fn cold(programs: &Programs, sizes: &Sizes) -> Result<Vec<f64>> {
+    let cluster = cluster(programs).await?;
+    let world = world(sizes.cold_services);
+    fill(&cluster, world, Vec::new()).await?;
+    let mut runs = Vec::new();
+    for _ in 0..sizes.runs {
+        let started = start(programs, &cluster).await?;
+        let (ztunnels, _) = connect(&started.navarch, 1, &Bytes::new(), world.services * (1 + PODS)).await?;
+        runs.push(started.begun.elapsed().as_secs_f64());
+        drop(ztunnels);
+        started.navarch.stop().await?;
+    }
+    Ok(runs)
+}
+
+/// kB of `/proc` as MB.
+#[expect(clippy::cast_precision_loss, reason = "memory of a process is far below 2^52")]
+pub(crate) fn megabytes(kilobytes: u64) -> f64 {
+    kilobytes as f64 * 1024.0 / 1e6
+}
