@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers tools
+.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping, but for the state of incremental builds: as each crate changes
 # from one run to the next, it is 14 GB that nothing reads.
@@ -124,3 +124,7 @@ bench-answers: tools release
 # What reading a large cluster costs: a real API server with 5,000 services, and with ten times as many.
 bench-kubernetes: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/kubeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+
+# What ambient mode costs: a real API server with up to 70,000 pods, 100 simulated ztunnels; some five minutes.
+bench-ambient: tools release
+	$(or $(CARGO_TARGET_DIR),target)/release/ambientload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results

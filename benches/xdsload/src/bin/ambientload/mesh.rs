@@ -75,6 +75,7 @@ impl Measured {
             median(alone.iter().map(|back| millis(back.last)).collect()),
             alone.iter().map(|back| back.cpu_seconds * 1e3).sum::<f64>() / alone.len() as f64,
         );
+        let sending = alone.iter().map(|back| back.sending_seconds * 1e3).sum::<f64>() / alone.len() as f64;
         let share = back.bytes as f64 / first.bytes as f64 * 100.0;
         vec![
             Figure::beside(
@@ -93,10 +94,12 @@ impl Measured {
             ),
             Figure::beside("… from the request to the API server", column("asked_ms"), "ms"),
             Figure::beside("one back with what it holds, from its connecting to the response", took, "ms"),
-            Figure::with_goal("… CPU", cpu, "ms", 12.0),
+            Figure::with_goal("… of which the response is made up and sent", sending, "ms", 12.0),
+            Figure::beside("… CPU, most of it to read what it holds", cpu, "ms"),
             Figure::with_goal("… bytes, of those of the first sync", share, "%", 1.0),
             Figure::beside(format!("all {count} back at once"), back.last.as_secs_f64(), "s"),
             Figure::beside("… CPU each", each(back), "ms"),
+            Figure::with_goal("… sending each", back.sending_seconds * 1e3 / count as f64, "ms", 12.0),
         ]
     }
 

@@ -95,6 +95,7 @@ pub(crate) async fn connect(
     addresses: usize,
 ) -> Result<(Vec<Ztunnel>, Synced)> {
     let cpu = usage(navarch.pid())?.cpu_seconds;
+    let sending = sending(navarch).await?;
     let begun = Instant::now();
     let mut ztunnels: Vec<_> =
         (0..count).map(|number| Ztunnel::connect(navarch.xds, number, held.clone(), number == 0)).collect();
@@ -105,7 +106,18 @@ pub(crate) async fn connect(
         synced.bytes = synced.bytes.max(bytes);
     }
     synced.cpu_seconds = usage(navarch.pid())?.cpu_seconds - cpu;
+    synced.sending_seconds = self::sending(navarch).await? - sending;
     Ok((ztunnels, synced))
+}
+
+/// Seconds so far that responses took to be made up, and to be taken by the wire.
+async fn sending(navarch: &Navarch) -> Result<f64> {
+    let metrics = navarch.metrics().await?;
+    let sums = ["pilot_xds_push_time_sum", "pilot_xds_send_time_sum"];
+    let lines = metrics.lines().filter(|line| sums.iter().any(|sum| line.starts_with(sum)));
+    let values =
+        lines.map(|line| line.rsplit(' ').next().unwrap_or_default().parse::<f64>().context("a sum is a number"));
+    values.sum()
 }
 
 /// What it took until all ztunnels were in sync.
@@ -117,6 +129,8 @@ pub(crate) struct Synced {
     pub(crate) bytes: usize,
     /// CPU of the control plane.
     pub(crate) cpu_seconds: f64,
+    /// The part of the time in which responses were made up and sent.
+    pub(crate) sending_seconds: f64,
 }
 
 /// Waits until each has been sent so many addresses; the moment when the last one had.
