@@ -1,9 +1,13 @@
 //! One figure with its goal, and the table of all.
 
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Result;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
@@ -39,8 +43,21 @@ pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+/// Writes the figures with their details to `<name>.json` and `<name>.md` in a folder; gives the text of the latter.
+///
+/// # Errors
+/// When the folder cannot be written to.
+pub(crate) fn report(results: &Path, name: &str, figures: &[Figure], details: &Value) -> Result<String> {
+    let table = table(figures);
+    let report = json!({ "figures": figures, "details": details });
+    fs::create_dir_all(results)?;
+    fs::write(results.join(format!("{name}.json")), serde_json::to_string_pretty(&report)? + "\n")?;
+    fs::write(results.join(format!("{name}.md")), &table)?;
+    Ok(table)
+}
+
 /// All figures for people, in Markdown.
-pub(crate) fn table(figures: &[Figure]) -> String {
+fn table(figures: &[Figure]) -> String {
     let mut text = "| what | figure | goal | |\n| --- | --- | --- | --- |\n".to_owned();
     for Figure { what, value, unit, goal } in figures {
         let (goal, met) = match goal {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use navarch_testkit::cluster::{Cluster, ClusterConfig, World, Writer};
+use navarch_testkit::cluster::{Cluster, World, Writer};
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::usage::{settle, usage};
 use serde_json::{Value, json};
@@ -48,11 +48,7 @@ async fn main() -> Result<()> {
 
 /// A cluster with its services, and one that it alone has: by that it is seen to be served.
 async fn start(number: usize, [_, services, pods]: [usize; 3]) -> Result<Cluster> {
-    let config = ClusterConfig {
-        api_server_flags: vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()],
-        ..ClusterConfig::default()
-    };
-    let cluster = Cluster::start_with(config).await?;
+    let cluster = Cluster::start_with(World::cluster_config()).await?;
     cluster.seed(World { services, pods, rules: 0, namespaces: 10, number, ..World::default() }).await?;
     cluster.wait_seen(services).await?;
     let writer = cluster.writer().await?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use navarch_testkit::cluster::{Cluster, ClusterConfig, World};
+use navarch_testkit::cluster::{Cluster, World};
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::usage::{settle, usage};
 use serde_json::{Value, json};
@@ -45,11 +45,7 @@ async fn main() -> Result<()> {
 
 /// Measures one world.
 async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> {
-    let config = ClusterConfig {
-        api_server_flags: vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()],
-        ..ClusterConfig::default()
-    };
-    let cluster = Cluster::start_with(config).await?;
+    let cluster = Cluster::start_with(World::cluster_config()).await?;
     cluster.apply_crds(root)?;
     let world = World { services, pods: 2, rules: services / 10, namespaces: 50, ..World::default() };
     let begun = Instant::now();

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{Cluster, plural};
+use super::{Cluster, ClusterConfig, plural};
 use crate::client;
 
 /// How many objects are put at once: etcd takes 128.
@@ -35,6 +35,13 @@ pub struct World {
 }
 
 impl World {
+    /// A cluster that has addresses for the services of any world.
+    #[must_use]
+    pub fn cluster_config() -> ClusterConfig {
+        let api_server_flags = vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()];
+        ClusterConfig { api_server_flags, ..ClusterConfig::default() }
+    }
+
     /// All objects, one after the other.
     pub fn objects(self) -> impl Iterator<Item = Value> {
         let namespaces = (0..self.namespaces).map(move |n| namespace(n, self.ambient));

@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 
-use figure::{Figure, table};
+use figure::{Figure, report};
 use plane::Programs;
 
 /// Measures what ambient mode costs.
@@ -60,13 +60,13 @@ struct Sizes {
     /// Services of the mesh with policies, with ten pods each
     #[arg(long, default_value_t = 1_000)]
     policy_services: usize,
-    /// Policies
+    /// AuthorizationPolicies of that mesh
     #[arg(long, default_value_t = 500)]
     policies: usize,
     /// Pods that change at once in the mesh with policies
     #[arg(long, default_value_t = 1_000)]
     burst: usize,
-    /// ztunnels
+    /// ztunnels that connect to each mesh
     #[arg(long, default_value_t = 100)]
     ztunnels: usize,
     /// Pods that are added, one at a time; the median counts
@@ -110,11 +110,6 @@ async fn main() -> Result<()> {
     if only.contains(&Part::Policies) {
         found("policies", policies::measure(&programs, &sizes).await.context("policies")?);
     }
-    let table = table(&figures);
-    let report = json!({ "figures": figures, "details": details });
-    std::fs::create_dir_all(&results)?;
-    std::fs::write(results.join("ambient.json"), serde_json::to_string_pretty(&report)? + "\n")?;
-    std::fs::write(results.join("ambient.md"), &table)?;
-    print!("{table}");
+    print!("{}", report(&results, "ambient", &figures, &details)?);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use navarch_testkit::cluster::Cluster;
+use navarch_testkit::cluster::Writer;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ struct Measured {
     held: usize,
 }
 
-/// Measures all of it.
+/// Measures first sync, pods added, reconnects and memory, one after the other on one mesh.
 ///
 /// # Errors
 /// When something cannot be measured.
@@ -45,11 +45,11 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     let ready = at_rest(&navarch).await?;
     let (mut ztunnels, first) = connect(&navarch, sizes.ztunnels, &Bytes::new(), world.services * (1 + PODS)).await?;
     let synced = at_rest(&navarch).await?;
-    let mut added = Vec::new();
+    let (writer, mut added) = (cluster.writer().await?, Vec::new());
     for number in 0..sizes.added {
-        added.push(add(&cluster, &mut ztunnels, number).await?);
+        added.push(add(&writer, &mut ztunnels, number).await?);
     }
-    let held = held(ztunnels.first().context("no ztunnel")?.versions().await?);
+    let held = held(ztunnels.first().context("no ztunnel")?.versions());
     drop(ztunnels);
     let mut alone = Vec::new();
     for _ in 0..ALONE {
@@ -71,11 +71,9 @@ impl Measured {
         let each = |synced: &Synced| synced.cpu_seconds * 1e3 / count as f64;
         let own = synced.saturating_sub(*without) as f64 * 1024.0 / workloads as f64;
         let column = |field: &str| median(added.iter().filter_map(|one| one.get(field)?.as_f64()).collect());
-        let (took, cpu) = (
-            median(alone.iter().map(|back| millis(back.last)).collect()),
-            alone.iter().map(|back| back.cpu_seconds * 1e3).sum::<f64>() / alone.len() as f64,
-        );
-        let sending = alone.iter().map(|back| back.sending_seconds * 1e3).sum::<f64>() / alone.len() as f64;
+        let took = median(alone.iter().map(|back| millis(back.last)).collect());
+        let mean_ms = |of: fn(&Synced) -> f64| alone.iter().map(of).sum::<f64>() * 1e3 / alone.len() as f64;
+        let (cpu, sending) = (mean_ms(|back| back.cpu_seconds), mean_ms(|back| back.sending_seconds));
         let share = back.bytes as f64 / first.bytes as f64 * 100.0;
         vec![
             Figure::beside(
@@ -116,8 +114,7 @@ impl Measured {
 
 /// Adds a pod: milliseconds from the request that gives it an address, and from the API server's answer to that request, until all
 /// have it.
-async fn add(cluster: &Cluster, ztunnels: &mut [Ztunnel], number: usize) -> Result<Value> {
-    let writer = cluster.writer().await?;
+async fn add(writer: &Writer, ztunnels: &mut [Ztunnel], number: usize) -> Result<Value> {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {

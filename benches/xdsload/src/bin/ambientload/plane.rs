@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use navarch_testkit::cluster::{Cluster, ClusterConfig, World};
+use navarch_testkit::cluster::{Cluster, World};
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::usage::{Usage, settle, usage};
 use serde_json::Value;
@@ -35,16 +35,12 @@ pub(crate) fn world(services: usize) -> World {
     World { services, pods: PODS, namespaces, ambient: true, ..World::default() }
 }
 
-/// An API server without objects.
+/// An API server that has Istio's kinds, and no objects.
 ///
 /// # Errors
 /// When it does not start.
 pub(crate) async fn cluster(programs: &Programs) -> Result<Cluster> {
-    let config = ClusterConfig {
-        api_server_flags: vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()],
-        ..ClusterConfig::default()
-    };
-    let cluster = Cluster::start_with(config).await?;
+    let cluster = Cluster::start_with(World::cluster_config()).await?;
     cluster.apply_crds(&programs.root)?;
     Ok(cluster)
 }

@@ -10,7 +10,7 @@ use super::Sizes;
 use super::figure::Figure;
 use super::plane::{PODS, Programs, all_sent, cluster, connect, fill, start, world};
 
-/// Measures it.
+/// Measures how long a burst of changed pods takes to reach all ztunnels.
 ///
 /// # Errors
 /// When something cannot be measured.

@@ -1,5 +1,5 @@
-//! A response, read no further than counting needs: what an address says is left as bytes, or a hundred readers would take the CPU
-//! that is measured.
+//! A response, read no further than counting needs: the content of a resource is skipped, or a hundred readers would take the CPU that is
+//! measured.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use tonic::Status;
@@ -29,9 +29,9 @@ pub(crate) struct Resource {
 
 /// Requests are bytes already, responses are decoded as far as [`Response`] goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passed;
+pub(crate) struct BytesCodec;
 
-impl Codec for Passed {
+impl Codec for BytesCodec {
     type Encode = Bytes;
     /// The bytes of a message, and the message.
     type Decode = (usize, Response);
@@ -47,7 +47,7 @@ impl Codec for Passed {
     }
 }
 
-impl Encoder for Passed {
+impl Encoder for BytesCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -57,7 +57,7 @@ impl Encoder for Passed {
     }
 }
 
-impl Decoder for Passed {
+impl Decoder for BytesCodec {
     type Item = (usize, Response);
     type Error = Status;
 

@@ -2,40 +2,42 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use parking_lot::Mutex;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::wire::{Passed, Response};
+use super::wire::{BytesCodec, Response};
 
-/// Workloads and services.
+/// The type URL of workloads and services.
 const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
-/// Policies.
+/// The type URL of AuthorizationPolicies as ztunnel reads them.
 const AUTHORIZATION: &str = "type.googleapis.com/istio.security.Authorization";
-/// The method.
+/// The path of delta ADS.
 const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// How long the next response may take.
 const TIMEOUT: Duration = Duration::from_mins(5);
 /// Requests that wait to be sent.
 const REQUESTS: usize = 8;
 
-/// Version by name.
+/// Versions of resources by their names, as `initial_resource_versions` has them.
 pub(crate) type Versions = HashMap<String, String>;
 
-/// A response with addresses.
+/// A response of the type `Address`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct AddressResponse {
     /// When it was read.
     pub(crate) at: Instant,
     /// Addresses that it holds or takes away.
@@ -44,20 +46,19 @@ pub(crate) struct Told {
     pub(crate) bytes: usize,
 }
 
-/// The part of a request that says what is held already.
+/// The `initial_resource_versions` of a request, encoded.
 pub(crate) fn held(versions: Versions) -> Bytes {
     let initial_resource_versions = versions.into_iter().collect();
     DeltaDiscoveryRequest { initial_resource_versions, ..DeltaDiscoveryRequest::default() }.encode_to_vec().into()
 }
 
-/// One that is connected.
+/// A simulated ztunnel with its stream.
 #[derive(Debug)]
 pub(crate) struct Ztunnel {
-    /// Every response with addresses.
-    told: mpsc::UnboundedReceiver<Result<Told>>,
+    responses: mpsc::UnboundedReceiver<Result<AddressResponse>>,
     task: JoinHandle<()>,
-    /// Asks the task for the versions that it holds.
-    ask: mpsc::Sender<oneshot::Sender<Versions>>,
+    /// What it has been sent; stays empty where it does not remember.
+    versions: Arc<Mutex<Versions>>,
 }
 
 impl Drop for Ztunnel {
@@ -69,52 +70,46 @@ impl Drop for Ztunnel {
 impl Ztunnel {
     /// Connects one, which was sent `held` on an earlier stream (see [`held`]). It remembers versions where `remembers` says so.
     pub(crate) fn connect(server: SocketAddr, number: usize, held: Bytes, remembers: bool) -> Self {
-        let (sender, told) = mpsc::unbounded_channel();
-        let (ask, mut asked) = mpsc::channel(1);
+        let (sender, responses) = mpsc::unbounded_channel();
+        let versions = Arc::new(Mutex::new(Versions::new()));
+        let remembered = remembers.then(|| versions.clone());
         let task = tokio::spawn(async move {
-            let mut versions = remembers.then(HashMap::new);
-            let outcome = follow(server, number, held, &sender, &mut versions, &mut asked).await;
-            if let Err(error) = outcome {
+            if let Err(error) = follow(server, number, held, &sender, remembered).await {
                 // Nobody listens any more where the measurement is over.
                 let _ = sender.send(Err(error));
             }
         });
-        Self { told, task, ask }
+        Self { responses, task, versions }
     }
 
-    /// The next response with addresses.
+    /// Its next response with addresses.
     ///
     /// # Errors
     /// When the stream fails, or says nothing for five minutes.
-    pub(crate) async fn told(&mut self) -> Result<Told> {
-        let told = timeout(TIMEOUT, self.told.recv()).await;
-        told.with_context(|| format!("no response for {TIMEOUT:?}"))?.context("the stream ended")?
+    async fn response(&mut self) -> Result<AddressResponse> {
+        let response = timeout(TIMEOUT, self.responses.recv()).await;
+        response.with_context(|| format!("no response for {TIMEOUT:?}"))?.context("the stream ended")?
     }
 
     /// Waits until it has been sent so many addresses; gives when the last of them came, and the bytes of all responses until then.
     ///
     /// # Errors
-    /// As [`Ztunnel::told`].
+    /// When the stream fails, or says nothing for five minutes.
     pub(crate) async fn sent(&mut self, addresses: usize) -> Result<(Instant, usize)> {
         let (mut seen, mut bytes) = (0, 0);
         loop {
-            let told = self.told().await?;
-            seen += told.addresses;
-            bytes += told.bytes;
+            let response = self.response().await?;
+            seen += response.addresses;
+            bytes += response.bytes;
             if seen >= addresses {
-                return Ok((told.at, bytes));
+                return Ok((response.at, bytes));
             }
         }
     }
 
-    /// What it holds, where it remembers.
-    ///
-    /// # Errors
-    /// When the stream has failed.
-    pub(crate) async fn versions(&self) -> Result<Versions> {
-        let (reply, versions) = oneshot::channel();
-        self.ask.send(reply).await.ok().context("the stream ended")?;
-        versions.await.context("the stream ended")
+    /// What it has been sent, where it remembers.
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions.lock().clone()
     }
 }
 
@@ -123,9 +118,8 @@ async fn follow(
     server: SocketAddr,
     number: usize,
     held: Bytes,
-    told: &mpsc::UnboundedSender<Result<Told>>,
-    versions: &mut Option<Versions>,
-    asked: &mut mpsc::Receiver<oneshot::Sender<Versions>>,
+    sender: &mpsc::UnboundedSender<Result<AddressResponse>>,
+    remembered: Option<Arc<Mutex<Versions>>>,
 ) -> Result<()> {
     // As ztunnel's.
     let endpoint =
@@ -144,14 +138,7 @@ async fn follow(
     }
     let mut responses = open(&mut grpc, outgoing).await?;
     loop {
-        let (bytes, response) = tokio::select! {
-            response = responses.message() => response?.context("the server ended the stream")?,
-            Some(reply) = asked.recv() => {
-                // The measurement may have gone on without the answer.
-                let _ = reply.send(versions.clone().unwrap_or_default());
-                continue;
-            }
-        };
+        let (bytes, response) = responses.message().await?.context("the server ended the stream")?;
         let ack = DeltaDiscoveryRequest {
             type_url: response.type_url.clone(),
             response_nonce: response.nonce.clone(),
@@ -162,20 +149,20 @@ async fn follow(
             continue;
         }
         let addresses = response.resources.len() + response.removed.len();
-        let now = Told { at: Instant::now(), addresses, bytes };
-        if told.send(Ok(now)).is_err() {
-            return Ok(());
-        }
-        if let Some(versions) = versions {
+        let read = AddressResponse { at: Instant::now(), addresses, bytes };
+        if let Some(versions) = &remembered {
+            let mut versions = versions.lock();
             for name in response.removed {
                 versions.remove(&name);
             }
             versions.extend(response.resources.into_iter().map(|resource| (resource.name, resource.version)));
         }
+        if sender.send(Ok(read)).is_err() {
+            return Ok(());
+        }
     }
 }
 
-/// Opens the stream.
 async fn open(
     grpc: &mut tonic::client::Grpc<Channel>,
     requests: mpsc::Receiver<Bytes>,
@@ -185,10 +172,10 @@ async fn open(
     }
     let request = tonic::Request::new(ReceiverStream::new(requests));
     let path = tonic::codegen::http::uri::PathAndQuery::from_static(DELTA);
-    Ok(grpc.streaming(request, path, Passed).await?.into_inner())
+    Ok(grpc.streaming(request, path, BytesCodec).await?.into_inner())
 }
 
-/// Who asks: the ztunnel of a node.
+/// The node of a request: the ztunnel of a node of Kubernetes, with an address of its own.
 fn node(number: usize) -> Node {
     let text = |text: String| Value { kind: Some(Kind::StringValue(text)) };
     let address = format!("10.1.{}.{}", number >> 8, number & 255);

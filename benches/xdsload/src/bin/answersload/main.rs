@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 
-use figure::{Figure, table};
+use figure::{Figure, report};
 use plane::Programs;
 
 /// Measures what answers about changes cost.
@@ -128,11 +128,6 @@ async fn main() -> Result<()> {
     if only.contains(&Part::Quarantine) {
         found("quarantine", refused::measure(&programs, &sizes).await.context("quarantine")?);
     }
-    let table = table(&figures);
-    let report = json!({ "figures": figures, "details": details });
-    std::fs::create_dir_all(&results)?;
-    std::fs::write(results.join("answers.json"), serde_json::to_string_pretty(&report)? + "\n")?;
-    std::fs::write(results.join("answers.md"), &table)?;
-    print!("{table}");
+    print!("{}", report(&results, "answers", &figures, &details)?);
     Ok(())
 }
