@@ -56,6 +56,8 @@ mod past;
 mod pod;
 #[path = "secure/ports.rs"]
 mod ports;
+#[path = "secure/profiles.rs"]
+mod profiles;
 #[path = "secure/reflection.rs"]
 mod reflection;
 #[path = "secure/registration.rs"]

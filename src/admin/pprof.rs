@@ -1,21 +1,45 @@
-//! `/debug/pprof/…`: what Go's profiles have a counterpart for here, and why the others are not there.
+//! `/debug/pprof/…`: profiles of the process where Go's are, for `go tool pprof`; and why some are not there.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::extract::RawQuery;
+use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
+use navarch_net::background;
+use navarch_profile::{CpuError, CpuProfiler, Shown};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
 
+use super::reply::Parameters;
 use super::state::AdminState;
 
-/// Profiles that need a sampler or a heap that counts by place, neither of which is part of the process.
-const ABSENT: [&str; 9] =
-    ["profile", "trace", "symbol", "heap", "allocs", "goroutine", "block", "mutex", "threadcreate"];
+/// Those of goroutines, which this process has none of, and of what Go's runtime measures.
+const ABSENT: [&str; 5] = ["trace", "goroutine", "block", "mutex", "threadcreate"];
+/// How long a CPU profile takes unless the request says otherwise, as in Go; and at most.
+const SECONDS: u64 = 30;
+const MAX_SECONDS: u64 = 300;
+/// The most addresses whose names one request may ask for.
+const MAX_ADDRESSES: usize = 10_000;
+/// The stack of a thread that makes a profile.
+const STACK: usize = 2 << 20;
+/// Tables of symbols are read for one request at a time.
+static READING: Semaphore = Semaphore::const_new(1);
 
 pub(super) fn routes() -> Router<AdminState> {
     let mut routes = Router::new()
         .route("/debug/pprof", get(index))
         .route("/debug/pprof/", get(index))
-        .route("/debug/pprof/cmdline", get(command_line));
+        .route("/debug/pprof/cmdline", get(command_line))
+        .route("/debug/pprof/profile", get(cpu).post(cpu))
+        .route("/debug/pprof/heap", get(async |parameters| heap(Shown::InUse, "heap", &parameters).await))
+        .route("/debug/pprof/allocs", get(async |parameters| heap(Shown::Allocated, "allocs", &parameters).await))
+        .route(
+            "/debug/pprof/symbol",
+            get(async |RawQuery(query)| symbol(query.unwrap_or_default()).await).post(symbol),
+        );
     for name in ABSENT {
         routes = routes.route(&format!("/debug/pprof/{name}"), get(move || absent(name)).post(move || absent(name)));
     }
@@ -26,10 +50,13 @@ pub(super) fn routes() -> Router<AdminState> {
 async fn index() -> Html<&'static str> {
     Html(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>/debug/pprof/</title></head>\n\
-         <body><h1>Profiles</h1>\n<p><a href=\"/debug/pprof/cmdline\">cmdline</a></p>\n\
-         <p>Go's profiles are not there: this process is not written in Go. <code>perf record -g -p PID</code> on the node \
-         profiles its CPU; <code>/metrics</code> has its memory and CPU time, <code>/debug/krtz</code> the sizes of its \
-         tables.</p></body></html>\n",
+         <body><h1>Profiles</h1>\n<ul><li><a href=\"allocs\">allocs</a>: memory allocated since the start, sampled</li>\n\
+         <li><a href=\"cmdline\">cmdline</a>: the command line</li>\n\
+         <li><a href=\"heap\">heap</a>: memory in use, sampled</li>\n\
+         <li><a href=\"profile\">profile</a>: CPU time of the next 30 seconds (<code>?seconds=</code>, at most 300)</li>\n\
+         <li><a href=\"symbol\">symbol</a>: names of functions by address, for <code>go tool pprof</code></li></ul>\n\
+         <p>Read them with <code>go tool pprof</code>. The other profiles of Go are not there: this process is not written in Go. \
+         <code>/debug/krtz</code> has the sizes of its tables.</p></body></html>\n",
     )
 }
 
@@ -41,7 +68,131 @@ async fn command_line() -> String {
 /// The answer for a profile that there is not. Its first line is what `go tool pprof` shows.
 async fn absent(name: &'static str) -> Response {
     let reason = format!(
-        "{name}: there is no such profile of this process, which is not written in Go; profile it with perf on its node\n"
+        "{name}: there is no such profile of this process, which is not written in Go; there are profile, heap and allocs\n"
     );
     (StatusCode::NOT_IMPLEMENTED, reason).into_response()
+}
+
+/// The CPU profile of the next seconds. Whoever goes away ends it.
+async fn cpu(parameters: Parameters) -> Response {
+    let seconds = match parameters.get("seconds").map(|text| (text, text.parse())) {
+        None => SECONDS,
+        Some((_, Ok(seconds @ 1..=MAX_SECONDS))) => seconds,
+        Some((text, _)) => {
+            let reason = format!("seconds: {text:?} is not a whole number from 1 to {MAX_SECONDS}\n");
+            return (StatusCode::BAD_REQUEST, reason).into_response();
+        }
+    };
+    match sampled(Duration::from_secs(seconds)).await {
+        Ok(profile) => file("profile", profile),
+        // As Go says it.
+        Err(error) => failed(&format!("Could not enable CPU profiling: {error}")),
+    }
+}
+
+async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
+    let profiler = CpuProfiler::start()?;
+    let (started, since) = (now(), Instant::now());
+    let (end, ends): (Sender<Duration>, Receiver<Duration>) = channel();
+    let (answer, mut made) = oneshot::channel();
+    let work = move || {
+        // There is nothing to tell where whoever asked is gone.
+        if let Some(outcome) = sample(profiler, &ends, started) {
+            _ = answer.send(outcome);
+        }
+    };
+    background::spawn("cpu profile", STACK, work)?;
+    let gone = |_| CpuError::System(std::io::Error::other("the profile could not be made; see the log"));
+    tokio::select! {
+        () = tokio::time::sleep(duration) => {}
+        early = &mut made => return early.map_err(gone)?,
+    }
+    _ = end.send(since.elapsed());
+    made.await.map_err(gone)?
+}
+
+/// Takes samples until it is told that the time is over and how long it was, or that nobody waits any more.
+fn sample(mut profiler: CpuProfiler, ends: &Receiver<Duration>, started: i64) -> Option<Result<Vec<u8>, CpuError>> {
+    loop {
+        match ends.recv_timeout(CpuProfiler::TICK) {
+            Ok(took) => return Some(profiler.finish(started, took)),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(error) = profiler.tick() {
+                    return Some(Err(error));
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
+
+/// What of the heap is sampled. `gc=1` is how Go is asked to leave out what is not freed yet; here there is no such thing.
+async fn heap(shown: Shown, name: &'static str, parameters: &Parameters) -> Response {
+    for (parameter, value) in &parameters.0 {
+        let reason = match (parameter.as_str(), value.as_str()) {
+            ("debug", "0") | ("gc", _) => continue,
+            ("debug", _) => "is written for go tool pprof alone (debug=0)",
+            ("seconds", _) => "has no difference between two times; take two and compare them with go tool pprof -base",
+            _ => continue,
+        };
+        return (StatusCode::BAD_REQUEST, format!("{parameter}: {name} {reason}\n")).into_response();
+    }
+    match alone(move || navarch_profile::snapshot(shown, now())).await {
+        Ok(Ok(profile)) => file(name, profile),
+        Ok(Err(error)) | Err(error) => failed(&format!("{name}: {error}")),
+    }
+}
+
+/// The names of functions: `0x…+0x…` is answered with a line for each that has one. The first line says that there are any.
+async fn symbol(asked: String) -> Response {
+    let number = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
+    let addresses: Vec<u64> = asked.split('+').filter_map(number).collect();
+    if addresses.len() > MAX_ADDRESSES {
+        let reason = format!("{} addresses; at most {MAX_ADDRESSES} may be asked for at once\n", addresses.len());
+        return (StatusCode::BAD_REQUEST, reason).into_response();
+    }
+    let mut text = "num_symbols: 1\n".to_owned();
+    if addresses.is_empty() {
+        return text.into_response();
+    }
+    match alone(move || navarch_profile::names(addresses)).await {
+        Ok(Ok(names)) => {
+            text.extend(names.iter().map(|(address, name)| format!("{address:#x} {name}\n")));
+            text.into_response()
+        }
+        Ok(Err(error)) => failed(&format!("symbol: {error}")),
+        Err(error) => failed(&format!("symbol: {error}")),
+    }
+}
+
+/// What `work` makes on a thread of low priority, after what others asked for.
+async fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+    let turn = READING.acquire().await.map_err(std::io::Error::other)?;
+    let (answer, made) = oneshot::channel();
+    let work = move || {
+        let result = work();
+        drop(turn);
+        _ = answer.send(result);
+    };
+    background::spawn("profile", STACK, work)?;
+    made.await.map_err(std::io::Error::other)
+}
+
+/// A profile as a file, as Go sends it.
+fn file(name: &str, profile: Vec<u8>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+    ];
+    (headers, profile).into_response()
+}
+
+fn failed(reason: &str) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")).into_response()
+}
+
+/// In nanoseconds since 1970.
+fn now() -> i64 {
+    i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
 }

@@ -141,7 +141,7 @@ pub(super) struct Discovery {
     /// Address of ControlZ; empty, and there is none. Only the same machine is answered
     #[arg(long = "ctrlz_address", alias = "ctrlz-address", value_name = "ADDRESS", default_value = "localhost")]
     ctrlz_address: String,
-    /// Serve the pages under /debug/pprof, which say what there is in the place of Go's profiles
+    /// Serve profiles of CPU and memory under /debug/pprof, for go tool pprof
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     profile: bool,
     /// How to log.

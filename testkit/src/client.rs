@@ -22,6 +22,8 @@ pub struct Reply {
     pub headers: hyper::HeaderMap,
     /// The body as text.
     pub body: String,
+    /// The body as it came.
+    pub bytes: Bytes,
 }
 
 /// Sends `GET path` with a host and further headers to an address, on a connection of its own.
@@ -88,8 +90,8 @@ pub async fn send_body(
                 anyhow::bail!("the connection ended before the answer")
             }
         };
-        let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Reply { status: parts.status, headers: parts.headers, body })
+        let text = String::from_utf8_lossy(&body).into_owned();
+        Ok(Reply { status: parts.status, headers: parts.headers, body: text, bytes: body })
     };
     let reply = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
     reply

@@ -140,6 +140,11 @@ impl Server {
         self.navarch.output()
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.navarch.pid()
+    }
+
     /// Its plaintext port.
     pub(crate) fn plain(&self) -> SocketAddr {
         self.navarch.xds

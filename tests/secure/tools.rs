@@ -291,8 +291,8 @@ async fn the_http_port_takes_the_paths_that_istioctl_asks_for() -> Result<()> {
     let none = web::get(http, "localhost", "/debug/nothing", &[]).await?;
     ensure!(none.status == 404 && none.body == "404 page not found\n", "{none:?}");
     ensure!(web::get(http, "localhost", "/debug/pprof/cmdline", &[]).await?.body.contains("\0discovery\0"));
-    let profile = web::get(http, "localhost", "/debug/pprof/profile", &[]).await?;
-    ensure!(profile.status == 501 && profile.body.contains("perf"), "{profile:?}");
+    let profile = web::get(http, "localhost", "/debug/pprof/goroutine", &[]).await?;
+    ensure!(profile.status == 501 && profile.body.contains("not written in Go"), "{profile:?}");
     let disconnect = web::get(http, "localhost", "/debug/force_disconnect?proxyID=x", &[]).await?;
     ensure!(disconnect.status == 404 && disconnect.body.contains("404 page"), "it is not there unless asked for");
     Ok(())

@@ -1,0 +1,277 @@
+//! CPU profiles: each thread has a timer of its own CPU time, which interrupts it a hundred times a second.
+//!
+//! One timer for the whole process would be simpler, but loses signals as soon as several processors are busy: a signal that is pending is
+//! not sent once more.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
+use std::{io, ptr};
+
+use crate::report::{self, Counted, Kind};
+use crate::ring::Ring;
+use crate::stack::{self, MAX_FRAMES};
+
+/// How much CPU time a thread takes between two samples of it, as in Go.
+pub const PERIOD: Duration = Duration::from_millis(10);
+const PERIOD_NANOS: i64 = 10_000_000;
+/// How many different stacks are told apart; further samples are counted as missing.
+const MAX_STACKS: usize = 16_384;
+
+const KIND: Kind = Kind {
+    types: &[("samples", "count"), ("cpu", "nanoseconds")],
+    period_type: ("cpu", "nanoseconds"),
+    period: PERIOD_NANOS,
+    default_type: "cpu",
+    skipped: &[],
+};
+
+/// One profile is taken at a time.
+static RUNNING: AtomicBool = AtomicBool::new(false);
+/// Where handlers put samples: null, or the ring of the profile that is being taken.
+static RING: AtomicPtr<Ring> = AtomicPtr::new(ptr::null_mut());
+/// How many handlers may have the ring in hand.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Why there is no CPU profile.
+#[derive(Debug, thiserror::Error)]
+pub enum CpuError {
+    /// Another one is being taken; in Go's words.
+    #[error("cpu profiling already in use")]
+    InUse,
+    /// The system refuses.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// A CPU profile that is being taken. It ends when it is dropped.
+#[derive(Debug)]
+pub struct CpuProfiler {
+    timers: BTreeMap<libc::pid_t, sys::ThreadTimer>,
+    counts: BTreeMap<Box<[usize]>, i64>,
+    lost: u64,
+    ring: *mut Ring,
+}
+
+impl CpuProfiler {
+    /// How often [`tick`](Self::tick) is to be called: threads that begin are sampled from the next one on.
+    pub const TICK: Duration = Duration::from_millis(50);
+
+    /// Begins to take one.
+    ///
+    /// # Errors
+    /// When another is being taken, or the system does not let it.
+    pub fn start() -> Result<Self, CpuError> {
+        if RUNNING.swap(true, Ordering::SeqCst) {
+            return Err(CpuError::InUse);
+        }
+        let ring = Box::into_raw(Box::new(Ring::new()));
+        let mut profiler = Self { timers: BTreeMap::new(), counts: BTreeMap::new(), lost: 0, ring };
+        RING.store(ring, Ordering::SeqCst);
+        sys::handle_signals()?;
+        profiler.tick()?;
+        Ok(profiler)
+    }
+
+    /// Counts what there is, and looks for threads that have begun or ended.
+    ///
+    /// # Errors
+    /// When the system does not let threads be sampled.
+    pub fn tick(&mut self) -> Result<(), CpuError> {
+        self.count();
+        let threads = sys::threads()?;
+        self.timers.retain(|thread, _| threads.contains(thread));
+        for thread in threads {
+            if self.timers.contains_key(&thread) {
+                continue;
+            }
+            match sys::ThreadTimer::start(thread) {
+                Ok(timer) => _ = self.timers.insert(thread, timer),
+                // A thread may end meanwhile; where none can be sampled there is no profile.
+                Err(error) if self.timers.is_empty() => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        // SAFETY: the ring is this profile's and is freed when it is dropped.
+        let ring = unsafe { &*self.ring };
+        let (counts, lost) = (&mut self.counts, &mut self.lost);
+        ring.drain(|frames| {
+            if let Some(count) = counts.get_mut(frames) {
+                *count += 1;
+            } else if counts.len() < MAX_STACKS {
+                counts.insert(frames.into(), 1);
+            } else {
+                *lost += 1;
+            }
+        });
+    }
+
+    /// Ends it, and makes what `go tool pprof` reads. `started` is when it began, in nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// When what is mapped cannot be read.
+    pub fn finish(mut self, started: i64, took: Duration) -> Result<Vec<u8>, CpuError> {
+        self.timers.clear();
+        self.count();
+        // SAFETY: as in `count`.
+        let lost = self.lost + unsafe { &*self.ring }.lost();
+        let counts = std::mem::take(&mut self.counts);
+        drop(self);
+        let counted = |(frames, count): (Box<[usize]>, i64)| Counted {
+            frames: frames.into_vec(),
+            values: vec![count, count.saturating_mul(PERIOD_NANOS)],
+        };
+        let took = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
+        Ok(report::encode(KIND, (started, took), counts.into_iter().map(counted).collect(), lost)?)
+    }
+}
+
+// SAFETY: the ring is shared with handlers by atomics alone, and belongs to whichever thread has the profile.
+unsafe impl Send for CpuProfiler {}
+
+impl Drop for CpuProfiler {
+    fn drop(&mut self) {
+        self.timers.clear();
+        RING.store(ptr::null_mut(), Ordering::SeqCst);
+        // A handler counts itself before it looks for the ring: those that found it are inside, and take microseconds.
+        while INSIDE.load(Ordering::SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: it came from a box, nobody finds it any more, and nobody has it.
+        drop(unsafe { Box::from_raw(self.ring) });
+        RUNNING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Takes a sample: where the code was, its stack pointer and its frame pointer.
+fn sample(place: usize, stack: usize, frame: usize) {
+    INSIDE.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: a ring that is found while this counts as inside is not freed.
+    if let Some(ring) = unsafe { RING.load(Ordering::SeqCst).as_ref() } {
+        let mut frames = [0; MAX_FRAMES];
+        if let Some((first, callers)) = frames.split_first_mut() {
+            *first = place;
+            // SAFETY: the stack pointer is that of the code that the signal interrupted.
+            let count = unsafe { stack::callers(stack, frame, callers) };
+            ring.push(frames.get(..=count).unwrap_or_default());
+        }
+    }
+    INSIDE.fetch_sub(1, Ordering::SeqCst);
+}
+
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod sys {
+    use std::collections::BTreeSet;
+    use std::{io, mem, ptr};
+
+    use super::PERIOD_NANOS;
+
+    /// The timer of a thread's CPU time. It ends when it is dropped.
+    #[derive(Debug)]
+    pub(super) struct ThreadTimer(libc::timer_t);
+
+    // SAFETY: the kernel's number of a timer, which any thread may use.
+    unsafe impl Send for ThreadTimer {}
+
+    impl ThreadTimer {
+        pub(super) fn start(thread: libc::pid_t) -> io::Result<Self> {
+            // How Linux numbers the clock of a thread's CPU time (`CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED`).
+            let clock: libc::clockid_t = (!thread << 3) | 6;
+            // SAFETY: zero is a value of each of its fields.
+            let mut event: libc::sigevent = unsafe { mem::zeroed() };
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGPROF;
+            event.sigev_notify_thread_id = thread;
+            let mut timer = ptr::null_mut();
+            // SAFETY: both point to what they must for the time of the call.
+            if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let timer = Self(timer);
+            let time = |nanos| libc::timespec { tv_sec: 0, tv_nsec: nanos };
+            // Not all at once: threads that work side by side are not to be sampled side by side.
+            let first = 1 + i64::from(thread).wrapping_mul(7_919_999) % PERIOD_NANOS;
+            let times = libc::itimerspec { it_interval: time(PERIOD_NANOS), it_value: time(first) };
+            // SAFETY: the timer is there, and the times are read during the call.
+            if unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(timer)
+        }
+    }
+
+    impl Drop for ThreadTimer {
+        fn drop(&mut self) {
+            // SAFETY: the timer is there until here.
+            unsafe { libc::timer_delete(self.0) };
+        }
+    }
+
+    /// The threads that there are.
+    pub(super) fn threads() -> io::Result<BTreeSet<libc::pid_t>> {
+        let mut found = BTreeSet::new();
+        for entry in std::fs::read_dir("/proc/self/task")? {
+            found.extend(entry?.file_name().to_str().and_then(|name| name.parse::<libc::pid_t>().ok()));
+        }
+        Ok(found)
+    }
+
+    /// Has the signals handled, from now on for ever: one that comes late would end a process that does not handle it.
+    pub(super) fn handle_signals() -> io::Result<()> {
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+        // SAFETY: zero is a value of each of its fields.
+        let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        action.sa_sigaction = (handler as *const ()).addr();
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        // SAFETY: the handler does only what a signal handler may: it neither allocates nor locks, makes no system call, and touches memory
+        // that is there; see `sample`.
+        match unsafe { libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "registers are addresses, whatever their type in C"
+    )]
+    extern "C" fn on_signal(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel hands a handler with SA_SIGINFO the context that it interrupted.
+        let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+        #[cfg(target_arch = "x86_64")]
+        {
+            let register = |number: libc::c_int| machine.gregs.get(number as usize).map_or(0, |value| *value as usize);
+            super::sample(register(libc::REG_RIP), register(libc::REG_RSP), register(libc::REG_RBP));
+        }
+        #[cfg(target_arch = "aarch64")]
+        super::sample(machine.pc as usize, machine.sp as usize, machine.regs[29] as usize);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+mod sys {
+    use std::collections::BTreeSet;
+    use std::io;
+
+    #[derive(Debug)]
+    pub(super) struct ThreadTimer;
+
+    impl ThreadTimer {
+        pub(super) fn start(_: libc::pid_t) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    pub(super) fn threads() -> io::Result<BTreeSet<libc::pid_t>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn handle_signals() -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

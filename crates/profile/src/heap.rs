@@ -1,0 +1,261 @@
+//! Heap profiles: an allocator around another, which notes the stack of about every 512 KiB that are allocated.
+//!
+//! Each thread counts down the bytes that it allocates, to a random number whose mean is [`RATE`]; the allocation that crosses zero is
+//! sampled. Each byte has the same chance then, and a sample of a small object stands for many of its size, as Go computes it. Sampled
+//! blocks lie at addresses that few others have, so that a free knows most others by their address. Nothing here locks, allocates or
+//! has a destructor, so it may be called at any time in a thread's life.
+//!
+//! A pair of allocation and free by mimalloc takes 2.8 ns for 16 bytes and 2.9 ns with this around it, 3.2 and 4.5 ns for 256 bytes, 5.3 and
+//! 6.7 ns for 1 KiB; of 64 KiB, of which every ninth is sampled, 14 and 24 ns. So it is always on.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::Cell;
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::report::{self, Counted, Kind};
+use crate::stacks::{self, Weight};
+use crate::{live, stack};
+
+/// The mean of bytes between two samples, as in Go.
+pub const RATE: usize = 512 * 1024;
+#[expect(clippy::cast_precision_loss, reason = "a power of two")]
+const MEAN: f64 = RATE as f64;
+
+const TYPES: &[(&str, &str)] =
+    &[("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+
+/// Which of its values `go tool pprof` shows first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// What is in use, as `heap`.
+    InUse,
+    /// What was allocated since the process began, as `allocs`.
+    Allocated,
+}
+
+thread_local! {
+    /// The bytes until the next sample.
+    static LEFT: Cell<usize> = const { Cell::new(0) };
+    /// The state of the thread's random numbers; 0 until it allocates for the first time.
+    static RANDOM: Cell<u64> = const { Cell::new(0) };
+}
+
+/// An allocator whose allocations are sampled.
+#[derive(Debug)]
+pub struct Profiled<A>(A);
+
+impl<A> Profiled<A> {
+    /// Samples what `inner` allocates.
+    pub const fn new(inner: A) -> Self {
+        Self(inner)
+    }
+}
+
+/// What there is, compressed for `go tool pprof`. `time` is now, in nanoseconds since 1970.
+///
+/// # Errors
+/// When what is mapped cannot be read.
+pub fn snapshot(shown: Shown, time: i64) -> io::Result<Vec<u8>> {
+    let kind = Kind {
+        types: TYPES,
+        period_type: ("space", "bytes"),
+        period: i64::try_from(RATE).unwrap_or(i64::MAX),
+        default_type: match shown {
+            Shown::InUse => "inuse_space",
+            Shown::Allocated => "alloc_space",
+        },
+        skipped: &["navarch_profile::", "<navarch_profile::", "__rustc::", "alloc::alloc::", "<alloc::alloc::"],
+    };
+    let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let objects = |weight: Weight| value((weight.objects + 128) / 256);
+    let counted = |seen: stacks::Seen| Counted {
+        values: vec![
+            objects(seen.allocated),
+            value(seen.allocated.bytes),
+            objects(seen.in_use),
+            value(seen.in_use.bytes),
+        ],
+        frames: seen.frames,
+    };
+    report::encode(kind, (time, 0), stacks::all().into_iter().map(counted).collect(), 0)
+}
+
+/// Counts bytes down. Whether [`is_due`] has to be asked.
+#[inline(always)]
+fn count(bytes: usize) -> bool {
+    LEFT.with(|left| match left.get().checked_sub(bytes) {
+        Some(rest) => {
+            left.set(rest);
+            false
+        }
+        None => true,
+    })
+}
+
+/// Whether an allocation that crosses zero is sampled: all are, but for one that is within the first distance of a thread.
+fn is_due(bytes: usize) -> bool {
+    let first = RANDOM.get() == 0;
+    if first {
+        stack::learn();
+        static SEEDS: AtomicU64 = AtomicU64::new(1);
+        RANDOM.set(SEEDS.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed) | 1);
+    }
+    LEFT.set(distance());
+    !first || count(bytes)
+}
+
+/// The bytes to the next sample: exponentially distributed, so that each byte has the same chance whatever was before.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "53 bits of chance; a positive number of bytes, of at most 37 times the mean"
+)]
+fn distance() -> usize {
+    // xorshift64*, whose upper bits are good.
+    let mut state = RANDOM.get();
+    state ^= state >> 12;
+    state ^= state << 25;
+    state ^= state >> 27;
+    RANDOM.set(state);
+    let chance = ((state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    (-chance.ln() * MEAN) as usize
+}
+
+/// For how much a sample of so many bytes stands: the reverse of the chance that it is one.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "sizes of allocations, times at most 512 Ki for the smallest"
+)]
+fn weight(bytes: usize) -> Weight {
+    let bytes = bytes.max(1) as f64;
+    let chance = -(-bytes / MEAN).exp_m1();
+    Weight { objects: (256.0 / chance).round() as u64, bytes: (bytes / chance).round() as u64 }
+}
+
+/// How a sampled block of this layout is allocated.
+fn marked(layout: Layout) -> Option<Layout> {
+    layout.align_to(live::ALIGNMENT).ok()
+}
+
+/// Notes the stack that allocates the block at an address. Whether there is room.
+#[inline(never)]
+fn record(address: usize, bytes: usize) -> bool {
+    let mut frames = [0; stack::MAX_FRAMES];
+    let frame = stack::frame_pointer();
+    // SAFETY: this function's own frame is within the part of the stack that is in use.
+    let count = unsafe { stack::callers(frame, frame, &mut frames) };
+    let stack = stacks::intern(frames.get(..count).unwrap_or_default());
+    let taken = live::insert(address, stack);
+    if taken {
+        stacks::allocated(stack, weight(bytes));
+    }
+    taken
+}
+
+impl<A: GlobalAlloc> Profiled<A> {
+    /// Allocates what has crossed zero.
+    ///
+    /// # Safety
+    /// As [`GlobalAlloc::alloc`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn allocate_slowly(&self, layout: Layout, zeroed: bool) -> *mut u8 {
+        // SAFETY: the caller's layout is not empty, nor is it with another alignment.
+        let allocate = |layout| unsafe { if zeroed { self.0.alloc_zeroed(layout) } else { self.0.alloc(layout) } };
+        let Some(marked) = marked(layout).filter(|_| is_due(layout.size())) else { return allocate(layout) };
+        let block = allocate(marked);
+        if block.is_null() {
+            return allocate(layout);
+        }
+        if !record(block.addr(), layout.size()) {
+            // SAFETY: it was allocated with this layout just now.
+            unsafe { self.0.dealloc(block, marked) };
+            return allocate(layout);
+        }
+        block
+    }
+
+    /// Frees a block at an address that sampled ones may have.
+    ///
+    /// # Safety
+    /// As [`GlobalAlloc::dealloc`].
+    #[inline(never)]
+    unsafe fn free_slowly(&self, block: *mut u8, layout: Layout) {
+        let stack = live::remove(block.addr());
+        if let Some(stack) = stack {
+            stacks::freed(stack, weight(layout.size()));
+        }
+        let layout = stack.and_then(|_| marked(layout)).unwrap_or(layout);
+        // SAFETY: the layout is the one with which it was allocated: sampled blocks are all in the table, and no others are.
+        unsafe { self.0.dealloc(block, layout) };
+    }
+
+    /// Changes the size of a block that is sampled, or is to be.
+    ///
+    /// # Safety
+    /// As [`GlobalAlloc::realloc`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn reallocate_slowly(&self, block: *mut u8, layout: Layout, size: usize, counted: bool) -> *mut u8 {
+        // SAFETY: the caller sees to it that the size, rounded up, does not overflow.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: the size is not zero; a block that is due is counted already.
+        let grown = unsafe { if counted { self.allocate_slowly(new, false) } else { self.alloc(new) } };
+        if !grown.is_null() {
+            // SAFETY: both have so many bytes, and the new block is none of the old; the old one is this allocator's own.
+            unsafe {
+                ptr::copy_nonoverlapping(block, grown, size.min(layout.size()));
+                self.dealloc(block, layout);
+            }
+        }
+        grown
+    }
+}
+
+/// Whether a block may be sampled, by its address.
+#[inline(always)]
+fn may_be_sampled(block: *mut u8) -> bool {
+    block.addr().is_multiple_of(live::ALIGNMENT)
+}
+
+// SAFETY: blocks are those of the inner allocator, allocated and freed with one and the same layout; see each function.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for Profiled<A> {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller's.
+        unsafe { if count(layout.size()) { self.allocate_slowly(layout, false) } else { self.0.alloc(layout) } }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller's.
+        unsafe { if count(layout.size()) { self.allocate_slowly(layout, true) } else { self.0.alloc_zeroed(layout) } }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as the caller's; no block at another address is sampled.
+        unsafe { if may_be_sampled(block) { self.free_slowly(block, layout) } else { self.0.dealloc(block, layout) } }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if may_be_sampled(block) && live::contains(block.addr()) {
+            // SAFETY: as the caller's.
+            return unsafe { self.reallocate_slowly(block, layout, size, false) };
+        }
+        // SAFETY: as the caller's; a block that is not sampled has the layout with which it was asked for.
+        unsafe {
+            if count(size) {
+                self.reallocate_slowly(block, layout, size, true)
+            } else {
+                self.0.realloc(block, layout, size)
+            }
+        }
+    }
+}

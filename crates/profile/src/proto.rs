@@ -1,0 +1,129 @@
+//! The messages of pprof's `profile.proto` that a profile of a process needs. Strings are numbers: places in the table of strings.
+
+/// A profile.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Profile {
+    /// What the values of each sample are.
+    #[prost(message, repeated, tag = "1")]
+    pub sample_type: Vec<ValueType>,
+    /// The stacks with their values.
+    #[prost(message, repeated, tag = "2")]
+    pub sample: Vec<Sample>,
+    /// The files that are mapped as code; the program comes first.
+    #[prost(message, repeated, tag = "3")]
+    pub mapping: Vec<Mapping>,
+    /// The addresses in stacks.
+    #[prost(message, repeated, tag = "4")]
+    pub location: Vec<Location>,
+    /// The functions in which they are.
+    #[prost(message, repeated, tag = "5")]
+    pub function: Vec<Function>,
+    /// All strings; the first is empty.
+    #[prost(string, repeated, tag = "6")]
+    pub string_table: Vec<String>,
+    /// When it began, in nanoseconds since 1970.
+    #[prost(int64, tag = "9")]
+    pub time_nanos: i64,
+    /// How long it took; 0 for a heap.
+    #[prost(int64, tag = "10")]
+    pub duration_nanos: i64,
+    /// What is counted between two samples.
+    #[prost(message, optional, tag = "11")]
+    pub period_type: Option<ValueType>,
+    /// How many of those.
+    #[prost(int64, tag = "12")]
+    pub period: i64,
+    /// What else there is to say, in words.
+    #[prost(int64, repeated, tag = "13")]
+    pub comment: Vec<i64>,
+    /// The type that is shown first.
+    #[prost(int64, tag = "14")]
+    pub default_sample_type: i64,
+}
+
+/// A type with its unit.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ValueType {
+    /// Such as `cpu`.
+    #[prost(int64, tag = "1")]
+    pub r#type: i64,
+    /// Such as `nanoseconds`.
+    #[prost(int64, tag = "2")]
+    pub unit: i64,
+}
+
+/// A stack with its values.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Sample {
+    /// Its locations, what ran first.
+    #[prost(uint64, repeated, tag = "1")]
+    pub location_id: Vec<u64>,
+    /// One for each type.
+    #[prost(int64, repeated, tag = "2")]
+    pub value: Vec<i64>,
+}
+
+/// A part of a file in memory.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Mapping {
+    /// Not zero.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Its first address.
+    #[prost(uint64, tag = "2")]
+    pub memory_start: u64,
+    /// The address behind its last.
+    #[prost(uint64, tag = "3")]
+    pub memory_limit: u64,
+    /// Where in the file it begins.
+    #[prost(uint64, tag = "4")]
+    pub file_offset: u64,
+    /// The file's path.
+    #[prost(int64, tag = "5")]
+    pub filename: i64,
+    /// The note of the linker that names the build, in hexadecimal.
+    #[prost(int64, tag = "6")]
+    pub build_id: i64,
+    /// Its locations have functions.
+    #[prost(bool, tag = "7")]
+    pub has_functions: bool,
+}
+
+/// An address in a stack.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Location {
+    /// Not zero.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The mapping that it is in; 0 if it is in none.
+    #[prost(uint64, tag = "2")]
+    pub mapping_id: u64,
+    /// Of the instruction, or within the call.
+    #[prost(uint64, tag = "3")]
+    pub address: u64,
+    /// The function, where it is known.
+    #[prost(message, repeated, tag = "4")]
+    pub line: Vec<Line>,
+}
+
+/// The function of a location.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Line {
+    /// That of a [`Function`].
+    #[prost(uint64, tag = "1")]
+    pub function_id: u64,
+}
+
+/// A function.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Function {
+    /// Not zero.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// For people.
+    #[prost(int64, tag = "2")]
+    pub name: i64,
+    /// For the linker.
+    #[prost(int64, tag = "3")]
+    pub system_name: i64,
+}

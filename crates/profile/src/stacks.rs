@@ -1,0 +1,192 @@
+//! The stacks that allocated sampled memory, with how much: a table of fixed size, without locks or allocation. Stacks are never
+//! forgotten; memory is touched as they come.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+/// How many stacks are told apart. The others count under the first, which has no frames.
+const MAX_STACKS: usize = 8192;
+/// How many frames all have together.
+const MAX_FRAMES: usize = 512 * 1024;
+const INDEX: usize = 2 * MAX_STACKS;
+/// How far a stack may lie from its place in the index.
+const PROBES: usize = 32;
+
+/// What was allocated, as [`Weight`]s, since the process began.
+struct Entry {
+    /// The place of its first frame, times 256, and how many there are.
+    frames: AtomicU64,
+    allocated: Sum,
+    freed: Sum,
+}
+
+struct Sum {
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// How much a sample stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// In 256ths.
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A stack with what it allocated.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Without those that lie too far from the program's own code.
+    pub(crate) frames: Vec<usize>,
+    pub(crate) allocated: Weight,
+    pub(crate) in_use: Weight,
+}
+
+impl Sum {
+    const fn new() -> Self {
+        Self { objects: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    fn add(&self, weight: Weight) {
+        self.objects.fetch_add(weight.objects, Ordering::Relaxed);
+        self.bytes.fetch_add(weight.bytes, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Weight {
+        Weight { objects: self.objects.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+    }
+}
+
+/// By hash: 48 bits of it, and the number of the stack. Two stacks of one hash are not told apart; that is unlikely for the 8192 there can be.
+static BY_HASH: [AtomicU64; INDEX] = [const { AtomicU64::new(0) }; INDEX];
+static ENTRIES: [Entry; MAX_STACKS] =
+    [const { Entry { frames: AtomicU64::new(0), allocated: Sum::new(), freed: Sum::new() } }; MAX_STACKS];
+/// The first entry is that of all stacks for which there is no room.
+static ENTRY_COUNT: AtomicUsize = AtomicUsize::new(1);
+/// Frames, as distances from [`anchor`]: in the program itself they fit.
+static FRAMES: [AtomicI32; MAX_FRAMES] = [const { AtomicI32::new(0) }; MAX_FRAMES];
+static FRAME_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A place in the program.
+fn anchor() -> usize {
+    (&raw const FRAME_COUNT).addr()
+}
+
+/// The number of a stack, which is 0 where there is no room for it.
+pub(crate) fn intern(frames: &[usize]) -> u16 {
+    let hash = hash(frames);
+    let mut own = None;
+    for probe in 0..PROBES {
+        let Some(slot) = usize::try_from(hash).ok().and_then(|hash| BY_HASH.get((hash + probe) % INDEX)) else {
+            break;
+        };
+        let word = slot.load(Ordering::Acquire);
+        if word >> 16 == hash {
+            return number(word);
+        }
+        if word != 0 {
+            continue;
+        }
+        let Some(stack) = own.or_else(|| claim(frames)) else { break };
+        own = Some(stack);
+        match slot.compare_exchange(0, hash << 16 | u64::from(stack), Ordering::Release, Ordering::Acquire) {
+            Ok(_) => return stack,
+            // Another thread was faster; with the same stack, the entry just claimed stays empty.
+            Err(word) if word >> 16 == hash => return number(word),
+            Err(_) => {}
+        }
+    }
+    0
+}
+
+fn number(word: u64) -> u16 {
+    u16::try_from(word & 0xFFFF).unwrap_or_default()
+}
+
+/// 48 bits, of which one is set.
+fn hash(frames: &[usize]) -> u64 {
+    let mixed = frames
+        .iter()
+        .fold(0_u64, |sum, frame| (sum.rotate_left(29) ^ *frame as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    ((mixed ^ mixed >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16) | 1
+}
+
+/// A new entry with these frames.
+fn claim(frames: &[usize]) -> Option<u16> {
+    let distance = |frame: &usize| i32::try_from(frame.wrapping_sub(anchor()).cast_signed()).ok();
+    let count = frames.iter().filter_map(distance).count();
+    let take = |counter: &AtomicUsize, more: usize, max: usize| {
+        let grown = |now: usize| now.checked_add(more).filter(|grown| *grown <= max);
+        counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).ok()
+    };
+    let first = take(&FRAME_COUNT, count, MAX_FRAMES)?;
+    let stack = take(&ENTRY_COUNT, 1, MAX_STACKS)?;
+    for (place, frame) in FRAMES.get(first..first + count)?.iter().zip(frames.iter().filter_map(distance)) {
+        place.store(frame, Ordering::Relaxed);
+    }
+    ENTRIES.get(stack)?.frames.store((first as u64) << 8 | count.min(255) as u64, Ordering::Release);
+    u16::try_from(stack).ok()
+}
+
+pub(crate) fn allocated(stack: u16, weight: Weight) {
+    if let Some(entry) = ENTRIES.get(usize::from(stack)) {
+        entry.allocated.add(weight);
+    }
+}
+
+pub(crate) fn freed(stack: u16, weight: Weight) {
+    if let Some(entry) = ENTRIES.get(usize::from(stack)) {
+        entry.freed.add(weight);
+    }
+}
+
+/// All stacks with what they allocated so far.
+pub(crate) fn all() -> Vec<Seen> {
+    let count = ENTRY_COUNT.load(Ordering::Relaxed);
+    let seen = ENTRIES.iter().take(count).map(|entry| {
+        let packed = entry.frames.load(Ordering::Acquire);
+        let (first, count) = (usize::try_from(packed >> 8).unwrap_or_default(), packed & 0xFF);
+        let frames = FRAMES.iter().skip(first).take(usize::try_from(count).unwrap_or_default());
+        let frames = frames.map(|frame| {
+            anchor().wrapping_add_signed(isize::try_from(frame.load(Ordering::Relaxed)).unwrap_or_default())
+        });
+        // What is freed is read first, or more might be freed than was allocated.
+        let (freed, allocated) = (entry.freed.get(), entry.allocated.get());
+        let in_use = Weight {
+            objects: allocated.objects.saturating_sub(freed.objects),
+            bytes: allocated.bytes.saturating_sub(freed.bytes),
+        };
+        Seen { frames: frames.collect(), allocated, in_use }
+    });
+    seen.filter(|seen| seen.allocated != Weight::default()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stack_has_one_number_and_its_own_sums() {
+        let base = anchor();
+        let frames = [base + 10, base - 20, 8];
+        let stack = intern(&frames);
+        assert!(stack > 0);
+        assert_eq!(intern(&frames), stack);
+        assert_ne!(intern(&frames[..1]), stack);
+        allocated(stack, Weight { objects: 512, bytes: 100 });
+        freed(stack, Weight { objects: 256, bytes: 40 });
+        let seen = all().into_iter().find(|seen| seen.frames == [base + 10, base - 20]).expect("8 is far away");
+        assert_eq!(seen.allocated, Weight { objects: 512, bytes: 100 });
+        assert_eq!(seen.in_use, Weight { objects: 256, bytes: 60 });
+    }
+
+    #[test]
+    fn threads_that_meet_a_stack_at_once_agree_on_its_number() {
+        let base = anchor();
+        let threads: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(move || (0..500).map(|n| intern(&[base + n, base + 3])).collect::<Vec<_>>()))
+            .collect();
+        let numbers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] == pair[1]));
+        assert!(!numbers[0].contains(&0));
+    }
+}

@@ -1,0 +1,150 @@
+//! Names of functions, from the program's own table of symbols.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use object::read::elf::ElfFile64;
+use object::read::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+
+use crate::maps::{self, CodeMap};
+
+/// A name is cut here: those of nested futures fill pages.
+const MAX_NAME: usize = 2048;
+
+/// Why there are no names.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSymbols {
+    /// What is mapped cannot be read.
+    #[error("/proc/self: {0}")]
+    Maps(#[from] std::io::Error),
+    /// The program's file cannot be read as one.
+    #[error("{program}: {0}", program = maps::PROGRAM)]
+    Program(#[from] object::Error),
+}
+
+/// What the program's file says about addresses in it.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    /// The functions by address, as far as they have a name.
+    pub(crate) names: BTreeMap<u64, Function>,
+    /// The linker's name of the build, in hexadecimal.
+    pub(crate) build_id: String,
+}
+
+/// A function's names. All addresses in it share one.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    /// Where it begins in the program's file.
+    pub(crate) start: u64,
+    /// For people.
+    pub(crate) name: Arc<str>,
+    /// For the linker.
+    pub(crate) symbol: Arc<str>,
+}
+
+/// The names of the functions at these addresses, as far as they are known.
+///
+/// # Errors
+/// When the program's file cannot be read.
+pub fn names(addresses: impl IntoIterator<Item = u64>) -> Result<BTreeMap<u64, Arc<str>>, NoSymbols> {
+    let program = read(&maps::code()?, addresses)?;
+    Ok(program.names.into_iter().map(|(address, function)| (address, function.name)).collect())
+}
+
+/// The program's file, mapped: what is read of it takes no memory of the heap, and goes with this.
+struct MappedFile {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl MappedFile {
+    fn open() -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).open(maps::PROGRAM)?;
+        let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        // SAFETY: a mapping of its own, of which no other is replaced.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { start, length })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: so much is mapped until this is dropped. Linux lets nobody write to the file of a program that runs, nor could one go
+        // on whose own file is cut.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // SAFETY: it is mapped until here, and nothing borrows from it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// Looks addresses up.
+pub(crate) fn read(maps: &[CodeMap], addresses: impl IntoIterator<Item = u64>) -> Result<Program, NoSymbols> {
+    let mapped = MappedFile::open()?;
+    let file: ElfFile64<'_, object::Endianness> = ElfFile64::parse(mapped.bytes())?;
+    let build_id = file.build_id()?.unwrap_or_default().iter().map(|byte| format!("{byte:02x}")).collect();
+    let own = maps.first().map_or("", |map| &map.file);
+    let in_file = |address: u64| {
+        let map = maps.iter().find(|map| map.file == own && (map.start..map.limit).contains(&address))?;
+        let offset = address - map.start + map.offset;
+        let segment = file.segments().find(|segment| {
+            let (start, size) = segment.file_range();
+            (start..start.saturating_add(size)).contains(&offset)
+        })?;
+        Some(offset - segment.file_range().0 + segment.address())
+    };
+    let mut wanted: Vec<(u64, u64)> =
+        addresses.into_iter().filter_map(|address| Some((in_file(address)?, address))).collect();
+    wanted.sort_unstable();
+    let mut names = BTreeMap::new();
+    for symbol in file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0) {
+        let (start, end) = (symbol.address(), symbol.address().saturating_add(symbol.size()));
+        let first = wanted.partition_point(|(place, _)| *place < start);
+        let mut inside = wanted.iter().skip(first).take_while(|(place, _)| *place < end).peekable();
+        if inside.peek().is_none() {
+            continue;
+        }
+        let Ok(text) = symbol.name() else { continue };
+        let function =
+            Function { start, name: cut(&format!("{:#}", rustc_demangle::demangle(text))), symbol: cut(text) };
+        names.extend(inside.map(|(_, address)| (*address, function.clone())));
+    }
+    Ok(Program { names, build_id })
+}
+
+/// At most so much of a name.
+fn cut(name: &str) -> Arc<str> {
+    name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or(name).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn a_function_with_a_name() -> usize {
+        std::hint::black_box(1)
+    }
+
+    #[test]
+    fn functions_of_this_program_have_their_names() {
+        let function: fn() -> usize = a_function_with_a_name;
+        let address = (function as *const ()).addr() as u64;
+        let found = names([address, address + 1, 8]).unwrap();
+        let name = concat!(module_path!(), "::a_function_with_a_name");
+        assert_eq!(found.values().map(|name| &**name).collect::<Vec<_>>(), [name, name]);
+        assert!(!read(&maps::code().unwrap(), []).unwrap().build_id.is_empty());
+        assert!(cut(&"é".repeat(MAX_NAME)).len() <= MAX_NAME);
+    }
+}
