@@ -1,7 +1,8 @@
 //! A stock Envoy with the agent beside it: it becomes ready on identity and configuration of a real control plane, and ends
 //! with the agent, whatever ends it.
 //!
-//! Needs Envoy from `make tools`.
+//! Needs Envoy from `make tools`. What the metrics of requests cost is printed with `-- --nocapture cost`: of another build where
+//! `NAVARCH_BIN` names it, with as many requests as `NAVARCH_REQUESTS` says.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,6 +19,8 @@
 #[path = "secure/client.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod client;
+#[path = "agent_life/cost.rs"]
+mod cost;
 #[path = "agent_life/dashboards.rs"]
 mod dashboards;
 #[path = "secure/hbone.rs"]

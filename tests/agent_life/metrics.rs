@@ -49,6 +49,12 @@ struct Ports {
     tcp: u16,
 }
 
+impl Ports {
+    fn free() -> Result<Self> {
+        Ok(Self { http: ports::free()?, tcp: ports::free()? })
+    }
+}
+
 /// A service with two ports, its sidecar and a client's, and a Telemetry.
 fn mesh(ports: &Ports, inbound: &Ports, application: SocketAddr, bytes: SocketAddr, overrides: &str) -> String {
     let (http, tcp, of_tcp) = (ports.http, ports.tcp, inbound.tcp);
@@ -147,15 +153,15 @@ pub(crate) async fn until(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) 
 }
 
 /// Two pods, and where the client's sidecar takes requests.
-struct Mesh {
-    web: Pod,
-    caller: Pod,
-    front: SocketAddr,
+pub(crate) struct Mesh {
+    pub(crate) web: Pod,
+    pub(crate) caller: Pod,
+    pub(crate) front: SocketAddr,
 }
 
 impl Mesh {
     /// Starts both, and waits until a request is answered.
-    async fn start(server: &Server, http: u16) -> Result<Self> {
+    pub(crate) async fn start(server: &Server, http: u16) -> Result<Self> {
         let of_web = [("INSTANCE_IP", POD), ("ISTIO_META_WORKLOAD_NAME", "web-v1")];
         let of_client = [("POD_NAME", "client-1"), ("ISTIO_META_WORKLOAD_NAME", "client-v1")];
         let mut web = Pod::start_labelled(server, "web", &of_web)?;
@@ -264,7 +270,7 @@ impl Mesh {
     }
 
     /// No listener has a log for metrics any more.
-    async fn is_switched_off(&self) -> Result<()> {
+    pub(crate) async fn is_switched_off(&self) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
         for pod in self.pods() {
             while pod.get(pod.admin, "/config_dump?resource=dynamic_listeners").await?.1.contains("istio_metrics") {
@@ -276,24 +282,47 @@ impl Mesh {
     }
 }
 
+/// What the two pods need: an application, a server of bytes and ports.
+pub(crate) struct World {
+    application: SocketAddr,
+    bytes: SocketAddr,
+    to: Ports,
+    inbound: Ports,
+    _tasks: [JoinSet<()>; 2],
+}
+
+impl World {
+    pub(crate) async fn new() -> Result<Self> {
+        let ((application, answers), (bytes, echo)) = (application().await?, echo().await?);
+        Ok(Self { application, bytes, to: Ports::free()?, inbound: Ports::free()?, _tasks: [answers, echo] })
+    }
+
+    /// The configuration, with these overrides of the metrics.
+    pub(crate) fn mesh(&self, overrides: &str) -> String {
+        mesh(&self.to, &self.inbound, self.application, self.bytes, overrides)
+    }
+
+    /// Starts the control plane and both pods.
+    pub(crate) async fn start(&self, overrides: &str) -> Result<(Server, Mesh)> {
+        let server = Server::with_mesh(&self.mesh(overrides)).await?;
+        let mesh = Mesh::start(&server, self.to.http).await?;
+        Ok((server, mesh))
+    }
+}
+
 #[tokio::test]
 async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
-    let (application, _answers) = application().await?;
-    let (bytes, _echo) = echo().await?;
-    let to = Ports { http: ports::free()?, tcp: ports::free()? };
-    let inbound = Ports { http: ports::free()?, tcp: ports::free()? };
-    let with = |overrides: &str| mesh(&to, &inbound, application, bytes, overrides);
-    let server = Server::with_mesh(&with("")).await?;
-    let mesh = Mesh::start(&server, to.http).await?;
+    let world = World::new().await?;
+    let (server, mesh) = world.start("").await?;
     mesh.counts_requests().await?;
-    mesh.counts_connections(to.tcp).await?;
+    mesh.counts_connections(world.to.tcp).await?;
     mesh.fills_dashboards().await?;
-    server.write_mesh(&with(
+    server.write_mesh(&world.mesh(
         "{match: {metric: REQUEST_COUNT}, tagOverrides: {source_app: {operation: REMOVE}, \
         path: {value: 'request.url_path'}, tier: {value: \"'gold'\"}, none: {value: \"request.headers['x-none']\"}}}, \
         {match: {metric: REQUEST_SIZE}, disabled: true}",
     ))?;
     mesh.has_changed_labels().await?;
-    server.write_mesh(&with("{disabled: true}"))?;
+    server.write_mesh(&world.mesh("{disabled: true}"))?;
     mesh.is_switched_off().await
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use navarch::agent::local_http::Question;
+use navarch_testkit::usage::usage;
 use navarch_testkit::{envoy, ports};
 use serde_json::json;
 use tempfile::TempDir;
@@ -64,7 +65,9 @@ impl Pod {
             "proxyAdminPort": admin, "terminationDrainDuration": "1s", "concurrency": 1,
         });
         let log = fs::File::create(folder.path().join("log"))?;
-        let agent = Command::new(env!("CARGO_BIN_EXE_navarch"))
+        // Another build's, whose figures are wanted.
+        let program = std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_navarch").into());
+        let agent = Command::new(program)
             .args(["agent", "proxy", kind, "--proxyLogLevel=info"])
             .current_dir(folder.path())
             .env("PROXY_CONFIG", config.to_string())
@@ -145,6 +148,12 @@ impl Pod {
     /// How many Envoys are in this pod.
     pub(crate) fn processes(&self) -> usize {
         self.envoys().len()
+    }
+
+    /// The CPU seconds that the agent and Envoy have used.
+    pub(crate) fn cpu_seconds(&self) -> Result<[f64; 2]> {
+        let envoys = self.envoys().into_iter().map(|pid| Ok(usage(pid)?.cpu_seconds)).sum::<Result<f64>>()?;
+        Ok([usage(self.agent.id())?.cpu_seconds, envoys])
     }
 
     /// Whether the bootstrap is there.
