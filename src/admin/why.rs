@@ -279,9 +279,10 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         };
         let (waypoints, ztunnels) = (|| of_kind(ProxyKind::Waypoint), || of_kind(ProxyKind::Ztunnel));
         let others = Others { at: &at, waypoints: &waypoints, ztunnels: &ztunnels };
-        // Whoever asked may have gone.
-        _ = answer.send(why_not(&context, &origin, &request, others));
+        let reason = why_not(&context, &origin, &request, others);
         drop(turn);
+        // Whoever asked may have gone.
+        _ = answer.send(reason);
     };
     if let Err(error) = background::spawn("why not", STACK, work) {
         return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();

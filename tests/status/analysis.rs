@@ -66,6 +66,7 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
         assert_eq!(get(deployed, untouched).await["status"], Value::Null);
     }
     is_told_of_what_is_beside(deployed).await;
+    is_told_of_what_a_tag_makes_ours(deployed).await;
     stop.cancel();
     task.await.unwrap();
 }
@@ -88,4 +89,20 @@ async fn is_told_of_what_is_beside(deployed: &Deployed) {
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
     until("the service is there", async || codes().await.is_empty()).await;
+}
+
+/// An object that names a tag is judged once the tag stands for this revision.
+async fn is_told_of_what_a_tag_makes_ours(deployed: &Deployed) {
+    put(deployed, "tagged", &json!([{}]), "prod");
+    put(deployed, "broken", &json!([{}]), "default");
+    let codes = async |name: &str| get(deployed, name).await["status"]["validationMessages"][0]["type"]["code"].clone();
+    until("what is ours is judged", async || codes("broken").await == "IST0106").await;
+    assert_eq!(codes("tagged").await, Value::Null, "nobody has the tag yet");
+    let tag = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "analysis-tag-prod", "labels": { "istio.io/tag": "prod", "istio.io/rev": "default" } },
+    });
+    deployed.cluster.apply(&tag.to_string()).unwrap();
+    until("what has the tag is judged", async || codes("tagged").await == "IST0106").await;
 }

@@ -41,7 +41,7 @@ pub struct Analysis {
     pub cluster: Cluster,
     /// For how long changes are gathered at most (`PILOT_ANALYSIS_INTERVAL`).
     pub interval: Duration,
-    /// The revision of this control plane: objects of others are theirs.
+    /// The revision of this control plane: objects of others are theirs. What stands for one besides its name is a tag.
     pub revision: String,
     /// The namespace of the control plane.
     pub namespace: String,
@@ -108,7 +108,8 @@ impl Analysis {
     pub async fn run(mut self, stop: CancellationToken) {
         let only = self.scope.borrow().only.clone();
         let mut events = stream::select_all(live::kinds().map(|kind| self.watch(kind, only.as_deref())));
-        let mut standing = Standing::default();
+        let objects = Arc::new(Objects::new(&self.revision, &self.namespace));
+        let mut standing = Standing { objects, ..Standing::default() };
         let mut pending: Option<Pending> = None;
         loop {
             let due = pending.filter(|_| standing.objects.is_complete()).map(|pending| pending.due(self.interval));
@@ -122,7 +123,7 @@ impl Analysis {
                 () = stop.cancelled() => return,
                 event = events.next() => {
                     let Some((kind, event)) = event else { return };
-                    if Arc::make_mut(&mut standing.objects).take(kind, event, &self.revision) {
+                    if Arc::make_mut(&mut standing.objects).take(kind, event) {
                         Pending::note(&mut pending, Instant::now());
                     }
                     continue;

@@ -15,11 +15,13 @@ use super::cluster::Cluster;
 use navarch_kubernetes::InWords;
 
 /// The webhook that injects where no revision is named: its revision is the default one.
-const TAG: &str = "istio-revision-tag-default";
+pub(crate) const DEFAULT_TAG: &str = "istio-revision-tag-default";
 /// The namespace whose webhooks have plain names; those of others have the namespace behind theirs.
 const HOME: &str = "istio-system";
-/// The label that names a revision.
-const REVISION: &str = "istio.io/rev";
+/// The label that names a revision, or a tag that stands for one.
+pub(crate) const REVISION: &str = "istio.io/rev";
+/// The label that names the tag of a webhook or a Service.
+pub(crate) const TAG: &str = "istio.io/tag";
 
 /// Follows which revision is the default one.
 #[derive(Clone, Debug)]
@@ -35,8 +37,8 @@ impl DefaultRevision {
     pub async fn run(self, told: watch::Sender<String>, stop: CancellationToken) {
         let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.cluster.0);
         let name = match self.namespace.as_str() {
-            "" | HOME => TAG.to_owned(),
-            namespace => format!("{TAG}-{namespace}"),
+            "" | HOME => DEFAULT_TAG.to_owned(),
+            namespace => format!("{DEFAULT_TAG}-{namespace}"),
         };
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut events = std::pin::pin!(watcher(webhooks, config).default_backoff());

@@ -8,7 +8,8 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 
-use super::super::namespaces::NamespaceScope;
+use crate::default_revision::{REVISION, TAG};
+use crate::namespaces::NamespaceScope;
 use navarch_analysis::{Context, Key, Kind, Mesh, Reader, Resource, live};
 use navarch_api::text_map::TextMap;
 use navarch_kubernetes::{InWords, is_absent, is_refused};
@@ -21,6 +22,8 @@ pub(super) struct Known {
     pub(super) version: String,
     /// `metadata.generation`.
     pub(super) generation: i64,
+    /// The revision or tag that it names, where that says whose it is.
+    revision: Option<String>,
 }
 
 /// What is known of a kind.
@@ -42,16 +45,22 @@ pub(super) struct Objects {
     listed: BTreeMap<Kind, BTreeSet<Key>>,
     /// The kinds of which an object has changed.
     changed: BTreeSet<Kind>,
+    /// The revision of this control plane; all objects are its own where it is empty.
+    revision: String,
+    /// The namespace of the control plane.
+    system_namespace: String,
+    /// What stands for the revision besides its name.
+    tags: BTreeSet<String>,
 }
 
 impl Objects {
+    /// No object yet, for a control plane of a revision and in a namespace.
+    pub(super) fn new(revision: &str, system_namespace: &str) -> Self {
+        Self { revision: revision.to_owned(), system_namespace: system_namespace.to_owned(), ..Self::default() }
+    }
+
     /// Takes what a watch of a kind tells; gives whether something has changed.
-    pub(super) fn take(
-        &mut self,
-        kind: Kind,
-        event: Result<Event<DynamicObject>, watcher::Error>,
-        revision: &str,
-    ) -> bool {
+    pub(super) fn take(&mut self, kind: Kind, event: Result<Event<DynamicObject>, watcher::Error>) -> bool {
         let is_changed = match event {
             Ok(Event::Init) => {
                 self.listed.insert(kind, BTreeSet::new());
@@ -59,15 +68,18 @@ impl Objects {
             }
             Ok(Event::InitApply(object)) => {
                 self.listed.entry(kind).or_default().insert(key(kind, &object));
-                self.put(kind, object, revision)
+                self.put(kind, object)
             }
             Ok(Event::InitDone) => {
                 let listed = self.listed.remove(&kind).unwrap_or_default();
                 let is_fewer = self.keep(kind, &listed);
                 self.settle(kind, Coverage::Whole) || is_fewer
             }
-            Ok(Event::Apply(object)) => self.put(kind, object, revision),
-            Ok(Event::Delete(object)) => self.known.remove(&key(kind, &object)).is_some(),
+            Ok(Event::Apply(object)) => self.put(kind, object),
+            Ok(Event::Delete(object)) => {
+                let gone = self.known.remove(&key(kind, &object));
+                gone.is_some_and(|known| self.is_ours(&known))
+            }
             Err(error) if is_absent(&error) => {
                 let is_fewer = self.keep(kind, &BTreeSet::new());
                 self.settle(kind, Coverage::Whole) || is_fewer
@@ -88,29 +100,71 @@ impl Objects {
         };
         if is_changed {
             self.changed.insert(kind);
+            if matches!(kind, Kind::MutatingWebhookConfiguration | Kind::Service) {
+                self.follow_tags();
+            }
         }
         is_changed
     }
 
+    /// Finds the tags of the revision, as istiod's tag watcher does: of webhooks, and of Services beside the control plane.
+    fn follow_tags(&mut self) {
+        let webhooks = self.in_namespace(Kind::MutatingWebhookConfiguration, "");
+        let all = webhooks.chain(self.in_namespace(Kind::Service, &self.system_namespace));
+        let labels = all.map(|known| &known.resource.labels);
+        let ours = labels.filter(|labels| labels.get(REVISION).is_some_and(|revision| **revision == *self.revision));
+        let tags: BTreeSet<String> = ours.filter_map(|labels| labels.get(TAG)).map(|tag| tag.to_string()).collect();
+        let before = std::mem::replace(&mut self.tags, tags);
+        let moved: BTreeSet<&String> = before.symmetric_difference(&self.tags).collect();
+        if !moved.is_empty() {
+            let named =
+                self.known.iter().filter(|(_, known)| known.revision.as_ref().is_some_and(|of| moved.contains(of)));
+            self.changed.extend(named.map(|(key, _)| key.kind));
+        }
+    }
+
+    /// The objects of a kind in a namespace.
+    fn in_namespace<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a Known> {
+        let first = Key { kind, namespace: namespace.to_owned(), name: String::new(), cluster: None };
+        let all = self.known.range(first..);
+        all.take_while(move |(key, _)| key.kind == kind && key.namespace == namespace).map(|(_, known)| known)
+    }
+
+    /// Whether an object is of this revision, or of all.
+    fn is_ours(&self, known: &Known) -> bool {
+        let is_mine = |of: &String| self.revision.is_empty() || *of == self.revision || self.tags.contains(of);
+        known.revision.as_ref().is_none_or(is_mine)
+    }
+
     /// Puts an object in place of its former version; gives whether something has changed.
-    fn put(&mut self, kind: Kind, mut object: DynamicObject, revision: &str) -> bool {
+    fn put(&mut self, kind: Kind, mut object: DynamicObject) -> bool {
         let (key, version) = (key(kind, &object), object.resource_version().unwrap_or_default());
-        if self.known.get(&key).is_some_and(|known| known.version == version) {
+        let before = self.known.get(&key);
+        if before.is_some_and(|known| known.version == version) {
             return false;
         }
+        let was_ours = before.is_some_and(|known| self.is_ours(known));
         object.metadata.managed_fields = None;
         let generation = object.metadata.generation.unwrap_or_default();
         let mut value = serde_json::to_value(&object).unwrap_or_default();
-        if !live::wants(kind, &value, |named| revision.is_empty() || named == revision) {
-            return self.known.remove(&key).is_some();
+        let mut revision = None;
+        // Tags move: what is of other revisions is kept, as it may become ours.
+        if !live::wants(kind, &value, |named| {
+            revision = Some(named.to_owned());
+            true
+        }) {
+            self.known.remove(&key);
+            return was_ours;
         }
         if let Some(members) = value.as_object_mut() {
             members.insert("apiVersion".to_owned(), Value::from(kind.api_version()));
             members.insert("kind".to_owned(), Value::from(kind.as_str()));
         }
         let resource = Arc::new(Resource::of_cluster(kind, None, value));
-        self.known.insert(key, Known { resource, version, generation });
-        true
+        let known = Known { resource, version, generation, revision };
+        let is_ours = self.is_ours(&known);
+        self.known.insert(key, known);
+        was_ours || is_ours
     }
 
     /// Forgets the objects of a kind that a list did not name; gives whether there were such.
@@ -140,7 +194,7 @@ impl Objects {
         std::mem::take(&mut self.changed)
     }
 
-    /// The objects of no namespace, and those of namespaces that count.
+    /// This revision's objects of no namespace, and those of namespaces that count.
     pub(super) fn within<'a>(&'a self, scope: &'a NamespaceScope) -> impl Iterator<Item = &'a Known> {
         let namespaces = self.known.iter().filter(|(key, _)| key.kind == Kind::Namespace);
         let counts: BTreeSet<&str> = namespaces
@@ -153,7 +207,8 @@ impl Objects {
             .collect();
         // Where nothing limits them, their labels need not be known.
         let is_in = move |name: &str| name.is_empty() || counts.contains(name) || scope.includes(name, None);
-        self.known.iter().filter(move |(key, _)| is_in(&key.namespace)).map(|(_, known)| known)
+        let all = self.known.iter().filter(move |(key, known)| self.is_ours(known) && is_in(&key.namespace));
+        all.map(|(_, known)| known)
     }
 
     /// What analyzers look at.
@@ -198,11 +253,11 @@ mod tests {
         let (mut objects, all) = (Objects::default(), NamespaceScope::default());
         let kind = Kind::VirtualService;
         let list = |objects: &mut Objects, listed: Vec<DynamicObject>| {
-            objects.take(kind, Ok(Event::Init), "");
+            objects.take(kind, Ok(Event::Init));
             for object in listed {
-                objects.take(kind, Ok(Event::InitApply(object)), "");
+                objects.take(kind, Ok(Event::InitApply(object)));
             }
-            objects.take(kind, Ok(Event::InitDone), "");
+            objects.take(kind, Ok(Event::InitDone));
             !objects.take_changed().is_empty()
         };
         let object = |name, version| object("shop", name, version, None);
@@ -210,19 +265,46 @@ mod tests {
         assert!(!list(&mut objects, vec![object("a", "1"), object("b", "2")]));
         assert!(list(&mut objects, vec![object("b", "2")]));
         assert_eq!(names(&objects, &all), ["shop/b"]);
-        assert!(objects.take(kind, Ok(Event::Apply(object("c", "3"))), ""));
-        assert!(objects.take(kind, Ok(Event::Delete(object("b", "4"))), ""));
+        assert!(objects.take(kind, Ok(Event::Apply(object("c", "3")))));
+        assert!(objects.take(kind, Ok(Event::Delete(object("b", "4")))));
         assert_eq!(names(&objects, &all), ["shop/c"]);
     }
 
     #[test]
     fn an_object_that_goes_to_another_revision_is_let_go() {
-        let mut objects = Objects::default();
+        let mut objects = Objects::new("blue", "istio-system");
         let kind = Kind::Sidecar;
-        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "1", Some("blue")))), "blue"));
-        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "2", Some("green")))), "blue"));
-        assert!(!objects.take(kind, Ok(Event::Apply(object("shop", "a", "3", Some("green")))), "blue"));
+        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "1", Some("blue"))))));
+        assert!(objects.take(kind, Ok(Event::Apply(object("shop", "a", "2", Some("green"))))));
+        assert!(!objects.take(kind, Ok(Event::Apply(object("shop", "a", "3", Some("green"))))));
         assert_eq!(names(&objects, &NamespaceScope::default()), [""; 0]);
+    }
+
+    #[test]
+    fn tags_say_whose_objects_are_and_move() {
+        let (mut objects, all) = (Objects::new("blue", "istio-system"), NamespaceScope::default());
+        let tag = |namespace: &str, name: &str, version: &str, revision: &str| -> DynamicObject {
+            let labels = json!({ "istio.io/tag": name, "istio.io/rev": revision });
+            let metadata =
+                json!({ "name": name, "namespace": namespace, "resourceVersion": version, "labels": labels });
+            serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let (webhook, service) = (Kind::MutatingWebhookConfiguration, Kind::Service);
+        assert!(!objects.take(Kind::Sidecar, Ok(Event::Apply(object("shop", "a", "1", Some("prod"))))));
+        assert!(!objects.take(Kind::Gateway, Ok(Event::Apply(object("shop", "b", "1", Some("next"))))));
+        let _ = objects.take_changed();
+        assert!(objects.take(webhook, Ok(Event::Apply(tag("", "prod", "1", "blue")))));
+        assert!(objects.take_changed().contains(&Kind::Sidecar), "other analyzers look at it, too");
+        assert_eq!(BTreeSet::from_iter(names(&objects, &all)), ["prod", "shop/a"].map(str::to_owned).into());
+        // Services of other namespaces stand for nothing.
+        objects.take(service, Ok(Event::Apply(tag("shop", "next", "2", "blue"))));
+        assert!(!objects.take_changed().contains(&Kind::Gateway));
+        objects.take(service, Ok(Event::Apply(tag("istio-system", "next", "3", "blue"))));
+        assert!(objects.take_changed().contains(&Kind::Gateway));
+        assert!(objects.take(webhook, Ok(Event::Apply(tag("", "prod", "4", "green")))));
+        assert!(objects.take_changed().contains(&Kind::Sidecar));
+        let left = names(&objects, &all);
+        assert!(left.contains(&"shop/b".to_owned()) && !left.contains(&"shop/a".to_owned()), "{left:?}");
     }
 
     #[test]
@@ -235,9 +317,9 @@ mod tests {
         for kind in live::kinds() {
             assert!(!objects.is_complete());
             let code = if kind == Kind::Secret { 403 } else { 404 };
-            assert!(!objects.take(kind, failed(503), ""));
-            assert!(objects.take(kind, failed(code), ""));
-            assert!(!objects.take(kind, failed(code), ""), "it is the same as before");
+            assert!(!objects.take(kind, failed(503)));
+            assert!(objects.take(kind, failed(code)));
+            assert!(!objects.take(kind, failed(code)), "it is the same as before");
         }
         assert!(objects.is_complete());
         let context = objects.context(Mesh::default(), &NamespaceScope::default());
@@ -254,8 +336,8 @@ mod tests {
                 .unwrap()
         };
         for (name, label) in [("shop", "yes"), ("other", "no")] {
-            objects.take(Kind::Namespace, Ok(Event::Apply(namespace(name, label))), "");
-            objects.take(Kind::Gateway, Ok(Event::Apply(object(name, "a", "1", None))), "");
+            objects.take(Kind::Namespace, Ok(Event::Apply(namespace(name, label))));
+            objects.take(Kind::Gateway, Ok(Event::Apply(object(name, "a", "1", None))));
         }
         let selector: LabelSelector = serde_json::from_value(json!({ "matchLabels": { "mesh": "yes" } })).unwrap();
         let scope = NamespaceScope { selectors: vec![selector], only: None };

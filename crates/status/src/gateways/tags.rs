@@ -3,15 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::mirror::Mirror;
+use crate::default_revision::{DEFAULT_TAG, REVISION, TAG};
 
-/// The label that names a revision, or a tag that stands for one.
-pub(super) const REVISION: &str = "istio.io/rev";
-/// The label that names the tag of a webhook or a Service.
-pub(super) const TAG: &str = "istio.io/tag";
 /// The tag of what names no revision.
 const DEFAULT: &str = "default";
-/// The webhook of that tag.
-const DEFAULT_TAG: &str = "istio-revision-tag-default";
 /// The webhook whose label names the revision of what names none, unless there is such a tag.
 pub(super) const DEFAULT_VALIDATOR: &str = "istiod-default-validator";
 

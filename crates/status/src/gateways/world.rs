@@ -19,9 +19,10 @@ use super::mirror::{Change, Index, Mirror};
 use super::objects::{Deployed, ObjectsError, objects};
 use super::overlays::Data;
 use super::settings::GatewayControllerSettings;
-use super::tags::{REVISION, Tag, Tags};
+use super::tags::{Tag, Tags};
 use super::watches::{DEFAULTS_FOR_CLASS, Made, Source};
 use super::writer::Fields;
+use crate::default_revision::REVISION;
 use crate::namespaces::NamespaceScope;
 
 /// A Gateway, less its status.
