@@ -82,16 +82,15 @@ pub async fn send_body(
             let body = body.collect().await?.to_bytes();
             anyhow::Ok((parts, body))
         };
+        tokio::pin!(talk);
         let (parts, body) = tokio::select! {
             biased;
-            done = talk => done?,
-            ended = connection => {
-                ended?;
-                anyhow::bail!("the connection ended before the answer")
-            }
+            done = &mut talk => done?,
+            // What has come is still to be read when the other side has closed.
+            _ = connection => talk.await?,
         };
         let text = String::from_utf8_lossy(&body).into_owned();
-        Ok(Reply { status: parts.status, headers: parts.headers, body: text, bytes: body })
+        anyhow::Ok(Reply { status: parts.status, headers: parts.headers, body: text, bytes: body })
     };
     let reply = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
     reply

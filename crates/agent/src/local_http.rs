@@ -7,8 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use navarch_net::http::exchange;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -134,49 +133,7 @@ impl Question {
             let body = Limited::new(body, limit).collect().await.map_err(|error| HttpError::Body(error.to_string()))?;
             Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         })
-        .await
-    }
-}
-
-/// Sends a request over a connection of its own, and lets `read` take the answer while the connection is kept going.
-pub(super) async fn exchange<T>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-    read: impl AsyncFnOnce(http::Response<Incoming>) -> Result<T, HttpError>,
-) -> Result<T, HttpError> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    beside(connection, async move { read(sender.send_request(request).await?).await }).await
-}
-
-/// As [`exchange`] over HTTP/2, with small windows and few headers: the other side is not trusted.
-pub(super) async fn exchange_http2<T>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-    read: impl AsyncFnOnce(http::Response<Incoming>) -> Result<T, HttpError>,
-) -> Result<T, HttpError> {
-    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-    builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_header_list_size(HEADERS);
-    builder.max_concurrent_reset_streams(1);
-    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    beside(connection, async move { read(sender.send_request(request).await?).await }).await
-}
-
-/// What the other side may send over HTTP/2 before it is read.
-const WINDOW: u32 = 64 << 10;
-/// The most that headers over HTTP/2 may be.
-const HEADERS: u32 = 16 << 10;
-
-/// Waits for an answer while its connection is kept going.
-async fn beside<T>(
-    connection: impl Future<Output = Result<(), hyper::Error>>,
-    answered: impl Future<Output = Result<T, HttpError>>,
-) -> Result<T, HttpError> {
-    tokio::pin!(answered);
-    tokio::select! {
-        biased;
-        answer = &mut answered => answer,
-        // What has come is still to be read when the other side has closed.
-        _ = connection => answered.await,
+        .await?
     }
 }
 

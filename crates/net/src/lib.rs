@@ -15,6 +15,7 @@ pub mod budget;
 pub mod destination;
 pub mod grpc_target;
 pub mod handshake;
+pub mod http;
 pub mod listen;
 pub mod log_limit;
 pub mod peer;

@@ -9,9 +9,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::uri::PathAndQuery;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use navarch_net::http::exchange;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -201,9 +202,7 @@ async fn converse<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, 
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let exchange = async {
-        let response = sender.send_request(request).await?;
+    let read = async |response: Response<Incoming>| {
         let status = response.status();
         if !status.is_success() {
             let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
@@ -212,14 +211,5 @@ where
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(SendError::Body)?;
         Ok(body.to_bytes())
     };
-    // The connection moves only while it is polled, and goes with this call.
-    tokio::pin!(connection);
-    tokio::pin!(exchange);
-    tokio::select! {
-        outcome = &mut exchange => outcome,
-        ended = &mut connection => match ended {
-            Ok(()) => exchange.await,
-            Err(error) => Err(error.into()),
-        },
-    }
+    exchange(stream, request, read).await?
 }

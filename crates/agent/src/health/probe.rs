@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Empty;
-use hyper_util::rt::TokioIo;
+use navarch_net::http::exchange;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
@@ -133,14 +133,8 @@ async fn get<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
-    let answer = tokio::select! {
-        biased;
-        answer = sender.send_request(request) => answer.map_err(|error| error.to_string())?,
-        _ = connection => return Err("the connection ended before the answer".to_owned()),
-    };
-    let status = answer.status();
+    let status =
+        exchange(stream, request, async |response| response.status()).await.map_err(|error| error.to_string())?;
     let good = status >= StatusCode::OK && status < StatusCode::BAD_REQUEST;
     if good { Ok(()) } else { Err(format!("the answer is {status}")) }
 }

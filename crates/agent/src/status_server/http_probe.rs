@@ -11,8 +11,8 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use super::{StatusConfig, probing};
-use crate::local_http::{HttpError, exchange, exchange_http2};
 use crate::tls;
+use navarch_net::http::{exchange, exchange_http2};
 
 /// The most of a body that is passed on.
 const MAX_BODY: usize = 10 << 10;
@@ -82,7 +82,7 @@ async fn ask(
     let read = async |response: http::Response<Incoming>| {
         let location =
             response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        Ok::<_, HttpError>((response.status(), location, beginning(response.into_body()).await))
+        (response.status(), location, beginning(response.into_body()).await)
     };
     let answer = if target.tls {
         let name = ServerName::try_from(config.destination.clone()).map_err(|error| error.to_string())?;

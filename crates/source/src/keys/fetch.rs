@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, HOST};
-use http::{Request, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper_util::rt::TokioIo;
+use hyper::body::{Bytes, Incoming};
+use navarch_net::http::exchange;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
@@ -189,30 +189,19 @@ async fn converse<S>(stream: S, uri: &Uri) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let host = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     let request =
         Request::get(path).header(HOST, host).header(ACCEPT, "application/json").body(Empty::<Bytes>::new())?;
-    let exchange = async {
-        let response = sender.send_request(request).await?;
+    let read = async |response: Response<Incoming>| {
         if !response.status().is_success() {
             return Err(FetchError::Status(response.status()));
         }
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(FetchError::Body)?;
         Ok(body.to_bytes())
     };
-    // The connection moves only while it is polled, and goes with this call.
-    tokio::pin!(connection);
-    tokio::pin!(exchange);
-    tokio::select! {
-        outcome = &mut exchange => outcome,
-        ended = &mut connection => match ended {
-            Ok(()) => exchange.await,
-            Err(error) => Err(error.into()),
-        },
-    }
+    exchange(stream, request, read).await?
 }
 
 #[cfg(test)]

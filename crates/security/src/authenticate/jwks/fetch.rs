@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
+use navarch_net::http::exchange;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -57,7 +57,6 @@ async fn get_in_time(uri: &str) -> Result<Bytes, String> {
 
 /// Asks over a connection.
 async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, uri: &Uri) -> Result<Bytes, String> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let authority = uri.authority().map_or("", http::uri::Authority::as_str);
     let request = Request::get(path)
@@ -65,20 +64,14 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, 
         .header(header::ACCEPT, "application/json")
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
-    let talk = async {
-        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let read = async |response: Response<Incoming>| {
         if response.status() != StatusCode::OK {
             return Err(format!("status {}", response.status()));
         }
         let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.map_err(|error| error.to_string())?;
         Ok(body.to_bytes())
     };
-    tokio::select! {
-        biased;
-        answer = talk => answer,
-        // It ends first only if it fails.
-        ended = connection => Err(ended.err().map_or_else(|| "the connection ended".to_owned(), |error| error.to_string())),
-    }
+    exchange(stream, request, read).await.map_err(|error| error.to_string())?
 }
 
 /// Trusts what the system trusts.

@@ -1,0 +1,66 @@
+//! One request of HTTP over a connection of its own.
+
+use std::error::Error;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What the other side may send over HTTP/2 before it is read, in bytes.
+const WINDOW: u32 = 64 << 10;
+/// The most that headers over HTTP/2 may be, in bytes.
+const HEADERS: u32 = 16 << 10;
+
+/// Sends a request by HTTP/1.1, and has `read` take the response while the connection is kept going. The connection ends with the call.
+///
+/// # Errors
+/// When no response comes.
+pub async fn exchange<B, T>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<B>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> T,
+) -> hyper::Result<T>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    beside(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
+}
+
+/// As [`exchange`] over HTTP/2, with small windows and few headers: the other side is not trusted.
+///
+/// # Errors
+/// As of [`exchange`].
+pub async fn exchange_http2<B, T>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<B>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> T,
+) -> hyper::Result<T>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_header_list_size(HEADERS);
+    builder.max_concurrent_reset_streams(1);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    beside(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
+}
+
+/// Waits for a response while its connection is kept going.
+async fn beside<T>(
+    connection: impl Future<Output = hyper::Result<()>>,
+    answered: impl Future<Output = hyper::Result<T>>,
+) -> hyper::Result<T> {
+    tokio::pin!(answered);
+    tokio::select! {
+        biased;
+        answer = &mut answered => answer,
+        // What has come is still to be read when the other side has closed.
+        _ = connection => answered.await,
+    }
+}
