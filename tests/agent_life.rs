@@ -51,6 +51,7 @@ mod workload_sds;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::json;
 use tokio::time::Instant;
 
 use pod::Pod;
@@ -58,7 +59,7 @@ use server::Server;
 
 /// A service whose cluster tells that configuration has come.
 const MESH: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: bank, namespace: shop}\n\
-    spec: {hosts: [bank.example], addresses: [10.9.9.9], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC,\n\
+    spec: {hosts: [bank.example], location: MESH_INTERNAL, addresses: [10.9.9.9], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC,\n\
     endpoints: [{address: 127.0.0.1}]}\n";
 
 #[tokio::test]
@@ -112,5 +113,19 @@ async fn the_agent_ends_with_envoys_code_and_at_once_when_asked_over_http() -> R
     pod.signal_envoy("SEGV")?;
     ensure!(pod.end().await? == 139, "the code of a crash is told");
     ensure!(pod.processes() == 0, "nothing is left");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_envoy_without_the_hardware_for_keys_handles_them_itself() -> Result<()> {
+    // The bank is spoken to by mutual TLS.
+    let endpoint = "{address: 127.0.0.1, labels: {security.istio.io/tlsMode: istio}}";
+    let server = Server::with_mesh(&MESH.replace("{address: 127.0.0.1}", endpoint)).await?;
+    let settings = json!({ "privateKeyProvider": { "cryptomb": { "pollDelay": "10ms" } } });
+    let mut pod = Pod::start_set(&server, "sidecar", &[("app", "web")], &[], &settings)?;
+    pod.wait_ready().await?;
+    let certificates = pod.get(pod.admin, "/certs").await?.1;
+    ensure!(certificates.contains("spiffe://cluster.local/ns/shop/sa/web"), "{certificates}\n{}", pod.log());
+    ensure!(pod.log().contains("Envoy lacks cryptomb"), "{}", pod.log());
     Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use navarch::agent::local_http::Question;
 use navarch_testkit::usage::usage;
 use navarch_testkit::{envoy, ports};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -49,6 +49,17 @@ impl Pod {
         labels: &[(&str, &str)],
         variables: &[(&str, &str)],
     ) -> Result<Self> {
+        Self::start_set(server, kind, labels, variables, &json!({}))
+    }
+
+    /// The same with more of its ProxyConfig.
+    pub(crate) fn start_set(
+        server: &Server,
+        kind: &str,
+        labels: &[(&str, &str)],
+        variables: &[(&str, &str)],
+        settings: &Value,
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
@@ -60,10 +71,12 @@ impl Pod {
         let labels: String = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"\n")).collect();
         file("etc/istio/pod/labels", &labels)?;
         let (status, admin, envoy_status) = (ports::free()?, ports::free()?, ports::free()?);
-        let config = json!({
+        let mut config = json!({
             "discoveryAddress": server.secure.to_string(), "binaryPath": envoy::program(), "statusPort": status,
             "proxyAdminPort": admin, "terminationDrainDuration": "1s", "concurrency": 1,
         });
+        let members = settings.as_object().into_iter().flatten();
+        members.for_each(|(name, value)| config[name] = value.clone());
         let log = fs::File::create(folder.path().join("log"))?;
         // Another build's, whose figures are wanted.
         let program = std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_navarch").into());

@@ -23,12 +23,15 @@ use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::secrets::Secrets;
+use navarch_api::mesh::PrivateKeyProvider;
 
 /// What the server is told at start.
 #[derive(Clone, Debug, Default)]
 pub struct SdsConfig {
     /// The list of revoked certificates that goes with roots, where the file is there (`/var/run/secrets/istio/crl`).
     pub revocations: Option<PathBuf>,
+    /// The hardware that handles keys (`privateKeyProvider`), for an Envoy that can use it.
+    pub hardware: Option<PrivateKeyProvider>,
 }
 
 /// The service.

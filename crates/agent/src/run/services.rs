@@ -79,7 +79,10 @@ pub(super) fn plan(
             signer: variables.text("ISTIO_META_CERT_SIGNER").to_owned(),
         }),
         sds_socket: sds_socket(prepared),
-        sds: SdsConfig { revocations: Some(PathBuf::from(REVOCATIONS)) },
+        sds: SdsConfig {
+            revocations: Some(PathBuf::from(REVOCATIONS)),
+            hardware: prepared.config.private_key_provider,
+        },
         ads_socket: go_path::join(&prepared.config.config_path, "XDS").into(),
         control_plane: control_plane(prepared, variables, asked),
         names: names(prepared, variables)?,

@@ -9,22 +9,28 @@ use tls::secret::Type;
 
 use super::SdsConfig;
 use crate::secrets::Secret;
+use navarch_api::mesh::PrivateKeyProvider;
 
 /// The type of all answers.
 pub(super) const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// The resource of a secret under the name by which it was asked for.
-pub(super) fn resource(name: &str, secret: &Secret, config: &SdsConfig) -> Any {
+/// The resource of a secret under the name by which it was asked for; `hardware` handles keys, if any does.
+pub(super) fn resource(name: &str, secret: &Secret, config: &SdsConfig, hardware: Option<PrivateKeyProvider>) -> Any {
     let inline = |bytes: &bytes::Bytes| DataSource {
         specifier: Some(Specifier::InlineBytes(bytes.clone())),
         ..DataSource::default()
     };
     let kind = match secret {
-        Secret::Certificate { chain, key } => Type::TlsCertificate(tls::TlsCertificate {
-            certificate_chain: Some(inline(chain)),
-            private_key: Some(inline(key.expose())),
-            ..tls::TlsCertificate::default()
-        }),
+        Secret::Certificate { chain, key } => {
+            let key = inline(key.expose());
+            let private_key_provider = hardware.and_then(|hardware| hardware.with_key(key.clone()));
+            Type::TlsCertificate(tls::TlsCertificate {
+                certificate_chain: Some(inline(chain)),
+                private_key: private_key_provider.is_none().then_some(key),
+                private_key_provider,
+                ..tls::TlsCertificate::default()
+            })
+        }
         Secret::Roots(roots) => {
             let revocations = config.revocations.as_ref().filter(|path| path.exists());
             Type::ValidationContext(tls::CertificateValidationContext {

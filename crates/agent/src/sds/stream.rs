@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use navarch_api::mesh::PrivateKeyProvider;
+use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
@@ -42,6 +44,9 @@ pub(super) trait Protocol: 'static {
     /// Reads a request on a stream that watches these names.
     fn subscription(request: Self::Request, watched: &BTreeMap<String, AbortHandle>) -> Subscription;
 
+    /// Who asks, which the first request of a stream says.
+    fn node(request: &Self::Request) -> Option<&Node>;
+
     /// An answer with one name; `None` where the protocol cannot say it.
     fn answer(name: &str, change: Change, number: u64) -> Option<Self::Response>;
 }
@@ -60,6 +65,10 @@ impl Protocol for StateOfTheWorld {
         let names: BTreeSet<String> = request.resource_names.into_iter().collect();
         let unsubscribe = watched.keys().filter(|name| !names.contains(*name)).cloned().collect();
         Subscription { subscribe: names, unsubscribe, refused: request.error_detail.map(|error| error.message) }
+    }
+
+    fn node(request: &DiscoveryRequest) -> Option<&Node> {
+        request.node.as_ref()
     }
 
     fn answer(_: &str, change: Change, number: u64) -> Option<DiscoveryResponse> {
@@ -84,6 +93,10 @@ impl Protocol for Delta {
             unsubscribe: request.resource_names_unsubscribe.into_iter().collect(),
             refused: request.error_detail.map(|error| error.message),
         }
+    }
+
+    fn node(request: &DeltaDiscoveryRequest) -> Option<&Node> {
+        request.node.as_ref()
     }
 
     fn answer(name: &str, change: Change, number: u64) -> Option<DeltaDiscoveryResponse> {
@@ -126,11 +139,13 @@ pub(super) async fn run<P: Protocol>(
     config: Arc<SdsConfig>,
 ) {
     let (changes, mut changed) = mpsc::channel(1);
+    let mut hardware = config.hardware;
     let mut stream = Stream { watched: BTreeMap::new(), waiting: JoinSet::new(), changes, sent: 0 };
     loop {
         let answer = tokio::select! {
             request = requests.message() => match request {
                 Ok(Some(request)) => {
+                    hardware = hardware.filter(|hardware| P::node(&request).is_none_or(|node| can_use(node, hardware)));
                     let subscription = P::subscription(request, &stream.watched);
                     match stream.obey(subscription, &secrets) {
                         Ok(()) => continue,
@@ -148,7 +163,7 @@ pub(super) async fn run<P: Protocol>(
                     continue;
                 }
                 tracing::debug!(name, "secret sent");
-                match P::answer(&name, Change::Now(answer::resource(&name, &secret, &config)), stream.next()) {
+                match P::answer(&name, Change::Now(answer::resource(&name, &secret, &config, hardware)), stream.next()) {
                     Some(answer) => Ok(answer),
                     None => continue,
                 }
@@ -160,6 +175,16 @@ pub(super) async fn run<P: Protocol>(
             return;
         }
     }
+}
+
+/// Whether an Envoy can have its keys handled by hardware; one that does not list its extensions is taken to have all.
+fn can_use(node: &Node, hardware: &PrivateKeyProvider) -> bool {
+    let Some(wanted) = hardware.extension() else { return true };
+    let has = node.extensions.is_empty() || node.extensions.iter().any(|extension| extension.name == wanted);
+    if !has {
+        tracing::warn!("privateKeyProvider: Envoy lacks {wanted}; it handles keys itself");
+    }
+    has
 }
 
 impl Stream {

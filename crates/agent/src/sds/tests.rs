@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use navarch_proto::envoy::extensions::transport_sockets::tls::v3::Secret;
+use navarch_proto::envoy::config::core::v3::{Extension, Node};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{Secret, secret};
 use navarch_proto::envoy::service::secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient;
 use prost::Message as _;
 use prost_types::Any;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
@@ -26,19 +28,62 @@ fn text(resource: &Any) -> String {
     String::from_utf8_lossy(&Secret::decode(&resource.value[..]).unwrap().encode_to_vec()).into_owned()
 }
 
+/// A server of the workload's certificate, told of hardware; it ends with the token.
+struct Serving {
+    client: SecretDiscoveryServiceClient<Channel>,
+    stop: CancellationToken,
+    running: TaskTracker,
+}
+
+async fn begin(folder: &Path, hardware: Option<PrivateKeyProvider>) -> Serving {
+    let stop = CancellationToken::new();
+    let (secrets, task) = Secrets::new(config(folder), None, (clock, AgentMetrics::default()), stop.clone());
+    let running = TaskTracker::new();
+    running.spawn(task.run());
+    let path = folder.join("sds");
+    let config = SdsConfig { hardware, ..SdsConfig::default() };
+    let serving = serve(socket::listen(&path).unwrap(), secrets, config, stop.clone());
+    running.spawn(async move { serving.await.unwrap() });
+    Serving { client: client(&path).await, stop, running }
+}
+
+impl Serving {
+    async fn end(self) {
+        self.stop.cancel();
+        self.running.close();
+        self.running.wait().await;
+    }
+}
+
+#[tokio::test]
+async fn hardware_handles_keys_of_an_envoy_that_can_use_it() {
+    let folder = tempfile::tempdir().unwrap();
+    put(&folder.path().join("certs"), "first");
+    let hardware: PrivateKeyProvider = serde_json::from_str(r#"{"cryptomb": {"pollDelay": "10ms"}}"#).unwrap();
+    let mut serving = begin(folder.path(), Some(hardware)).await;
+    for (extensions, is_handled) in [(&["cryptomb"][..], true), (&["envoy.filters.http.router"], false), (&[], true)] {
+        let extensions = extensions.iter().map(|name| Extension { name: (*name).to_owned(), ..Extension::default() });
+        let node = Some(Node { extensions: extensions.collect(), ..Node::default() });
+        let ask = DiscoveryRequest { resource_names: vec!["default".to_owned()], node, ..DiscoveryRequest::default() };
+        let asks = tokio_stream::iter([ask]).chain(tokio_stream::pending());
+        let mut answers = serving.client.stream_secrets(asks).await.unwrap().into_inner();
+        let answer = answers.message().await.unwrap().unwrap();
+        let secret = Secret::decode(&answer.resources[0].value[..]).unwrap();
+        let Some(secret::Type::TlsCertificate(certificate)) = secret.r#type else { panic!("a certificate") };
+        assert!(certificate.certificate_chain.is_some());
+        assert_eq!(certificate.private_key.is_none(), is_handled);
+        assert_eq!(certificate.private_key_provider.is_some_and(|one| one.provider_name == "cryptomb"), is_handled);
+    }
+    serving.end().await;
+}
+
 #[tokio::test]
 async fn both_protocols_send_what_is_there_and_what_changes() {
     let folder = tempfile::tempdir().unwrap();
     let certs = folder.path().join("certs");
     let (first, _) = put(&certs, "first");
-    let stop = CancellationToken::new();
-    let (secrets, task) = Secrets::new(config(folder.path()), None, (clock, AgentMetrics::default()), stop.clone());
-    let running = TaskTracker::new();
-    running.spawn(task.run());
-    let path = folder.path().join("sds");
-    let serving = serve(socket::listen(&path).unwrap(), secrets, SdsConfig::default(), stop.clone());
-    running.spawn(async move { serving.await.unwrap() });
-    let mut client = client(&path).await;
+    let mut serving = begin(folder.path(), None).await;
+    let client = &mut serving.client;
 
     let (asks, receiver) = mpsc::channel(4);
     let ask = |names: &[&str], version: &str, nonce: &str| DiscoveryRequest {
@@ -76,7 +121,5 @@ async fn both_protocols_send_what_is_there_and_what_changes() {
     // A name of somebody else's ends a stream that cannot say that there is none.
     asks.send(ask(&["kubernetes://none"], "", "")).await.unwrap();
     assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::NotFound);
-    stop.cancel();
-    running.close();
-    running.wait().await;
+    serving.end().await;
 }
