@@ -122,7 +122,7 @@ async fn an_envoy_without_the_hardware_for_keys_handles_them_itself() -> Result<
     let endpoint = "{address: 127.0.0.1, labels: {security.istio.io/tlsMode: istio}}";
     let server = Server::with_mesh(&MESH.replace("{address: 127.0.0.1}", endpoint)).await?;
     let settings = json!({ "privateKeyProvider": { "cryptomb": { "pollDelay": "10ms" } } });
-    let mut pod = Pod::start_set(&server, "sidecar", &[("app", "web")], &[], &settings)?;
+    let mut pod = Pod::start_with_config(&server, "sidecar", &[("app", "web")], &[], &settings)?;
     pod.wait_ready().await?;
     let certificates = pod.get(pod.admin, "/certs").await?.1;
     ensure!(certificates.contains("spiffe://cluster.local/ns/shop/sa/web"), "{certificates}\n{}", pod.log());

@@ -49,11 +49,11 @@ impl Pod {
         labels: &[(&str, &str)],
         variables: &[(&str, &str)],
     ) -> Result<Self> {
-        Self::start_set(server, kind, labels, variables, &json!({}))
+        Self::start_with_config(server, kind, labels, variables, &json!({}))
     }
 
-    /// The same with more of its ProxyConfig.
-    pub(crate) fn start_set(
+    /// The same with further fields of ProxyConfig.
+    pub(crate) fn start_with_config(
         server: &Server,
         kind: &str,
         labels: &[(&str, &str)],

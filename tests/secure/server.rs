@@ -140,7 +140,6 @@ impl Server {
         self.navarch.output()
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.navarch.pid()
     }

@@ -28,7 +28,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    beside(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
+    drive(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
 }
 
 /// As [`exchange`] over HTTP/2, with small windows and few headers: the other side is not trusted.
@@ -48,11 +48,11 @@ where
     builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_header_list_size(HEADERS);
     builder.max_concurrent_reset_streams(1);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    beside(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
+    drive(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
 }
 
-/// Waits for a response while its connection is kept going.
-async fn beside<T>(
+/// Waits for a response while its connection is polled.
+async fn drive<T>(
     connection: impl Future<Output = hyper::Result<()>>,
     answered: impl Future<Output = hyper::Result<T>>,
 ) -> hyper::Result<T> {

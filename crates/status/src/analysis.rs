@@ -41,7 +41,7 @@ pub struct Analysis {
     pub cluster: Cluster,
     /// For how long changes are gathered at most (`PILOT_ANALYSIS_INTERVAL`).
     pub interval: Duration,
-    /// The revision of this control plane: objects of others are theirs. What stands for one besides its name is a tag.
+    /// The revision of this control plane: objects that name another, and no tag of this one, are not judged.
     pub revision: String,
     /// The namespace of the control plane.
     pub namespace: String,

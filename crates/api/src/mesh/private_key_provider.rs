@@ -50,7 +50,7 @@ impl PrivateKeyProvider {
         }
     }
 
-    /// What Envoy is told of a key that the hardware handles; `None` where none is set.
+    /// The `PrivateKeyProvider` message that has this hardware handle `key`; `None` where no hardware is set.
     #[must_use]
     pub fn with_key(&self, key: DataSource) -> Option<tls::PrivateKeyProvider> {
         let private_key = Some(key);
