@@ -34,6 +34,8 @@ async function kinds() {
   await page.getByText("Those of istiod-a; 1 other replica has proxies of their own.").waitFor();
   await page.getByLabel("Kind").selectOption("ztunnel");
   await row("ztunnel-1.istio-system").waitFor();
+  // The row is there before the filter is answered, too.
+  await row("way-1.shop").waitFor({ state: "detached" });
   assert.equal(await page.locator("tbody tr").count(), 1);
   await page.getByLabel("Kind").selectOption("waypoint");
   await row("way-1.shop").getByText("waypoint", { exact: true }).waitFor();
