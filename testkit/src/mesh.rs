@@ -1,11 +1,12 @@
 //! Navarch and the bookshop as pods of a real node: images, the chart, the clients that count.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -55,6 +56,23 @@ pub fn images(root: &Path, navarch: &Path, out: &Path) -> Result<Vec<PathBuf>> {
 fn newer(file: &Path, than: &Path) -> bool {
     let time = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     time(file).is_some_and(|made| time(than).is_some_and(|built| made >= built))
+}
+
+/// Identifiers of the containers in a pod's status, also of those that ended.
+fn containers(pod: &Value) -> impl Iterator<Item = &str> {
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
+    statuses.filter_map(|status| status.get("containerID").and_then(Value::as_str))
+}
+
+/// Whether a pod has done its work, or is ready without any of the containers that `ended`.
+fn runs_without(pod: &Value, ended: &BTreeSet<String>) -> bool {
+    if pod.pointer("/status/phase").and_then(Value::as_str) == Some("Succeeded") {
+        return true;
+    }
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let mut ready = conditions.filter(|condition| condition.get("type").is_some_and(|kind| kind == "Ready"));
+    ready.any(|condition| condition.get("status").is_some_and(|status| status == "True"))
+        && containers(pod).all(|id| !ended.contains(id))
 }
 
 /// Runs a command, and fails with what it says.
@@ -186,6 +204,37 @@ impl Mesh {
         let (pod, timeout) = (format!("pod/{pod}"), format!("--timeout={}s", WAIT_TIMEOUT.as_secs()));
         let outcome = self.node.kubectl(&["--namespace", namespace, "wait", "--for=condition=Ready", &pod, &timeout]);
         outcome.map(drop).with_context(|| self.describe(namespace))
+    }
+
+    /// Ends the node, starts it again, and waits until every pod of these namespaces is ready in new containers. Before the
+    /// kubelet has looked at a pod, the API server shows it ready, with the address and the containers that ended with the node.
+    ///
+    /// # Errors
+    /// With the namespace's pods, when they are not in time.
+    pub async fn reboot(&mut self, namespaces: &[&str]) -> Result<()> {
+        let mut ended = BTreeSet::new();
+        for namespace in namespaces {
+            for pod in self.pods(namespace)? {
+                ended.extend(containers(&pod).map(str::to_owned));
+            }
+        }
+        self.node.reboot()?;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
+        for namespace in namespaces {
+            while !self.pods(namespace)?.iter().all(|pod| runs_without(pod, &ended)) {
+                ensure!(Instant::now() < deadline, "pods were not started again: {}", self.describe(namespace));
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The pods of a namespace.
+    fn pods(&self, namespace: &str) -> Result<Vec<Value>> {
+        match self.node.get(namespace, &["pods"])?.get_mut("items").map(Value::take) {
+            Some(Value::Array(pods)) => Ok(pods),
+            other => bail!("pods of {namespace} are not a list: {other:?}"),
+        }
     }
 
     /// What can be seen of a namespace's pods: for errors.

@@ -177,10 +177,7 @@ pub(crate) async fn a_canary_by_revision_and_tag(mesh: &Mesh, watched: &mut Watc
 
 /// The node ends with everything on it and comes back. What ran runs again, and from then on nothing is lost.
 pub(crate) async fn the_node_is_started_again(mesh: &mut Mesh, watched: &mut Watched) -> Result<()> {
-    mesh.node.reboot()?;
-    for namespace in [mesh::NAMESPACE, pods::NAMESPACE, pods::OUTSIDE, pods::GATEWAY] {
-        mesh.rolled_out(namespace)?;
-    }
+    mesh.reboot(&[mesh::NAMESPACE, pods::NAMESPACE, pods::OUTSIDE, pods::GATEWAY]).await?;
     watched.find_again(mesh).await?;
     watched.count_lost("after the node's start", seconds(5)).await?;
     split(mesh, 100)?;
