@@ -234,12 +234,38 @@ impl Version {
         &self.0
     }
 
-    /// Reads the hexadecimal form back.
+    /// Reads the hexadecimal form back. A ztunnel that comes back brings tens of thousands.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(|number| Self(number.to_be_bytes()))
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        if pairs.len() != 16 || !rest.is_empty() {
+            return None;
+        }
+        let digit = |byte: u8| DIGITS.get(usize::from(byte)).copied().filter(|digit| *digit < 16);
+        let mut bytes = [0; 16];
+        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+            *byte = digit(*high)? << 4 | digit(*low)?;
+        }
+        Some(Self(bytes))
     }
 }
+
+/// What each byte stands for as a hexadecimal digit; 16 and more for none. Digits of hashes cannot be foreseen, so that each branch
+/// over them would cost.
+const DIGITS: [u8; 256] = {
+    let mut digits = [u8::MAX; 256];
+    let mut value = 0;
+    while value < 10 {
+        digits[b'0' as usize + value] = value as u8;
+        value += 1;
+    }
+    while value < 16 {
+        digits[b'a' as usize + value - 10] = value as u8;
+        digits[b'A' as usize + value - 10] = value as u8;
+        value += 1;
+    }
+    digits
+};
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::large::{LargeRequests, LargeTurn};
-use crate::session::diff::Brought;
+use crate::session::brought::Brought;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, header};
 use jiff::Timestamp;
-use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -29,6 +29,7 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::node::Served;
 use crate::secret_access::AccessQuestion;
+use crate::session::brought::DeltaDiscoveryRequest;
 use crate::session::discovery_request::Wire;
 use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
 use crate::stream::{self, Origin};

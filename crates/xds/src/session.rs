@@ -1,6 +1,7 @@
 //! The state of one stream: events in, effects out, no I/O and no clock.
 
 mod aliases;
+pub(crate) mod brought;
 mod compose;
 pub(crate) mod diff;
 pub(crate) mod discovery_request;
@@ -17,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::session::brought::Brought;
 use crate::session::compose::RemovalPolicy;
-use crate::session::diff::{Base, Brought, Payload};
+use crate::session::diff::{Base, Payload};
 use crate::session::discovery_request::Request;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::mailbox::Update;

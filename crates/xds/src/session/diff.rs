@@ -10,8 +10,9 @@ use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse
 use prost::Message;
 
 use crate::session::aliases::aliases_of;
+use crate::session::brought::Brought;
 use navarch_api::names::ResourceName;
-use navarch_push::resource::{Collection, Resource, ResourceType, Version};
+use navarch_push::resource::{Collection, Resource, ResourceType};
 
 /// A set of names that several streams share.
 pub(crate) type Names = Arc<BTreeSet<ResourceName>>;
@@ -31,10 +32,6 @@ pub(crate) enum Base {
     /// What it brought from an earlier stream (`initial_resource_versions`).
     Brought(Arc<Brought>),
 }
-
-/// Names and versions that a client brought, sorted by name. A version that is not of our making is `None`.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Brought(Vec<(ResourceName, Option<Version>)>);
 
 /// A name that a client has and shall lose, with the resource if it was sent on this stream.
 pub(crate) type Leaving = (ResourceName, Option<Arc<Resource>>);
@@ -93,38 +90,6 @@ impl fmt::Debug for Payload {
     }
 }
 
-impl Brought {
-    /// From what a request carries, sorted by name.
-    pub(crate) fn new(versions: impl IntoIterator<Item = (ResourceName, String)>) -> Self {
-        let mut versions: Vec<(ResourceName, Option<Version>)> =
-            versions.into_iter().map(|(name, version)| (name, Version::parse(&version))).collect();
-        versions.sort_unstable();
-        versions.dedup_by(|a, b| a.0 == b.0);
-        Self(versions)
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &ResourceName> {
-        self.0.iter().map(|(name, _)| name)
-    }
-
-    /// About how many bytes it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        let each = size_of::<(ResourceName, Option<Version>)>();
-        // The text of a name has two counts before it.
-        self.0.iter().map(|(name, _)| each + 2 * size_of::<usize>() + name.as_str().len()).sum()
-    }
-
-    /// Whether the client brought nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether the client brought this one.
-    pub(crate) fn contains(&self, name: &ResourceName) -> bool {
-        self.0.binary_search_by(|(known, _)| known.cmp(name)).is_ok()
-    }
-}
-
 impl Base {
     /// Whether the client has something of this name.
     pub(crate) fn contains(&self, name: &ResourceName) -> bool {
@@ -136,13 +101,13 @@ impl Base {
     }
 
     /// The names of what the client has.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = ResourceName> {
         let (sent, brought) = match self {
             Self::Nothing => (None, None),
             Self::Sent(collection) => (Some(collection), None),
             Self::Brought(brought) => (None, Some(brought)),
         };
-        let sent = sent.into_iter().flat_map(|collection| &collection.resources).map(|resource| &resource.name);
+        let sent = sent.into_iter().flat_map(|collection| &collection.resources).map(|resource| resource.name.clone());
         sent.chain(brought.into_iter().flat_map(|brought| brought.names()))
     }
 
@@ -210,16 +175,10 @@ impl Diff {
                     |name, old| removed.push((name.clone(), Some(old.clone()))),
                 );
             }
-            Base::Brought(brought) => walk(
-                brought.0.iter().map(|(name, version)| (name, version)),
-                latest.resources.iter(),
-                |new, version| {
-                    if version != Some(&Some(new.version)) {
-                        resources.push(new.clone());
-                    }
-                },
-                |name, _| removed.push((name.clone(), None)),
-            ),
+            Base::Brought(brought) => {
+                let gone = brought.compare(latest.resources.iter(), |new| resources.push(new.clone()));
+                removed.extend(gone.into_iter().map(|name| (name, None)));
+            }
         }
         if let (Base::Brought(_), Some(unknown)) = (base, &latest.unknown) {
             // A client that asks by address counts what it asked for among what it has.

@@ -4,23 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::Node;
-use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use navarch_proto::google::rpc::Status as ErrorDetail;
 use prost::Message as _;
 use tonic::Status;
 
 use crate::debug::is_debug;
 use crate::node::Served;
-use crate::session::diff::Brought;
+use crate::session::brought::{Brought, DeltaDiscoveryRequest};
 use navarch_api::mcp;
 use navarch_api::names::ResourceName;
 use navarch_proto::any::TYPE_URL_PREFIX;
 use navarch_push::resource::ResourceType;
 
 /// Names in one request. A client may build up more with several; [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds those.
-const MAX_NAMES: usize = 100_000;
+pub(crate) const MAX_NAMES: usize = 100_000;
 /// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
-const MAX_NAME_BYTES: usize = 4096;
+pub(crate) const MAX_NAME_BYTES: usize = 4096;
 /// Names in one question of an operator's tool. istioctl sends one at most.
 const MAX_QUESTION_NAMES: usize = 8;
 /// Bytes of one type URL.
@@ -255,30 +255,25 @@ impl Wire for DeltaDiscoveryRequest {
     const PROTOCOL: Protocol = Protocol::Delta;
 
     fn node(&mut self) -> &mut Option<Node> {
-        &mut self.node
+        &mut self.fields.node
     }
 
     fn is_health(&self) -> bool {
-        self.type_url == HEALTH_URL
+        self.fields.type_url == HEALTH_URL
     }
 
     fn parse(self) -> Result<Request, Status> {
-        let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
-            let names = self.resource_names_subscribe;
-            return unserved(self.type_url, names, self.response_nonce, self.error_detail);
+        let (fields, brought) = self.apart()?;
+        let Some(kind) = ResourceType::from_type_url(&fields.type_url) else {
+            let names = fields.resource_names_subscribe;
+            return unserved(fields.type_url, names, fields.response_nonce, fields.error_detail);
         };
-        if self.initial_resource_versions.len() > MAX_NAMES {
-            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")));
-        }
-        let brought = self.initial_resource_versions.into_iter();
-        let brought: Result<Vec<_>, Status> =
-            brought.map(|(name, version)| Ok((resource_name(&name)?, version))).collect();
         Ok(Request::Delta(DeltaRequest {
             kind,
-            quoted: Quoted::new(self.response_nonce, self.error_detail),
-            subscribe: Wanted::parse(&self.resource_names_subscribe)?,
-            unsubscribe: Wanted::parse(&self.resource_names_unsubscribe)?,
-            brought: Brought::new(brought?),
+            quoted: Quoted::new(fields.response_nonce, fields.error_detail),
+            subscribe: Wanted::parse(&fields.resource_names_subscribe)?,
+            unsubscribe: Wanted::parse(&fields.resource_names_unsubscribe)?,
+            brought,
         }))
     }
 }
@@ -327,6 +322,7 @@ fn resource_name(name: &str) -> Result<ResourceName, Status> {
 
 #[cfg(test)]
 mod tests {
+    use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
     use proptest::prelude::*;
     use prost::Message;
     use tonic::Code;

@@ -1,12 +1,14 @@
 //! Differences and their bytes, computed once for all streams that make the same step.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::session::diff::{Base, Brought, Diff, Names};
+use crate::session::brought::Brought;
+use crate::session::diff::{Base, Diff, Names};
 use crate::session::interner::Interner;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
@@ -16,9 +18,12 @@ use navarch_push::resource::Collection;
 const STEPS: usize = 1024;
 /// Bytes of resource bodies kept per generation.
 const BYTES: usize = 32 << 20;
+/// Bytes of resource bodies above which a step is not kept for later: that which a first ztunnel is sent is 20 MB, and made up again in
+/// 20 ms for the next that comes alone.
+const LARGE: usize = 1 << 20;
 /// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
 const LOOK_OVER: usize = 1 << 20;
-/// How long at most a step is kept that nobody can make any more. A step of a client that asked for 80,000 names holds as many small
+/// How long at most a step is kept that nobody can make any more, and a large one that nobody makes. A step of a client that asked for 80,000 names holds as many small
 /// allocations, and each keeps a page of the allocator from being given back.
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -62,6 +67,8 @@ struct Step {
 struct Kept {
     /// What the step changes, once somebody has worked it out.
     changes: OnceLock<Arc<Diff>>,
+    /// Whether somebody made it since steps were last let go.
+    is_used: AtomicBool,
     /// Guards [`Step::base`].
     base: Guard,
     /// Guards [`Step::latest`].
@@ -91,6 +98,11 @@ impl Kept {
         };
         base && self.latest.strong_count() > 0 && self.forced.as_ref().is_none_or(|names| names.strong_count() > 0)
     }
+
+    /// Whether it is large and nobody made it since this was asked last.
+    fn is_idle(&self) -> bool {
+        !self.is_used.swap(false, Ordering::Relaxed) && self.changes.get().is_some_and(|changes| changes.size() > LARGE)
+    }
 }
 
 impl EncodingCache {
@@ -114,12 +126,13 @@ impl EncodingCache {
         changes
     }
 
-    /// Lets go of the steps that nobody can make any more. Costs a look at each; what they held is freed on this thread.
+    /// Lets go of the steps that nobody can make any more, and of large ones that nobody made since it was last called. Costs a look at each; what they held is freed on this thread.
     pub(crate) fn release(&self) {
         let mut generations = self.generations.lock();
         let impossible = generations.take_impossible();
+        let idle = generations.take(Kept::is_idle);
         drop(generations);
-        drop(impossible);
+        drop((impossible, idle));
     }
 
     /// Counts a step that was worked out, and lets the young grow old when they are too many. Returns what is to be freed.
@@ -150,16 +163,19 @@ impl EncodingCache {
         };
         let mut generations = self.generations.lock();
         if let Some(kept) = generations.young.get(&step) {
+            kept.is_used.store(true, Ordering::Relaxed);
             return kept.clone();
         }
         let kept = generations.old.remove(&step).unwrap_or_else(|| {
             Arc::new(Kept {
                 changes: OnceLock::new(),
+                is_used: AtomicBool::new(true),
                 base: guard,
                 latest: Arc::downgrade(latest),
                 forced: forced.map(Arc::downgrade),
             })
         });
+        kept.is_used.store(true, Ordering::Relaxed);
         generations.young.insert(step, kept.clone());
         kept
     }
@@ -169,9 +185,14 @@ impl Generations {
     /// Takes out the steps that nobody can make any more, such as one from what all clients had before the last push.
     fn take_impossible(&mut self) -> Vec<Arc<Kept>> {
         self.fresh = 0;
+        self.take(|kept| !kept.is_possible())
+    }
+
+    /// Takes out some steps.
+    fn take(&mut self, is_meant: impl Fn(&Kept) -> bool) -> Vec<Arc<Kept>> {
         let Self { young, old, .. } = self;
         let all = [young, old].into_iter();
-        all.flat_map(|steps| steps.extract_if(|_, kept| !kept.is_possible())).map(|(_, kept)| kept).collect()
+        all.flat_map(|steps| steps.extract_if(|_, kept| is_meant(kept))).map(|(_, kept)| kept).collect()
     }
 }
 
@@ -228,6 +249,24 @@ mod tests {
         drop(one);
         frames.release();
         assert_eq!((gone.strong_count(), kept.strong_count()), (0, 1));
+    }
+
+    #[test]
+    fn a_large_step_that_nobody_makes_is_let_go_and_made_again() {
+        let frames = EncodingCache::default();
+        let (small, large) = (collection(&[("a", "1")]), collection(&[("a", &"x".repeat(LARGE + 1))]));
+        let made = || Arc::downgrade(&frames.changes(&Base::Nothing, &large, None));
+        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &small, None));
+        let (first, again) = (made(), {
+            frames.release();
+            made()
+        });
+        assert!(again.ptr_eq(&first));
+        frames.release();
+        assert_eq!(first.strong_count(), 1, "it was made since");
+        frames.release();
+        assert_eq!((first.strong_count(), kept.strong_count()), (0, 1));
+        assert_eq!(frames.changes(&Base::Nothing, &large, None).size(), LARGE + 1);
     }
 
     #[test]

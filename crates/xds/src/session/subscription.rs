@@ -117,7 +117,7 @@ impl Session {
         let mut names = subscribe.names;
         if !wildcard {
             // What the client has of named types it had asked for, as in Istio.
-            names.extend(brought.names().cloned());
+            names.extend(brought.names());
         }
         names.retain(|name| !unsubscribe.names.contains(name));
         let base = match brought.is_empty() {

@@ -36,9 +36,8 @@ impl Session {
     /// Has virtual hosts sent again that the client was sent, by their route configurations.
     fn hosts_again(&mut self, is_meant: impl Fn(&str) -> bool) {
         let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else { return };
-        let is_meant =
-            |name: &&ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| is_meant(routes));
-        let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(is_meant).cloned().collect();
+        let is_meant = |name: &ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| is_meant(routes));
+        let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(is_meant).collect();
         hosts.ask(held);
     }
 }

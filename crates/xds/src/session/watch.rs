@@ -162,7 +162,7 @@ impl Watch {
     /// watches it by name or got it late: each is told anew, there or gone.
     pub(crate) fn ask_for_all(&mut self) {
         let base = std::mem::take(&mut self.held.base);
-        self.held.leaving.extend(base.names().map(|name| (name.clone(), None)));
+        self.held.leaving.extend(base.names().map(|name| (name, None)));
         self.owed.first = true;
         self.barred = false;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 
 use crate::client::{Client, Memory};
 use crate::large::{LargeWork, is_large};
+use crate::session::brought::DeltaDiscoveryRequest;
 use crate::session::discovery_request::Protocol;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
@@ -249,6 +250,7 @@ fn decode<M: Message + Default>(body: &[u8]) -> Result<Box<M>, Status> {
 
 #[cfg(test)]
 mod tests {
+    use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
     use tokio_stream::StreamExt as _;
 
     use super::*;

@@ -1,0 +1,413 @@
+//! What a client brings from an earlier stream (`initial_resource_versions`).
+//!
+//! A ztunnel that comes back names every workload of the mesh. The names are read into one text, and found by their hashes: as a map of
+//! texts of their own, 77,000 of them took half of the time to read.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
+
+use bytes::Buf;
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType};
+use tonic::Status;
+
+use super::discovery_request::{MAX_NAME_BYTES, MAX_NAMES};
+use navarch_api::hash::{KeyedMap, keyed_hash};
+use navarch_api::names::ResourceName;
+use navarch_push::resource::{Resource, Version};
+
+/// Names and versions that a client brought. Where one name is there more than once, the last counts.
+#[derive(Default)]
+pub(crate) struct Brought {
+    /// All names, one behind the other.
+    names: String,
+    entries: Vec<Entry>,
+    /// Equal for the same entries in any order: clients keep them in tables without one.
+    digest: u64,
+    /// Where each name is among the entries: under its hash, or the next number that is free.
+    places: OnceLock<KeyedMap<u64, usize>>,
+}
+
+/// A name and its version.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Where the name begins in the text of all names; it ends where the next begins.
+    begin: u32,
+    /// `None` for one that is not of our making.
+    version: Option<Version>,
+}
+
+/// `envoy.service.discovery.v3.DeltaDiscoveryRequest`, whose `initial_resource_versions` are not made a map of.
+#[derive(Debug, Default)]
+pub(crate) struct DeltaDiscoveryRequest {
+    pub(crate) fields: Fields,
+    brought: Brought,
+    /// The entry that is read. Its texts are used again for the next.
+    entry: WireEntry,
+    /// The first thing that is wrong with what it brings.
+    fault: Option<Fault>,
+}
+
+/// All of a request but what it brings.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Fields {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) node: Option<Node>,
+    #[prost(string, tag = "2")]
+    pub(crate) type_url: String,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) resource_names_subscribe: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub(crate) resource_names_unsubscribe: Vec<String>,
+    #[prost(string, tag = "6")]
+    pub(crate) response_nonce: String,
+    #[prost(message, optional, tag = "7")]
+    pub(crate) error_detail: Option<ErrorDetail>,
+}
+
+/// The tag of `initial_resource_versions`.
+const VERSIONS: u32 = 5;
+
+/// An entry of `initial_resource_versions`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct WireEntry {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    TooMany,
+    TooLong,
+}
+
+impl DeltaDiscoveryRequest {
+    /// Its fields, and what it brings.
+    ///
+    /// # Errors
+    /// When that is more than any honest client's.
+    pub(crate) fn apart(self) -> Result<(Fields, Brought), Status> {
+        match self.fault {
+            None => Ok((self.fields, self.brought)),
+            Some(Fault::TooMany) => {
+                Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")))
+            }
+            Some(Fault::TooLong) => {
+                Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")))
+            }
+        }
+    }
+
+    /// Takes in the entry that was read.
+    fn bring(&mut self) {
+        let WireEntry { name, version } = &self.entry;
+        if name.len() > MAX_NAME_BYTES {
+            self.fault.get_or_insert(Fault::TooLong);
+        } else if self.brought.entries.len() >= MAX_NAMES {
+            self.fault.get_or_insert(Fault::TooMany);
+        } else {
+            self.brought.add(name, Version::parse(version));
+        }
+    }
+}
+
+impl prost::Message for DeltaDiscoveryRequest {
+    fn encode_raw(&self, buffer: &mut impl bytes::BufMut) {
+        // Requests are only ever read here.
+        self.fields.encode_raw(buffer);
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        buffer: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        if tag != VERSIONS {
+            return self.fields.merge_field(tag, wire_type, buffer, context);
+        }
+        prost::Message::clear(&mut self.entry);
+        prost::encoding::message::merge(wire_type, &mut self.entry, buffer, context)?;
+        self.bring();
+        Ok(())
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.fields.encoded_len()
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Brought {
+    fn add(&mut self, name: &str, version: Option<Version>) {
+        let begin = u32::try_from(self.names.len())
+            .expect("so many names of so many bytes are less than 4 GiB: the reader counts both");
+        self.names.push_str(name);
+        self.entries.push(Entry { begin, version });
+        self.digest = self.digest.wrapping_add(keyed_hash(&(name, version)));
+    }
+
+    /// The name of an entry.
+    fn name(&self, place: usize) -> &str {
+        let begin = |place: usize| self.entries.get(place).map_or(self.names.len(), |entry| entry.begin as usize);
+        self.names.get(begin(place)..begin(place + 1)).unwrap_or_default()
+    }
+
+    /// Where each name is.
+    fn places(&self) -> &KeyedMap<u64, usize> {
+        self.places.get_or_init(|| {
+            let mut places = KeyedMap::with_capacity_and_hasher(self.entries.len(), Default::default());
+            for place in 0..self.entries.len() {
+                let name = self.name(place);
+                let mut hash = keyed_hash(name);
+                while places.get(&hash).is_some_and(|other| self.name(*other) != name) {
+                    hash = hash.wrapping_add(1);
+                }
+                places.insert(hash, place);
+            }
+            places
+        })
+    }
+
+    /// Where a name is, if it is there.
+    fn find(&self, name: &str) -> Option<usize> {
+        let places = self.places();
+        let mut hash = keyed_hash(name);
+        loop {
+            let place = *places.get(&hash)?;
+            if self.name(place) == name {
+                return Some(place);
+            }
+            hash = hash.wrapping_add(1);
+        }
+    }
+
+    fn version(&self, place: usize) -> Option<Version> {
+        self.entries.get(place)?.version
+    }
+
+    /// The names, in no order; one may come more than once.
+    pub(crate) fn names(&self) -> impl Iterator<Item = ResourceName> {
+        (0..self.entries.len()).map(|place| ResourceName::new(self.name(place)))
+    }
+
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        /// A place takes that much, in a table with room for twice as many.
+        const PLACE: usize = 2 * size_of::<(u64, usize)>();
+        self.names.capacity() + self.entries.capacity() * size_of::<Entry>() + self.entries.len() * PLACE
+    }
+
+    /// Whether the client brought nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the client brought this one.
+    pub(crate) fn contains(&self, name: &ResourceName) -> bool {
+        self.find(name.as_str()).is_some()
+    }
+
+    /// Calls `each` for those of `resources` that the client does not have, or has in another version; gives the names of what it has
+    /// that is not among them, sorted.
+    pub(crate) fn compare<'a, R: AsRef<Resource> + 'a>(
+        &self,
+        resources: impl Iterator<Item = &'a R>,
+        mut each: impl FnMut(&R),
+    ) -> Vec<ResourceName> {
+        let mut there = vec![false; self.entries.len()];
+        let mut count = 0;
+        for resource in resources {
+            let Resource { name, version, .. } = resource.as_ref();
+            let had = self.find(name.as_str());
+            if let Some(there) = had.and_then(|place| there.get_mut(place)) {
+                *there = true;
+                count += 1;
+            }
+            if had.and_then(|place| self.version(place)) != Some(*version) {
+                each(resource);
+            }
+        }
+        if count == self.places().len() {
+            return Vec::new();
+        }
+        let gone = self.places().values().filter(|place| there.get(**place) == Some(&false));
+        let mut gone: Vec<ResourceName> = gone.map(|place| ResourceName::new(self.name(*place))).collect();
+        gone.sort_unstable();
+        gone
+    }
+}
+
+impl PartialEq for Brought {
+    fn eq(&self, other: &Self) -> bool {
+        if self.digest != other.digest || self.entries.len() != other.entries.len() {
+            return false;
+        }
+        // Of each entry of the other there is one here, and none twice. Names that one of them has twice make them differ, which costs
+        // memory, not truth.
+        let mut seen = vec![false; self.entries.len()];
+        (0..other.entries.len()).all(|place| {
+            self.find(other.name(place)).is_some_and(|own| {
+                let is_new = seen.get_mut(own).is_some_and(|seen| !std::mem::replace(seen, true));
+                is_new && self.version(own) == other.version(place)
+            })
+        })
+    }
+}
+
+impl Eq for Brought {}
+
+impl Hash for Brought {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.digest);
+        state.write_usize(self.entries.len());
+    }
+}
+
+impl fmt::Debug for Brought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = (0..self.entries.len()).map(|place| (self.name(place), self.version(place)));
+        f.debug_map().entries(entries).finish()
+    }
+}
+
+/// What tests write down is read as it would be from the wire.
+#[cfg(test)]
+impl super::discovery_request::Wire for Sent {
+    const PROTOCOL: super::discovery_request::Protocol = super::discovery_request::Protocol::Delta;
+
+    fn node(&mut self) -> &mut Option<Node> {
+        &mut self.node
+    }
+
+    fn is_health(&self) -> bool {
+        false
+    }
+
+    fn parse(self) -> Result<super::discovery_request::Request, Status> {
+        let read: DeltaDiscoveryRequest = prost::Message::decode(prost::Message::encode_to_vec(&self).as_slice())
+            .map_err(|error| Status::internal(error.to_string()))?;
+        read.parse()
+    }
+}
+
+#[cfg(test)]
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest as Sent;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use navarch_push::resource::ResourceType;
+    use prost::Message as _;
+    use tonic::Code;
+
+    use super::*;
+    use crate::session::interner::Interner;
+
+    const VERSION: &str = "0123456789abcdef0123456789abcdef";
+
+    /// What comes of these entries on the wire, in this order.
+    fn read(entries: &[(&str, &str)]) -> Result<(Fields, Brought), Status> {
+        let mut bytes = Sent { type_url: "t".to_owned(), ..Sent::default() }.encode_to_vec();
+        for (name, version) in entries {
+            let entry = [((*name).to_owned(), (*version).to_owned())];
+            let one = Sent { initial_resource_versions: entry.into_iter().collect(), ..Sent::default() };
+            bytes.extend(one.encode_to_vec());
+        }
+        bytes.extend(Sent { response_nonce: "n".to_owned(), ..Sent::default() }.encode_to_vec());
+        DeltaDiscoveryRequest::decode(bytes.as_slice()).unwrap().apart()
+    }
+
+    fn brought(entries: &[(&str, &str)]) -> Brought {
+        read(entries).unwrap().1
+    }
+
+    fn resource(name: &str, body: &str) -> Arc<Resource> {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        Arc::new(Resource::new(ResourceType::Cluster, ResourceName::new(name), body))
+    }
+
+    /// What the client is sent, and what it must forget.
+    fn compared(brought: &Brought, resources: &[Arc<Resource>]) -> (Vec<String>, Vec<String>) {
+        let mut sent = Vec::new();
+        let gone = brought.compare(resources.iter(), |resource| sent.push(resource.name.to_string()));
+        (sent, gone.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn names_and_versions_are_read_and_all_else_stays() {
+        let (fields, brought) = read(&[("b", VERSION), ("", "7"), ("ä", "")]).unwrap();
+        assert_eq!((fields.type_url.as_str(), fields.response_nonce.as_str()), ("t", "n"));
+        assert_eq!(brought.names().collect::<Vec<_>>(), ["b", "", "ä"]);
+        let version = |name: &str| brought.find(name).map(|place| brought.version(place));
+        assert_eq!(version("b"), Some(Version::parse(VERSION)));
+        assert!(Version::parse(VERSION).is_some());
+        assert_eq!((version(""), version("ä"), version("bä")), (Some(None), Some(None), None));
+        assert!(brought.contains(&ResourceName::new("ä")) && !brought.contains(&ResourceName::new("c")));
+    }
+
+    #[test]
+    fn what_is_new_or_another_version_is_sent_and_what_is_gone_is_told_by_name() {
+        let [same, other, new, foreign] = ["same", "other", "new", "foreign"].map(|name| resource(name, name));
+        let (same_version, old) = (same.version.to_string(), resource("x", "old").version.to_string());
+        let had = brought(&[
+            ("z-gone", &old),
+            ("foreign", "not ours"),
+            ("other", &old),
+            ("same", &same_version),
+            ("a-gone", "not ours"),
+        ]);
+        let resources = [foreign, new, other, same];
+        let expected =
+            (["foreign", "new", "other"].map(String::from).to_vec(), ["a-gone", "z-gone"].map(String::from).to_vec());
+        assert_eq!(compared(&had, &resources), expected);
+    }
+
+    #[test]
+    fn the_last_of_equal_names_counts() {
+        let now = resource("a", "now");
+        let (version, old) = (now.version.to_string(), resource("a", "old").version.to_string());
+        for (entries, sent) in [([("a", &*old), ("a", &*version)], 0), ([("a", &*version), ("a", &*old)], 1)] {
+            let (told, gone) = compared(&brought(&entries), &[now.clone()]);
+            assert_eq!((told.len(), gone.len()), (sent, 0), "{entries:?}");
+            assert_eq!(compared(&brought(&entries), &[]).1, ["a"]);
+        }
+    }
+
+    #[test]
+    fn equal_ones_are_one_whatever_the_order() {
+        let of = |numbers: &[u32]| {
+            let names: Vec<String> = numbers.iter().map(u32::to_string).collect();
+            Arc::new(brought(&names.iter().map(|name| (&**name, VERSION)).collect::<Vec<_>>()))
+        };
+        let interner = Interner::default();
+        let known = interner.intern(of(&[1, 2, 3]));
+        assert!(Arc::ptr_eq(&known, &interner.intern(of(&[3, 1, 2]))));
+        for other in [of(&[1, 2]), of(&[1, 2, 4]), of(&[1, 2, 2]), of(&[1, 23]), Arc::new(brought(&[("1", "")]))] {
+            assert!(known != other && !Arc::ptr_eq(&known, &interner.intern(other)));
+        }
+    }
+
+    #[test]
+    fn too_many_and_too_long_names_and_no_text_are_refused() {
+        let many: Vec<String> = (0..=MAX_NAMES).map(|number| number.to_string()).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|name| (&**name, "")).collect();
+        assert_eq!(read(&many).unwrap_err().code(), Code::ResourceExhausted);
+        let (_, last) = many.split_first().unwrap();
+        assert_eq!(compared(&brought(last), &[]).1.len(), MAX_NAMES);
+        assert_eq!(read(&[(&"x".repeat(MAX_NAME_BYTES + 1), "")]).unwrap_err().code(), Code::InvalidArgument);
+        // Field 5, an entry of four bytes whose name is the byte 255.
+        assert!(DeltaDiscoveryRequest::decode(&[0x2a, 3, 0x0a, 1, 0xff][..]).is_err());
+    }
+}
