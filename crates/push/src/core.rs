@@ -16,7 +16,7 @@ use super::engine::runs::Runs;
 use super::engine::{EngineSizes, Interest};
 use super::fact::FactKey;
 use super::memo::{
-    AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, KeyTables, Node, NodeId, QueryId, Value, ValueId,
+    AnyQuery, AttrDef, AttrId, Dep, Deps, Fact, FactId, Frame, KeyTables, Node, NodeId, QueryId, Rare, Value, ValueId,
 };
 use super::notice::Notices;
 use super::proxy::Proxy;
@@ -308,10 +308,10 @@ impl Core {
             Some(Derived::From(_) | Derived::Failed(_)) | None => None,
         };
         if let Some(left) = left.and_then(|left| self.nodes.get_mut(&left)) {
-            left.watchers.remove(&(proxy, attr));
+            left.rare_mut().watchers.remove(&(proxy, attr));
         }
         if let Some(node) = self.nodes.get_mut(&node) {
-            node.watchers.insert((proxy, attr));
+            node.rare_mut().watchers.insert((proxy, attr));
         }
     }
 
@@ -387,13 +387,14 @@ impl Core {
     pub(super) fn keep(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
         let id = NodeId(self.next_node);
         self.next_node += 1;
-        let deps: Arc<[Dep]> = frame.deps.into();
-        let attrs: Arc<[(AttrId, ValueId)]> = frame.attrs.into();
+        let deps = Deps::from(frame.deps);
+        // An empty list made of a vector would be an allocation of its own.
+        let attrs: Arc<[(AttrId, ValueId)]> = if frame.attrs.is_empty() { Arc::default() } else { frame.attrs.into() };
         let remarks = frame.remarks.into_texts();
         self.fresh_remarks.extend(remarks.iter().cloned());
         self.notices.set(id, frame.notices);
         self.looked += deps.len() as u64;
-        self.add_parent(&deps, id);
+        self.add_parent(deps.iter(), id);
         for (attr, value) in attrs.iter() {
             self.touch_attr(*attr);
             self.touch_value(*value);
@@ -413,15 +414,13 @@ impl Core {
             deps,
             attrs,
             parents: Vec::new(),
-            subscribers: BTreeSet::new(),
-            watchers: BTreeSet::new(),
+            rare: fault.map(|fault| Box::new(Rare { fault: Some(fault), ..Rare::default() })),
             changed_at: revision,
             verified_at: revision,
             height,
             dirty: false,
             gated: false,
             sweep: self.sweep_number,
-            fault,
             remarks,
         };
         self.nodes.insert(id, Box::new(node));
@@ -429,7 +428,7 @@ impl Core {
     }
 
     /// Makes `node` a parent of everything in `deps`.
-    pub(super) fn add_parent(&mut self, deps: &[Dep], node: NodeId) {
+    pub(super) fn add_parent(&mut self, deps: impl Iterator<Item = Dep>, node: NodeId) {
         for dep in deps {
             match dep {
                 Dep::Fact(fact) => {
@@ -438,8 +437,8 @@ impl Core {
                     }
                 }
                 Dep::Node(child) => {
-                    self.touch(*child);
-                    if let Some(child) = self.nodes.get_mut(child) {
+                    self.touch(child);
+                    if let Some(child) = self.nodes.get_mut(&child) {
                         child.parents.push(node);
                     }
                 }
@@ -462,8 +461,8 @@ impl Core {
         let Some(node) = self.nodes.remove(&id) else { return };
         self.notices.set(id, Vec::new());
         self.loose_edges += node.deps.len();
-        self.strays.extend(node.subscribers);
-        self.unanswered.extend(node.watchers.into_iter().map(|(proxy, _)| proxy));
+        self.strays.extend(&node.rare().subscribers);
+        self.unanswered.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         if !node.dirty || node.gated {
             // What rests on it has not been marked. Of one that is not dirty only an impure translator gets here: by the
             // facts in force the result was right, yet it is found no more.

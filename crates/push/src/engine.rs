@@ -191,7 +191,7 @@ impl Engine {
             if let Derived::From(node) = derived
                 && let Some(node) = core.nodes.get_mut(&node)
             {
-                node.watchers.remove(&(id.0, attr));
+                node.rare_mut().watchers.remove(&(id.0, attr));
             }
         }
         core.failing.remove(&id.0);
@@ -305,7 +305,7 @@ impl Engine {
         let core = self.core.get_mut();
         core.strays.remove(&(proxy, kind));
         if let Some(node) = core.nodes.get_mut(&shown.node) {
-            node.subscribers.insert((proxy, kind));
+            node.rare_mut().subscribers.insert((proxy, kind));
         }
         if let Some(state) = core.proxies.get_mut(&proxy) {
             state.shown.insert(kind, shown);
@@ -315,14 +315,14 @@ impl Engine {
     /// Unlinks a subscription from a node.
     fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         if let Some(node) = core.nodes.get_mut(&node) {
-            node.subscribers.remove(&(proxy, kind));
+            node.rare_mut().subscribers.remove(&(proxy, kind));
         }
     }
 
     /// Unlinks a subscription that ends from a node, which may be left to nobody.
     fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         Self::unlink(core, proxy, kind, node);
-        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.subscribers.is_empty());
+        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.rare().subscribers.is_empty());
     }
 
     /// Re-verifies everything marked and publishes what came out different. `retried` are proxies with answers to be derived
@@ -333,12 +333,12 @@ impl Engine {
         let shown = std::mem::take(&mut core.marked_shown);
         let mut watchers = retried;
         for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
-            watchers.extend(node.watchers.iter().map(|(proxy, _)| *proxy));
+            watchers.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         }
         // Subscribers are noted before anything is computed, since computing may replace nodes.
         let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
             .into_iter()
-            .filter_map(|id| Some((id, core.nodes.get(&id)?.subscribers.iter().copied().collect())))
+            .filter_map(|id| Some((id, core.nodes.get(&id)?.rare().subscribers.iter().copied().collect())))
             .collect();
         settled.groups += groups.len();
         let moved = self.rederive(watchers);
@@ -446,7 +446,7 @@ impl Engine {
                 shown.node = node;
             }
             if let Some(found) = core.nodes.get_mut(&node) {
-                found.subscribers.insert((proxy, kind));
+                found.rare_mut().subscribers.insert((proxy, kind));
             }
         }
         self.core.get_mut().strays.remove(&(proxy, kind));

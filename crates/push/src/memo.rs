@@ -53,15 +53,13 @@ pub(super) struct Node {
     pub(super) query: QueryId,
     pub(super) value: Value,
     /// What was read, in the order of reading.
-    pub(super) deps: Arc<[Dep]>,
+    pub(super) deps: Deps,
     /// What was asked of the proxy and answered, in the order of asking, children's included.
     pub(super) attrs: Arc<[(AttrId, ValueId)]>,
     /// Results that read this one. May name gone nodes and nodes that no longer read it.
     pub(super) parents: Vec<NodeId>,
-    /// Subscriptions that show this result.
-    pub(super) subscribers: BTreeSet<(u64, super::resource::ResourceType)>,
-    /// Proxies for which this result is an attribute.
-    pub(super) watchers: BTreeSet<(u64, AttrId)>,
+    /// What few results have.
+    pub(super) rare: Option<Box<Rare>>,
     /// Revision at which the value last changed.
     pub(super) changed_at: u64,
     /// Revision at which the value was last known to be right.
@@ -74,10 +72,84 @@ pub(super) struct Node {
     pub(super) gated: bool,
     /// The last sweep that left it: see `core/sweep.rs`.
     pub(super) sweep: u32,
-    /// Message of the panic that this value stands in for.
-    pub(super) fault: Option<Arc<str>>,
     /// What the computation could not make use of.
     pub(super) remarks: Arc<[Arc<str>]>,
+}
+
+/// What few results have: of those that each resource is, none.
+#[derive(Clone, Default)]
+pub(super) struct Rare {
+    /// Subscriptions that show this result.
+    pub(super) subscribers: BTreeSet<(u64, super::resource::ResourceType)>,
+    /// Proxies for which this result is an attribute.
+    pub(super) watchers: BTreeSet<(u64, AttrId)>,
+    /// Message of the panic that this value stands in for.
+    pub(super) fault: Option<Arc<str>>,
+}
+
+static NOTHING_RARE: Rare = Rare { subscribers: BTreeSet::new(), watchers: BTreeSet::new(), fault: None };
+
+impl Node {
+    /// What it has that few have.
+    pub(super) fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Sets the message of the panic that its value stands in for.
+    pub(super) fn set_fault(&mut self, fault: Option<Arc<str>>) {
+        if fault.is_some() || self.rare.is_some() {
+            self.rare_mut().fault = fault;
+        }
+    }
+}
+
+/// A list of [`Dep`]s in half the room: a resource of ambient mode has a dozen, and there are as many of these as workloads.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Deps(Arc<[u64]>);
+
+impl Deps {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether one is among them.
+    pub(super) fn contains(&self, dep: Dep) -> bool {
+        self.0.contains(&dep.packed())
+    }
+
+    /// All in their order.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Dep> {
+        self.0.iter().map(|packed| Dep::unpacked(*packed))
+    }
+}
+
+impl From<Vec<Dep>> for Deps {
+    fn from(deps: Vec<Dep>) -> Self {
+        Self(deps.into_iter().map(Dep::packed).collect())
+    }
+}
+
+impl Dep {
+    /// As one number: ids are counts, and far from 2^63.
+    fn packed(self) -> u64 {
+        match self {
+            Self::Fact(FactId(id)) => (id as u64) << 1,
+            Self::Node(NodeId(id)) => id << 1 | 1,
+        }
+    }
+
+    fn unpacked(packed: u64) -> Self {
+        let id = packed >> 1;
+        match packed & 1 {
+            0 => Self::Fact(FactId(usize::try_from(id).expect("it was made of one"))),
+            _ => Self::Node(NodeId(id)),
+        }
+    }
 }
 
 /// A fact that something has read.
@@ -250,4 +322,19 @@ impl Failure {
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Arc::from(text.unwrap_or("panic without a message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_dependencies_are_what_they_were() {
+        let last = (1 << 63) - 1;
+        let all = [Dep::Fact(FactId(0)), Dep::Node(NodeId(0)), Dep::Node(NodeId(last)), Dep::Fact(FactId(7))];
+        let deps = Deps::from(all.to_vec());
+        assert_eq!(deps.iter().collect::<Vec<_>>(), all);
+        assert!(all.iter().all(|dep| deps.contains(*dep)) && !deps.contains(Dep::Node(NodeId(7))));
+        assert_eq!(deps.len(), all.len());
+    }
 }

@@ -66,6 +66,10 @@ impl RemarkList {
         let further = self.further.checked_sub(OF_ONE).filter(|more| *more > 0);
         let further = further.map(|more| Arc::from(format!("and {more} more")));
         let more: Vec<Arc<str>> = self.counts.iter().filter_map(more).chain(further).collect();
+        if self.kept.is_empty() && more.is_empty() {
+            // Most results have none; collected, each would have an allocation of its own for nothing.
+            return Arc::default();
+        }
         self.kept.into_iter().chain(more).collect()
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum Children {
     /// Of one answer.
     One(ValueId, Box<Option<Tree>>),
     /// Of several, or one that is left of several; never nothing.
-    Many(KeyedMap<ValueId, Option<Tree>>),
+    Many(Box<KeyedMap<ValueId, Option<Tree>>>),
 }
 
 impl Children {
@@ -44,7 +44,7 @@ impl Children {
         if let Self::One(known, tree) = self
             && *known != value
         {
-            *self = Self::Many(KeyedMap::from_iter([(*known, tree.take())]));
+            *self = Self::Many(Box::new(KeyedMap::from_iter([(*known, tree.take())])));
         }
         match self {
             Self::One(_, tree) => tree,

@@ -14,7 +14,7 @@ use super::attr::{Attr, AttrDerived, AttrValue};
 use super::context::PushContext;
 use super::core::{Core, Derived, Found};
 use super::fact::FactKey;
-use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
+use super::memo::{AttrDef, AttrId, Dep, Deps, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
 use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
 use super::query::{DerivedValue, ProxyQuery, Query};
@@ -274,7 +274,7 @@ impl View<'_> {
             }
         };
         for (at, dep) in (1..).zip(deps.iter()) {
-            if self.has_changed(*dep, verified_at) {
+            if self.has_changed(dep, verified_at) {
                 self.core.borrow_mut().looked += at;
                 return self.compute(query, Some(id));
             }
@@ -372,19 +372,18 @@ impl View<'_> {
         }
         let Some(node) = core.nodes.get_mut(&id) else { return };
         node.remarks = remarks;
-        let old = std::mem::replace(&mut node.deps, frame.deps.into());
+        let old = std::mem::replace(&mut node.deps, Deps::from(frame.deps));
         let deps = node.deps.clone();
         node.dirty = false;
         node.verified_at = revision;
-        node.fault = fault;
+        node.set_fault(fault);
         if !same {
             node.value = value;
             node.changed_at = revision;
         }
-        if *old != *deps {
-            let known: KeyedSet<Dep> = old.iter().copied().collect();
-            let new: Vec<Dep> = deps.iter().filter(|dep| !known.contains(dep)).copied().collect();
-            core.add_parent(&new, id);
+        if old != deps {
+            let known: KeyedSet<Dep> = old.iter().collect();
+            core.add_parent(deps.iter().filter(|dep| !known.contains(dep)), id);
             core.raise(id);
         }
     }

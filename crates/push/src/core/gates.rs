@@ -13,7 +13,7 @@
 //! themselves there is none, and all gates open: what rests on them is marked as if there were no gates.
 
 use super::{Core, Found};
-use crate::memo::{Dep, NodeId};
+use crate::memo::{Dep, Deps, NodeId};
 use navarch_api::hash::KeyedSet;
 
 /// How much must rest on a result to make it a gate: results that read it, or what one of those looks through. Small in
@@ -43,9 +43,9 @@ impl Core {
     }
 
     /// How high a result stands that reads these.
-    pub(super) fn height_over(&self, deps: &[Dep]) -> u16 {
+    pub(super) fn height_over(&self, deps: &Deps) -> u16 {
         let heights = deps.iter().filter_map(|dep| match dep {
-            Dep::Node(id) => self.nodes.get(id).map(|node| node.height.saturating_add(1)),
+            Dep::Node(id) => self.nodes.get(&id).map(|node| node.height.saturating_add(1)),
             Dep::Fact(_) => None,
         });
         heights.max().unwrap_or_default()
@@ -65,7 +65,7 @@ impl Core {
             // The list may name what no longer reads this one, and might lead in circles.
             let reads = |parent: &NodeId| {
                 let parent = self.nodes.get(parent);
-                parent.is_some_and(|node| node.height <= height && node.deps.contains(&Dep::Node(id)))
+                parent.is_some_and(|node| node.height <= height && node.deps.contains(Dep::Node(id)))
             };
             todo.extend(parents.into_iter().filter(reads).map(|parent| (parent, height.saturating_add(1))));
         }
@@ -129,8 +129,10 @@ impl Core {
             }
             let Some(node) = self.nodes.get(&above) else { continue };
             // Those who share a result gave the same answers: one stands for all.
-            let proxies =
-                [node.subscribers.first().map(|(proxy, _)| *proxy), node.watchers.first().map(|(proxy, _)| *proxy)];
+            let proxies = [
+                node.rare().subscribers.first().map(|(proxy, _)| *proxy),
+                node.rare().watchers.first().map(|(proxy, _)| *proxy),
+            ];
             todo.extend_from_slice(&node.parents);
             for proxy in proxies.into_iter().flatten() {
                 if matches!(self.find(query, proxy), Found::Node(found) if found == id) {

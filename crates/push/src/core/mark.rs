@@ -14,7 +14,7 @@ impl Core {
         let dep = Dep::Fact(*id);
         fact.parents.sort_unstable();
         fact.parents.dedup();
-        fact.parents.retain(|parent| nodes.get(parent).is_some_and(|node| node.deps.contains(&dep)));
+        fact.parents.retain(|parent| nodes.get(parent).is_some_and(|node| node.deps.contains(dep)));
         let todo = fact.parents.clone();
         self.mark_all(todo);
     }
@@ -23,7 +23,7 @@ impl Core {
     pub(crate) fn readers(&self, key: &FactKey) -> Vec<NodeId> {
         let Some(id) = self.fact_ids.get(key) else { return Vec::new() };
         let parents = self.facts.get(id.0).map(|fact| fact.parents.iter()).into_iter().flatten();
-        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(&Dep::Fact(*id)));
+        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(Dep::Fact(*id)));
         parents.filter(reads).copied().collect()
     }
 
@@ -37,10 +37,10 @@ impl Core {
             }
             node.dirty = true;
             self.looked += 1;
-            if !node.subscribers.is_empty() {
+            if !node.rare().subscribers.is_empty() {
                 self.marked_shown.push(id);
             }
-            if !node.watchers.is_empty() {
+            if !node.rare().watchers.is_empty() {
                 self.marked_watched.push(id);
             }
             if is_gate {

@@ -50,7 +50,7 @@ impl Engine {
                     facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()));
                 }
                 Dep::Node(id) if seen.insert(id) => {
-                    todo.extend(core.nodes.get(&id).iter().flat_map(|node| node.deps.iter().rev().copied()));
+                    todo.extend(core.nodes.get(&id).iter().flat_map(|node| node.deps.iter().rev()));
                 }
                 Dep::Fact(_) | Dep::Node(_) => {}
             }
@@ -63,7 +63,7 @@ impl Engine {
     pub fn faults(&self) -> Vec<Faulty> {
         let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {
             let core = self.core.borrow();
-            let faulty = core.nodes.iter().filter_map(|(id, node)| Some((*id, node.query, node.fault.clone()?)));
+            let faulty = core.nodes.iter().filter_map(|(id, node)| Some((*id, node.query, node.rare().fault.clone()?)));
             faulty.collect()
         };
         let mut faults: Vec<Faulty> = nodes
@@ -89,7 +89,7 @@ impl Engine {
             }
             for dep in core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()) {
                 match dep {
-                    Dep::Node(child) => todo.push(*child),
+                    Dep::Node(child) => todo.push(child),
                     Dep::Fact(fact) => facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone())),
                 }
             }

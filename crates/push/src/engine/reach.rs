@@ -21,12 +21,12 @@ impl Engine {
                 continue;
             }
             let Some(node) = core.nodes.get(&id) else { continue };
-            for (proxy, kind) in &node.subscribers {
+            for (proxy, kind) in &node.rare().subscribers {
                 reached.entry(ProxyId(*proxy)).or_default().insert(*kind);
             }
             // A parent may have been computed anew since, without reading this.
             let reads =
-                |parent: &&NodeId| core.nodes.get(*parent).is_some_and(|node| node.deps.contains(&Dep::Node(id)));
+                |parent: &&NodeId| core.nodes.get(*parent).is_some_and(|node| node.deps.contains(Dep::Node(id)));
             todo.extend(node.parents.iter().filter(reads));
         }
         reached

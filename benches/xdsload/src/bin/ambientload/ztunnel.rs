@@ -46,10 +46,16 @@ pub(crate) struct AddressResponse {
     pub(crate) bytes: usize,
 }
 
-/// The `initial_resource_versions` of a request, encoded.
+/// The `initial_resource_versions` of a request, encoded in no order, as a ztunnel does, which keeps them in a hash table.
 pub(crate) fn held(versions: Versions) -> Bytes {
-    let initial_resource_versions = versions.into_iter().collect();
-    DeltaDiscoveryRequest { initial_resource_versions, ..DeltaDiscoveryRequest::default() }.encode_to_vec().into()
+    let mut bytes = Vec::new();
+    for version in versions {
+        let initial_resource_versions = [version].into();
+        let one = DeltaDiscoveryRequest { initial_resource_versions, ..DeltaDiscoveryRequest::default() };
+        // The entries of a map are fields of their own.
+        bytes.extend(one.encode_to_vec());
+    }
+    bytes.into()
 }
 
 /// A simulated ztunnel with its stream.

@@ -19,7 +19,7 @@ impl Core {
                 && !is_asked
                 && let Some(node) = self.nodes.get_mut(node)
             {
-                node.watchers.remove(&(proxy, *attr));
+                node.rare_mut().watchers.remove(&(proxy, *attr));
             }
             is_asked
         });
@@ -45,7 +45,7 @@ impl Core {
         };
         let number = self.sweep_number;
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else { return Some(1) };
-        if !node.subscribers.is_empty() || !node.watchers.is_empty() {
+        if !node.rare().subscribers.is_empty() || !node.rare().watchers.is_empty() {
             node.sweep = number;
             sweep.grey.push(id);
             return Some(1);

@@ -50,7 +50,7 @@ impl Core {
         }
         for dep in deps.iter() {
             if let Dep::Node(child) = dep {
-                self.mark_live(sweep, *child);
+                self.mark_live(sweep, child);
             }
         }
         1 + deps.len() / 8 + attrs.len() / 8
@@ -59,7 +59,7 @@ impl Core {
     /// Marks a result that a subscription shows.
     pub(super) fn mark_shown(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
-        if self.nodes.get(&id).is_some_and(|node| !node.subscribers.is_empty()) {
+        if self.nodes.get(&id).is_some_and(|node| !node.rare().subscribers.is_empty()) {
             self.mark_live(sweep, id);
         }
         Some(1)
