@@ -253,16 +253,20 @@ impl Version {
 /// What each byte stands for as a hexadecimal digit; 16 and more for none. Digits of hashes cannot be foreseen, so that each branch
 /// over them would cost.
 const DIGITS: [u8; 256] = {
-    let mut digits = [u8::MAX; 256];
-    let mut value = 0;
-    while value < 10 {
-        digits[b'0' as usize + value] = value as u8;
-        value += 1;
+    const fn value(byte: u8) -> u8 {
+        match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => u8::MAX,
+        }
     }
-    while value < 16 {
-        digits[b'a' as usize + value - 10] = value as u8;
-        digits[b'A' as usize + value - 10] = value as u8;
-        value += 1;
+    let mut digits = [0; 256];
+    let (mut rest, mut byte): (&mut [u8], u8) = (&mut digits, 0);
+    while let Some((digit, others)) = rest.split_first_mut() {
+        *digit = value(byte);
+        byte = byte.wrapping_add(1);
+        rest = others;
     }
     digits
 };
