@@ -46,6 +46,12 @@ struct Seen {
 }
 
 impl Seen {
+    /// Whether a host's service is one that no other replaces.
+    fn has_kubernetes_service(&self, host: &Hostname) -> bool {
+        let service = self.places.get(host).and_then(|place| self.services.get(*place));
+        service.is_some_and(|(_, registry)| *registry == Registry::Kubernetes)
+    }
+
     /// Adds a service unless its host has one that it may not replace.
     fn add(&mut self, service: &ServiceRef) {
         let later = (service.key.clone(), service.registry);
@@ -74,7 +80,7 @@ impl Query for VisibleServices {
             }
             let imported = view.get(&ImportedDestinations { scope: self.scope.clone(), listener: place });
             for (host, ports) in imported.iter() {
-                if listener.declared || !seen.places.contains_key(host) {
+                if listener.declared || !seen.has_kubernetes_service(host) {
                     self.imports_of(view, listener, host, ports).iter().for_each(|service| seen.add(service));
                 }
             }
@@ -167,9 +173,10 @@ impl Query for HostService {
             for reference in view.get(&host).iter() {
                 add(&mut seen, selection::resolve(view, reference, Some(&listener.hosts)));
             }
-            // With everything imported whole, destinations add only what the own namespace hides from itself.
-            let is_whole = !listener.declared && seen.is_some();
-            if listener.for_gateway || is_whole {
+            // With everything imported whole, destinations add only what the own namespace hides from itself. A hidden Kubernetes
+            // Service takes the place of a ServiceEntry that is seen.
+            let is_final = seen.as_ref().is_some_and(|service| service.registry == Registry::Kubernetes);
+            if listener.for_gateway || (!listener.declared && is_final) {
                 continue;
             }
             let ports =

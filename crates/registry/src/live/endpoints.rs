@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::work::Work;
 use super::{Registry, ServiceEntryState, ServiceState};
 use crate::directory::DirectoryChange;
-use crate::model::{Endpoint, Resolution, Service, ServiceEndpoints, ServiceKey};
+use crate::model::{Endpoint, ExportTo, Resolution, Service, ServiceEndpoints, ServiceKey};
 use crate::service_entry_endpoints::{EntryEndpoints, merge_endpoints};
 use crate::targets::port_on_entry;
 use navarch_api::named_table::HasName;
@@ -77,7 +77,10 @@ impl Registry {
     ) -> Shared {
         let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
         for state in services {
-            endpoints.extend(self.slices.endpoints(state.name()));
+            // As with istiod: a VirtualService of its own namespace may name a Service that is exported to nobody, but finds no pods there.
+            if state.service.export_to != ExportTo::Nobody {
+                endpoints.extend(self.slices.endpoints(state.name()));
+            }
             endpoints.extend(self.selected_entries(state));
         }
         for state in declared {
