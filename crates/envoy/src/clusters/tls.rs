@@ -133,7 +133,9 @@ impl Query for Accounts {
     type Value = Vec<Arc<str>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let declared = view.service(&self.0).into_iter().flat_map(|service| service.service_accounts.iter());
+        // As with istiod, the youngest object that declares the service says so.
+        let youngest = view.services_of(&self.0).iter().max_by_key(|service| (service.created, &service.name));
+        let declared = youngest.into_iter().flat_map(|service| service.service_accounts.iter());
         let running = view.endpoints(&self.0).into_iter().flat_map(|endpoints| endpoints.service_accounts.iter());
         let aliases = &view.mesh().config.trust_domain_aliases;
         let mut accounts: BTreeSet<Arc<str>> = BTreeSet::new();

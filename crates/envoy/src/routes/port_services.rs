@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::context::RouteClient;
 use crate::scope::{self, PortFilter, ServiceRef};
 use navarch_api::names::Hostname;
+use navarch_api::object::ObjectRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service, ServiceKey, ServicePort};
@@ -45,6 +46,8 @@ struct OnPort {
     is_http: bool,
     /// Whether the service is a mere name for another.
     is_alias: bool,
+    /// Whether it is the service before it at another address.
+    is_further_address: bool,
 }
 
 /// Services by key and place among those of the key.
@@ -55,13 +58,15 @@ impl Query for PortIndex {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut index: BTreeMap<u16, ByService> = BTreeMap::new();
-        let mut last: Option<(&ServiceKey, usize)> = None;
+        let mut last: Option<(&Service, usize)> = None;
         for service in view.all_services() {
-            let nth = last.filter(|(key, _)| **key == service.key).map_or(0, |(_, nth)| nth + 1);
-            last = Some((&service.key, nth));
+            let before = last.filter(|(before, _)| before.key == service.key);
+            let nth = before.map_or(0, |(_, nth)| nth + 1);
+            let is_further_address = before.is_some_and(|(before, _)| before.origin == service.origin);
+            last = Some((service, nth));
             let is_alias = service.resolution == Resolution::Alias;
             for port in &service.ports {
-                let on_port = OnPort { is_http: port.protocol.is_http_or_sniffed(), is_alias };
+                let on_port = OnPort { is_http: port.protocol.is_http_or_sniffed(), is_alias, is_further_address };
                 // A port that is declared twice is what its first declaration says.
                 index.entry(port.port).or_default().entry((service.key.clone(), nth)).or_insert(on_port);
             }
@@ -78,45 +83,52 @@ impl Query for ServicesOnPort {
     }
 }
 
-/// The services of an egress listener on a port, by lower-case host. Of several with one host, such as a ServiceEntry has for
-/// each of its addresses, the first counts (Istio takes any of them).
+/// The services of an egress listener on a port, by lower-case host. Of several objects with one host the last counts: the youngest,
+/// and one that everyone sees before one that is exported by name. Of those that one ServiceEntry has, one for each of its addresses,
+/// istiod takes any, Navarch the first.
 pub(super) fn services_on(view: &View<'_>, at: OutboundPort) -> BTreeMap<Hostname, PortService> {
     let services = scope::listener_services(view, at.listener);
     if at.port == 0 {
-        let mut found = BTreeMap::new();
-        for (host, service) in services.iter().filter_map(|service| on_any_port(view, at, service)) {
-            found.entry(host).or_insert(service);
+        let mut found: BTreeMap<Hostname, (ObjectRef, PortService)> = BTreeMap::new();
+        for reference in services.iter() {
+            let Some(service) = scope::listener_service(view, at.listener, reference) else { continue };
+            if found.get(&service.key.hostname).is_none_or(|(origin, _)| *origin != service.origin) {
+                let entry = (service.origin.clone(), with_all_ports(reference, &service));
+                found.insert(service.key.hostname.clone(), entry);
+            }
         }
-        return found;
+        return found.into_iter().map(|(host, (_, service))| (host, service)).collect();
     }
     let on_port = view.get(&ServicesOnPort(at.port));
-    let mut found = BTreeMap::new();
+    let mut found: BTreeMap<Hostname, PortService> = BTreeMap::new();
     for service in services.iter().filter(|service| imports(&service.ports, at.port)) {
         if let Some(on_port) = on_port.get(&(service.key.clone(), service.nth)) {
             let http_ports = if on_port.is_http { vec![at.port] } else { Vec::new() };
             let entry = PortService { service: service.clone(), http_ports, is_alias: on_port.is_alias };
-            found.entry(lower_case(&service.key.hostname)).or_insert(entry);
+            let host = lower_case(&service.key.hostname);
+            if !on_port.is_further_address || !found.contains_key(&host) {
+                found.insert(host, entry);
+            }
         }
     }
     found
 }
 
 /// A service with all of its ports.
-fn on_any_port(view: &View<'_>, at: OutboundPort, reference: &ServiceRef) -> Option<(Hostname, PortService)> {
-    let service = scope::listener_service(view, at.listener, reference)?;
+fn with_all_ports(reference: &ServiceRef, service: &Service) -> PortService {
     let http = service.ports.iter().filter(|port| port.protocol.is_http_or_sniffed());
-    let entry = PortService {
+    PortService {
         service: reference.clone(),
         http_ports: http.map(|port| port.port).collect(),
         is_alias: service.resolution == Resolution::Alias,
-    };
-    Some((service.key.hostname.clone(), entry))
+    }
 }
 
-/// The service that a host means on a port, cut to that port. Reads that host's services alone.
+/// The service that a host means on a port (see [`services_on`]), cut to that port. Reads that host's services alone.
 pub(super) fn service_on(view: &View<'_>, at: OutboundPort, host: &Hostname) -> Option<Arc<Service>> {
     let services = scope::listener_services_of_host(view, at.listener, host);
-    services.iter().find_map(|reference| cut(view, at, reference))
+    let on_port = services.iter().filter_map(|reference| cut(view, at, reference));
+    on_port.reduce(|before, service| if before.origin == service.origin { before } else { service })
 }
 
 /// A service of the listener, cut to the port and with its host in lower case; `None` if it does not have the port.
