@@ -270,10 +270,11 @@ impl ServiceKey {
 }
 
 impl Service {
-    /// The port of this number.
+    /// The port of this number, which proxies carry: none of UDP, which may come before one of TCP, as kube-dns has them (Istio's
+    /// `GetByPort`).
     #[must_use]
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
-        self.ports.iter().find(|port| port.port == number)
+        self.ports.iter().find(|port| port.port == number && port.protocol != Protocol::Udp)
     }
 
     /// The port of this name.

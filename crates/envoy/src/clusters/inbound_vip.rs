@@ -61,8 +61,7 @@ impl Query for VipClustersOf {
 /// The cluster of this name, if the service is behind the view's proxy.
 pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
     let service = waypoint::service(view, &name.host)?;
-    let mut ports = service.ports.iter().filter(|port| port.port == name.port);
-    let port = ports.find(|port| waypoint::has_clusters(&service, port))?;
+    let port = service.port(name.port).filter(|port| waypoint::has_clusters(&service, port))?;
     if !waypoint::transports(view, port).contains(&name.transport) {
         return None;
     }

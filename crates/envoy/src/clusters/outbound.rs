@@ -42,9 +42,7 @@ pub(super) struct Outbound<'a> {
 /// The cluster of this name, if the proxy gets one.
 pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
     let service = scope::host_service(view, &name.host)?;
-    // A port of UDP may come before one of TCP with its number, as kube-dns has them.
-    let mut ports = service.ports.iter().filter(|port| port.port == name.port);
-    let port = ports.find(|port| has_cluster(&service, port, purpose))?;
+    let port = service.port(name.port).filter(|port| has_cluster(&service, port, purpose))?;
     let rule = destination_rule::for_service(view, &service);
     let dynamic = purpose == Purpose::Client && resolves_by_name(&service);
     let subset = match name.subset.as_str() {

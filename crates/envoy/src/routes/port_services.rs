@@ -10,6 +10,7 @@ use navarch_api::object::ObjectRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service, ServiceKey, ServicePort};
+use navarch_registry::protocol::Protocol;
 
 /// Where outbound routes stand: the port of an egress listener, 0 for HTTP proxies and Unix sockets, which serve every port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +66,7 @@ impl Query for PortIndex {
             let is_further_address = before.is_some_and(|(before, _)| before.origin == service.origin);
             last = Some((service, nth));
             let is_alias = service.resolution == Resolution::Alias;
-            for port in &service.ports {
+            for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
                 let on_port = OnPort { is_http: port.protocol.is_http_or_sniffed(), is_alias, is_further_address };
                 // A port that is declared twice is what its first declaration says.
                 index.entry(port.port).or_default().entry((service.key.clone(), nth)).or_insert(on_port);
