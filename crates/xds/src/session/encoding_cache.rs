@@ -23,8 +23,8 @@ const BYTES: usize = 32 << 20;
 const LARGE: usize = 1 << 20;
 /// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
 const LOOK_OVER: usize = 1 << 20;
-/// How long at most a step is kept that nobody can make any more, and a large one that nobody makes. A step of a client that asked for 80,000 names holds as many small
-/// allocations, and each keeps a page of the allocator from being given back.
+/// How long at most a step is kept that nobody can make any more, and a large one that nobody makes. A step of a client that asked for
+/// 80,000 names holds as many small allocations, and each keeps a page of the allocator from being given back.
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
@@ -126,7 +126,8 @@ impl EncodingCache {
         changes
     }
 
-    /// Lets go of the steps that nobody can make any more, and of large ones that nobody made since it was last called. Costs a look at each; what they held is freed on this thread.
+    /// Lets go of the steps that nobody can make any more, and of large ones that nobody made since it was last called. Costs a look at
+    /// each; what they held is freed on this thread.
     pub(crate) fn release(&self) {
         let mut generations = self.generations.lock();
         let impossible = generations.take_impossible();
