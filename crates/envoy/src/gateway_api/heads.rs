@@ -84,6 +84,8 @@ pub(super) struct Part {
     pub(super) route: RouteName,
     /// When the route was made.
     created: Option<Timestamp>,
+    /// Which of the route's bindings it is.
+    number: usize,
     /// Where it is bound.
     pub(super) binding: Arc<Binding>,
 }
@@ -124,6 +126,15 @@ impl Head {
 
     fn precedence(&self) -> Precedence {
         Precedence { created: self.created, name: self.name.name.clone(), namespace: self.name.namespace.clone() }
+    }
+}
+
+impl Part {
+    /// What orders the parts of one VirtualService: the oldest first, then the names that istiod gives the VirtualServices that it
+    /// merges. `~` is higher than all that names are made of, so `web-admin` comes before `web`.
+    fn precedence(&self) -> impl Ord + use<> {
+        let name = &self.route.name;
+        (self.created, name.namespace.clone(), format!("{}~{}~", name.name, self.number), self.route.kind)
     }
 }
 
@@ -171,7 +182,7 @@ impl Heads {
             }
             let Some(now) = now else { continue };
             for (number, binding) in now.bindings.iter().enumerate() {
-                let part = Part { route: route.clone(), created: now.created, binding: binding.clone() };
+                let part = Part { route: route.clone(), created: now.created, number, binding: binding.clone() };
                 match alone(route, number) {
                     Some(key) => {
                         let head = Arc::new(Head::new(key.0.clone(), vec![part]));
@@ -193,10 +204,7 @@ impl Heads {
         let before = self.shared.get(&key).cloned();
         let stay = before.iter().flat_map(|head| &head.parts).filter(|part| !gone.contains(&part.route)).cloned();
         let mut parts: Vec<Part> = stay.chain(come).collect();
-        parts.sort_by(|a, b| {
-            let by_age = a.created.cmp(&b.created);
-            by_age.then_with(|| a.route.name.cmp(&b.route.name)).then_with(|| a.route.kind.cmp(&b.route.kind))
-        });
+        parts.sort_by_cached_key(Part::precedence);
         let name = parts
             .first()
             .map(|first| NamespacedName::of(first.route.name.namespace.clone(), key.replace('/', "~").into()));

@@ -123,6 +123,18 @@ fn a_changed_route_costs_its_own_virtual_services() {
 }
 
 #[test]
+fn routes_of_one_age_come_in_the_order_of_the_names_that_istiod_gives_them() {
+    let names = ["web", "web-admin", "web.b", "webs"];
+    let routes: String = names.iter().map(|name| route(name, "a.example", "a")).collect();
+    let mut mesh = TestMesh::new(&(gateway(HTTP) + &service("shop", "a", 80) + &routes));
+    let proxy = mesh.gateway("edge");
+    let name = NamespacedName::new("shop", &format!("edge~web~{MARK}~http~a.example"));
+    let head = mesh.ask(proxy, &heads::HeadOf(name)).as_ref().clone().unwrap();
+    let order: Vec<&str> = head.parts.iter().map(|part| &*part.route.name.name).collect();
+    assert_eq!(order, ["web-admin", "web.b", "webs", "web"]);
+}
+
+#[test]
 fn listeners_that_end_tls_need_their_certificate() {
     let listener = "{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}";
     let mut mesh = TestMesh::new(&gateway(listener));
