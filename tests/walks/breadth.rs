@@ -6,6 +6,12 @@ use serde_json::json;
 use super::mesh::Mesh;
 use super::{SUBSETS, bytes, request, shop, tls};
 
+/// A gateway of the shop, and what it leads to.
+const EDGE: &str =
+    "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}";
+const WEB: &str =
+    "{hosts: [web.example, a.example], gateways: [edge], http: [{route: [{destination: {host: reviews}}]}]}";
+
 /// A connection to the proxy itself.
 fn direct(connection: Connection) -> Connection {
     Connection { entry: Entry::Direct, ..connection }
@@ -300,4 +306,41 @@ fn patches_may_say_spans_as_go_does() {
     let client = shop().with(&filter).sidecar("shop", "client");
     let cluster = &client.clusters["outbound|9080||ratings.shop.svc.cluster.local"];
     assert_eq!(cluster.connect_timeout.as_ref().map(|span| span.seconds), Some(90));
+}
+
+#[test]
+fn a_patch_says_how_large_a_direct_response_may_be() {
+    let patched = |context: &str| {
+        let filter = format!(
+            "{{configPatches: [{{applyTo: ROUTE_CONFIGURATION, match: {{context: {context}}}, \
+             patch: {{operation: MERGE, value: {{max_direct_response_body_size_bytes: 100}}}}}}]}}"
+        );
+        let filter = format!(
+            "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: f, namespace: shop}}\nspec: {filter}"
+        );
+        let mesh = shop().rule("Gateway", "shop", "edge", EDGE).rule("VirtualService", "shop", "web", WEB);
+        mesh.with(&filter)
+    };
+    for (kind, context, table) in [("sidecar", "SIDECAR_OUTBOUND", "9080"), ("router", "GATEWAY", "http.80")] {
+        let largest = |mesh: Mesh| mesh.routes_of(kind)[table].max_direct_response_body_size_bytes;
+        assert_eq!(largest(patched(context)), Some(100), "{kind}");
+        assert_eq!(largest(patched("SIDECAR_INBOUND")), Some(1024 * 1024), "{kind}");
+    }
+}
+
+#[test]
+fn virtual_hosts_are_in_the_order_of_their_names() {
+    let mut mesh = shop();
+    for number in 0..100 {
+        let namespace = ["z", "a", "m"][number % 3];
+        mesh = mesh.with(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: s{number}, namespace: {namespace}}}\n\
+             spec: {{clusterIP: 10.97.0.{number}, ports: [{{name: http, port: 9080}}]}}"
+        ));
+    }
+    let routes = &mesh.routes_of("sidecar")["9080"];
+    let mut names: Vec<&str> = routes.virtual_hosts.iter().map(|host| host.name.as_str()).collect();
+    assert_eq!(names.pop(), Some("allow_any"), "it comes last, as from istiod");
+    assert_eq!(names.len(), 102);
+    assert!(names.is_sorted(), "{names:?}");
 }

@@ -131,6 +131,25 @@ impl Mesh {
         locality: &str,
         more: &serde_json::Value,
     ) -> Resources {
+        self.served(kind, ip, namespace, app, locality, more).0
+    }
+
+    /// The route configurations of the sidecar or the gateway that [`Mesh::sidecar`] and [`Mesh::gateway`] mean.
+    pub(crate) fn routes_of(&self, kind: &str) -> BTreeMap<String, RouteConfiguration> {
+        let (ip, app) = if kind == "router" { ("10.9.9.8", "edge") } else { ("10.9.9.9", "client") };
+        self.served(kind, ip, "shop", app, "", &serde_json::json!({})).1
+    }
+
+    /// What a proxy is served, and its route configurations as they are.
+    fn served(
+        &self,
+        kind: &str,
+        ip: &str,
+        namespace: &str,
+        app: &str,
+        locality: &str,
+        more: &serde_json::Value,
+    ) -> (Resources, BTreeMap<String, RouteConfiguration>) {
         let mut world = World::new(self.settings.clone());
         world.apply(self.changes());
         let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
@@ -152,7 +171,7 @@ impl Mesh {
         for (name, routes) in &tables {
             assert_eq!(sorted(routes), sorted(&joined[name]), "{name} in both forms");
         }
-        whole
+        (whole, tables)
     }
 
     fn changes(&self) -> Vec<Change> {

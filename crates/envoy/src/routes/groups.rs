@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::claims::{Claim, Claims};
 use super::collisions::LostDomains;
@@ -22,7 +22,7 @@ const SIZE: usize = 32;
 
 /// The name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct GroupId {
+struct GroupId {
     /// The namespace of its services, or of the VirtualServices whose hosts no service has.
     namespace: Namespace,
     /// Its part of the namespace.
@@ -31,9 +31,9 @@ pub(super) struct GroupId {
 
 /// All groups of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Groups {
+struct Groups {
     /// Where they stand.
-    pub(super) at: OutboundPort,
+    at: OutboundPort,
 }
 
 /// The virtual hosts of one group, by name.
@@ -45,19 +45,34 @@ struct Group {
     id: GroupId,
 }
 
-/// The bytes of the virtual hosts of one group, one after the other.
+/// The virtual hosts of one group, encoded; in the order of their names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct GroupBytes {
-    /// Where it stands.
-    pub(super) at: OutboundPort,
-    /// Which it is.
-    pub(super) id: GroupId,
+struct GroupHosts {
+    at: OutboundPort,
+    id: GroupId,
+}
+
+/// The value of [`Groups`].
+#[derive(Debug, Default, PartialEq, Eq)]
+struct GroupTable {
+    groups: BTreeMap<GroupId, Arc<[Claim]>>,
+    /// All virtual hosts in the order of their names: the index of the group among all, and the index within the group.
+    order: Vec<(usize, usize)>,
+}
+
+/// The virtual hosts of a port, encoded; in the order of their names, as istiod sorts them (`util.SortVirtualHosts`). The names are
+/// sorted when virtual hosts come and go, not when one of them changes.
+pub(super) fn sorted_hosts(view: &View<'_>, at: OutboundPort) -> Vec<Bytes> {
+    let table = view.get(&Groups { at });
+    let groups: Vec<Arc<Vec<Bytes>>> =
+        table.groups.keys().map(|id| view.get(&GroupHosts { at, id: id.clone() })).collect();
+    table.order.iter().filter_map(|(group, host)| groups.get(*group)?.get(*host)).cloned().collect()
 }
 
 impl Query for Groups {
-    type Value = BTreeMap<GroupId, Arc<[Claim]>>;
+    type Value = GroupTable;
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
+    fn compute(&self, view: &View<'_>) -> GroupTable {
         let table = view.get(&Claims { at: self.at });
         let mut by_namespace: BTreeMap<Namespace, Vec<&Claim>> = BTreeMap::new();
         for claim in &table.claims {
@@ -73,7 +88,20 @@ impl Query for Groups {
             }
         }
         groups.values_mut().for_each(|claims| claims.sort_by(|a, b| a.name.cmp(&b.name)));
-        groups.into_iter().map(|(id, claims)| (id, claims.into())).collect()
+        GroupTable::new(groups)
+    }
+}
+
+impl GroupTable {
+    /// Of groups whose virtual hosts are sorted by name.
+    fn new(groups: BTreeMap<GroupId, Vec<Claim>>) -> Self {
+        let mut named: Vec<(&str, (usize, usize))> = Vec::new();
+        for (group, claims) in groups.values().enumerate() {
+            named.extend(claims.iter().enumerate().map(|(host, claim)| (claim.name.as_str(), (group, host))));
+        }
+        named.sort_unstable();
+        let order = named.into_iter().map(|(_, index)| index).collect();
+        Self { order, groups: groups.into_iter().map(|(id, claims)| (id, claims.into())).collect() }
     }
 }
 
@@ -81,23 +109,22 @@ impl Query for Group {
     type Value = Arc<[Claim]>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&Groups { at: self.at }).get(&self.id).cloned().unwrap_or_default()
+        view.get(&Groups { at: self.at }).groups.get(&self.id).cloned().unwrap_or_default()
     }
 }
 
-impl Query for GroupBytes {
-    type Value = Bytes;
+impl Query for GroupHosts {
+    type Value = Vec<Bytes>;
 
-    fn compute(&self, view: &View<'_>) -> Bytes {
+    fn compute(&self, view: &View<'_>) -> Vec<Bytes> {
         let claims = view.get(&Group { at: self.at, id: self.id.clone() });
         let names = claims.iter().map(|claim| claim.name.clone()).collect();
         let lost = view.get(&LostDomains { at: self.at, names });
-        let mut bytes = BytesMut::new();
-        for claim in claims.iter() {
+        let bytes = |claim: &Claim| {
             let domains = DomainChoice::Without(lost.get(&claim.name).cloned().unwrap_or_default());
-            bytes.extend_from_slice(&view.get(&VirtualHostBytes { at: self.at, claim: claim.clone(), domains }));
-        }
-        bytes.freeze()
+            (*view.get(&VirtualHostBytes { at: self.at, claim: claim.clone(), domains })).clone()
+        };
+        claims.iter().map(bytes).collect()
     }
 }
 
@@ -110,4 +137,26 @@ fn namespace_of(claim: &Claim) -> Namespace {
 /// FNV-1a: the same on every machine and in every run.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::names::Hostname;
+
+    #[test]
+    fn virtual_hosts_are_in_the_order_of_their_names_whatever_their_groups() {
+        let claim = |name: &str| Claim {
+            name: name.to_owned(),
+            host: Hostname::new(name),
+            port: 80,
+            owner: None,
+            service: None,
+        };
+        let group = |namespace: &str, part, names: &[&str]| {
+            (GroupId { namespace: Namespace::new(namespace), part }, names.iter().map(|name| claim(name)).collect())
+        };
+        let groups = [group("a", 0, &["b:80", "d:80"]), group("a", 1, &["a:80"]), group("z", 0, &["c:80"])];
+        assert_eq!(GroupTable::new(groups.into()).order, [(1, 0), (0, 0), (2, 0), (0, 1)]);
+    }
 }

@@ -9,7 +9,7 @@ use super::collisions::{WantedDomains, lost_domains};
 use super::context::RouteClient;
 use super::default_route;
 use super::domains::with_port;
-use super::groups::{GroupBytes, Groups};
+use super::groups::sorted_hosts;
 use super::port_services::OutboundPort;
 use super::settings::RouteHeaders;
 use super::virtual_host::{DomainChoice, VirtualHostBytes, as_field};
@@ -68,7 +68,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     let Some(at) = outbound_port(view, port, name, RouteClient::Envoy) else { return unknown().encode_to_vec().into() };
     let mut hosts = match &parsed {
         RouteName::HostPort(host, _) => sniffed_hosts(view, at, host),
-        RouteName::Port(_) | RouteName::Proxy => all_hosts(view, at),
+        RouteName::Port(_) | RouteName::Proxy => sorted_hosts(view, at),
     };
     if !matches!(parsed, RouteName::HostPort(..)) {
         let catch_all = default_route::catch_all(&scope::outbound_policy(view), *view.derived(&RouteHeaders));
@@ -112,12 +112,6 @@ pub(super) fn assemble(name: &str, hosts: &[Bytes], vhds: Option<Vhds>) -> Bytes
     hosts.iter().for_each(|host| bytes.extend_from_slice(host));
     tail.encode_raw(&mut bytes);
     bytes.freeze()
-}
-
-/// All virtual hosts of a port, group by group.
-fn all_hosts(view: &View<'_>, at: OutboundPort) -> Vec<Bytes> {
-    let groups = view.get(&Groups { at });
-    groups.keys().map(|id| (*view.get(&GroupBytes { at, id: id.clone() })).clone()).collect()
 }
 
 /// The virtual hosts that have this host among their domains, each with the choice of its domains.
