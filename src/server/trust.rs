@@ -11,6 +11,7 @@ use prost::Message;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::identity::Identity;
 use navarch_api::regular_file;
 use navarch_push::context::{Mesh, PushContext};
@@ -24,8 +25,6 @@ use navarch_security::trust_bundle::{self, Fetched, TrustBundle};
 use navarch_source::{FetchError, Fetcher};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
-/// How often the file with an outer CA's roots is looked at.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// For how long nothing is due where nothing is.
 const LONG: Duration = Duration::from_hours(24);
 /// How often SPIFFE endpoints are asked, as istiod does.
@@ -78,6 +77,7 @@ impl Trust {
         let mut contexts = self.push.contexts();
         let mut own = self.own.clone();
         let mut ends = false;
+        let mut events = FileEvents::of_files(self.further.as_deref());
         loop {
             let mesh = contexts.borrow_and_update().mesh.clone();
             let further = self.read_further();
@@ -91,7 +91,7 @@ impl Trust {
                 changed = own.changed(), if !ends => ends = changed.is_err(),
                 () = other_roots(&mut contexts, &mesh) => {}
                 () = tokio::time::sleep_until(due) => {}
-                () = self.other_file(&further), if self.further.is_some() => {}
+                () = self.other_file(&further, &mut events), if self.further.is_some() => {}
             }
         }
     }
@@ -102,9 +102,9 @@ impl Trust {
     }
 
     /// Waits until the file of an outer CA holds something else.
-    async fn other_file(&self, known: &str) {
+    async fn other_file(&self, known: &str, events: &mut FileEvents) {
         loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
+            events.wait(WATCHED_INTERVAL).await;
             if self.read_further() != known {
                 return;
             }

@@ -16,6 +16,7 @@ pub mod encode;
 pub mod envoy_json;
 pub mod error_chain;
 pub mod field_error;
+pub mod file_events;
 pub mod gateway_api;
 pub mod go_text;
 pub mod hash;

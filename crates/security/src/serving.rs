@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::Clock;
 use super::ca::{Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject};
 use super::tls_rules::TlsRules;
+use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
@@ -23,7 +24,7 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
 /// How long to wait after a failure to renew.
 const RETRY: Duration = Duration::from_secs(30);
-/// How often files are looked at.
+/// How often mesh config's roots of a signer are looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// For how long they must have stayed equal to count.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -267,6 +268,7 @@ impl Renewal {
         let Self { mut authority, config, mut files, mut requested, sender, roots, clock } = self;
         let mut due = Instant::now() + half_life(&authority.get(), requested.as_ref(), clock());
         let mut ends = false;
+        let mut events = FileEvents::of_files(files.0.keys().map(PathBuf::as_path));
         loop {
             tokio::select! {
                 // The last one stays in force when there will be no other; its certificates must still be renewed.
@@ -277,7 +279,7 @@ impl Renewal {
                     }
                 }
                 () = tokio::time::sleep_until(due) => {}
-                () = files_change(&config, &mut files) => {}
+                () = files_change(&config, &mut files, &mut events) => {}
                 () = roots_change(&config, requested.as_ref()) => {}
             }
             let renewed = match request(&config).await {
@@ -310,11 +312,14 @@ impl Renewal {
 }
 
 /// Waits until files hold something else, and have for a moment: a mounted Secret's are not all replaced at once.
-async fn files_change(config: &ServingConfig, files: &mut Files) {
+async fn files_change(config: &ServingConfig, files: &mut Files, events: &mut FileEvents) {
+    if files.0.is_empty() {
+        return std::future::pending().await;
+    }
     loop {
-        tokio::time::sleep(POLL_INTERVAL).await;
         let found = Files::read(config);
         if found == *files {
+            events.wait(WATCHED_INTERVAL).await;
             continue;
         }
         tokio::time::sleep(SETTLE).await;

@@ -1,26 +1,20 @@
 //! Certificates in files: read when they have changed and kept still, told by their content.
-//!
-//! The folders are watched rather than the files: Kubernetes and editors replace files by renaming. As some changes make no
-//! sound (a link further up is turned, a network file system), the content is also looked at now and then.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
 
 use super::Secret;
 use super::pem::{self, PemError};
 use crate::metrics::AgentMetrics;
+use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file;
 
-/// How often files are looked at although nothing was heard.
-const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// How often, while they cannot be used.
+/// How often files are looked at that cannot be used.
 const MISSING: Duration = Duration::from_secs(1);
 /// The largest file that is read: a bundle of all public roots has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
@@ -140,16 +134,12 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
 /// Publishes what the files hold, now and whenever it has changed, for ever. What cannot be used is said once and the last
 /// stays.
 pub(super) async fn follow(wanted: Wanted, (debounce, metrics): (Duration, &AgentMetrics), publish: impl Fn(Secret)) {
-    let (sender, mut events) = mpsc::channel(1);
+    let mut events = FileEvents::of_files(wanted.paths());
     let mut seen = None;
-    let mut watcher: Option<RecommendedWatcher> = None;
     let mut usable = false;
     loop {
-        if watcher.is_none() {
-            watcher = listen(&wanted, &sender);
-            if watcher.is_none() {
-                metrics.watcher_failed();
-            }
+        if !events.is_watching() {
+            metrics.watcher_failed();
         }
         let digest = wanted.digest().await;
         if seen != Some(digest) {
@@ -174,27 +164,6 @@ pub(super) async fn follow(wanted: Wanted, (debounce, metrics): (Duration, &Agen
                 }
             }
         }
-        let quiet = if usable && watcher.is_some() { POLL_INTERVAL } else { MISSING };
-        tokio::select! {
-            _ = events.recv() => {}
-            () = tokio::time::sleep(quiet) => {}
-        }
+        events.wait(if usable && events.is_watching() { WATCHED_INTERVAL } else { MISSING }).await;
     }
-}
-
-/// Listens for changes in the folders of the files; `None` while one cannot be listened to.
-fn listen(wanted: &Wanted, sender: &mpsc::Sender<()>) -> Option<RecommendedWatcher> {
-    let sender = sender.clone();
-    // One waiting event is as good as many.
-    let tell = move |event: notify::Result<notify::Event>| {
-        if !event.is_ok_and(|event| event.kind.is_access()) {
-            let _ = sender.try_send(());
-        }
-    };
-    let mut watcher = notify::recommended_watcher(tell).ok()?;
-    for path in wanted.paths() {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        watcher.watch(folder, RecursiveMode::NonRecursive).ok()?;
-    }
-    Some(watcher)
 }

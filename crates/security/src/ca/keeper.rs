@@ -25,6 +25,7 @@ use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::Clock;
 use begin::Begun;
 use navarch_api::error_chain::chain;
+use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use orders::PendingOrder;
 
 /// Names the proxies that do not trust all of these roots (PEM) yet.
@@ -32,7 +33,7 @@ pub type Witness = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
 /// Makes a new self-signed root that begins at a moment.
 pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send + Sync>;
 
-/// How often all is looked at.
+/// How often all is looked at, the files of a plugged-in CA aside, whose folder is watched.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Orders that may wait.
 const ORDERS: usize = 8;
@@ -165,8 +166,10 @@ impl RootKeeper {
     /// Works for ever. `witness` tells which proxies of this replica lack roots.
     pub async fn run(mut self, witness: Witness) {
         let mut at = Instant::now();
+        let mut files = FileEvents::of_folders([self.config.plugged_in.folder.clone()]);
         loop {
             tokio::select! {
+                () = files.wait(WATCHED_INTERVAL) => self.look(&witness).await,
                 () = tokio::time::sleep_until(at) => {
                     self.look(&witness).await;
                     at = Instant::now() + self.config.look;
