@@ -1,8 +1,7 @@
 //! What people and machines see of a running Navarch: health, version, metrics, the debug API, ControlZ.
 //!
-//! Paths and shapes are istiod's (`reference/ports-and-http.md`), so that its tools and dashboards work. Reads a snapshot,
-//! or takes a look on the push thread; changes nothing but what operators on the same machine tell it to. Nothing depends on
-//! this room.
+//! Paths and JSON are istiod's (`pilot/pkg/xds/debug.go`), so that its tools and dashboards work. Reads a snapshot, or runs on the
+//! push thread; changes nothing but what operators on the same machine ask for. No other module depends on this one.
 
 mod access;
 mod ambientz;
