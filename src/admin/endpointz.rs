@@ -8,8 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use navarch_push::context::PushContext;
-use navarch_registry::model::{Endpoint, Health, Registry, ServiceEndpoints, ServiceKey};
+use navarch_registry::model::{Endpoint, Health, Registry, ServiceEndpoints};
 
 pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let Ok(context) = state.push.inspect(|inspect| inspect.engine.context().clone()).await else {
@@ -18,17 +17,18 @@ pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Param
     let mut hosts: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for (key, endpoints) in &context.directory.endpoints {
         let entry = hosts.entry(key.hostname.to_string()).or_default();
-        entry.insert(key.namespace.to_string(), describe(&context, key, endpoints));
+        entry.insert(key.namespace.to_string(), describe(endpoints));
     }
     reply::json(&parameters, &json!(hosts))
 }
 
 /// The endpoints of one service.
-fn describe(context: &PushContext, key: &ServiceKey, endpoints: &ServiceEndpoints) -> Value {
-    let service = context.directory.services.get(key).and_then(|services| services.first());
-    let registry = super::registryz::registry(service.map_or(Registry::Kubernetes, |service| service.registry));
+fn describe(endpoints: &ServiceEndpoints) -> Value {
     let mut shards: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for endpoint in &endpoints.endpoints {
+        // A Service and a ServiceEntry may have one host. The endpoints of ServiceEntries alone have the number of a service port.
+        let is_of_entry = endpoint.legacy_port_key != 0;
+        let registry = super::registryz::registry(if is_of_entry { Registry::External } else { Registry::Kubernetes });
         shards.entry(format!("{registry}/{}", endpoint.workload.cluster)).or_default().push(one(endpoint));
     }
     let accounts: Map<String, Value> =
@@ -40,9 +40,10 @@ fn describe(context: &PushContext, key: &ServiceKey, endpoints: &ServiceEndpoint
 fn one(endpoint: &Endpoint) -> Value {
     let workload = &endpoint.workload;
     json!({
-        "Labels": workload.labels,
+        "Labels": reply::map(&workload.labels),
         "Addresses": endpoint.addresses,
         "ServicePortName": endpoint.port_name,
+        "LegacyClusterPortKey": endpoint.legacy_port_key,
         "ServiceAccount": &*workload.identity,
         "Network": workload.network,
         "Locality": { "Label": &*workload.locality, "ClusterID": workload.cluster },
@@ -56,13 +57,72 @@ fn one(endpoint: &Endpoint) -> Value {
         "WorkloadName": &*workload.name,
         "HostName": &*workload.hostname,
         "SubDomain": &*workload.subdomain,
-        "HealthStatus": match endpoint.health {
-            Health::Healthy => 0,
-            Health::Unhealthy => 1,
-            Health::Draining => 2,
-            Health::Terminating => 3,
-            Health::Unknown => 4,
-        },
+        "HealthStatus": health(endpoint.health),
+        "SendUnhealthyEndpoints": endpoint.send_unhealthy,
         "NodeName": &*workload.node,
     })
+}
+
+/// Istio's number of a health (`HealthStatus` in `pilot/pkg/model/service.go`); 0 where nobody said.
+fn health(health: Health) -> u8 {
+    match health {
+        Health::Unknown => 0,
+        Health::Healthy => 1,
+        Health::Unhealthy => 2,
+        Health::Draining => 3,
+        Health::Terminating => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use navarch_api::names::{ClusterId, PortName};
+    use navarch_registry::model::{Discoverability, Workload};
+
+    use super::*;
+
+    fn endpoint(legacy_port_key: u16) -> Endpoint {
+        Endpoint {
+            addresses: vec!["10.0.0.1".into()],
+            port_name: PortName::new("http"),
+            legacy_port_key,
+            port: 8080,
+            workload: Arc::new(Workload { cluster: ClusterId::new("east"), ..Workload::default() }),
+            health: Health::Unhealthy,
+            send_unhealthy: true,
+            weight: 0,
+            discoverability: Discoverability::Mesh,
+        }
+    }
+
+    #[test]
+    fn healths_have_istiods_numbers() {
+        let all = [Health::Unknown, Health::Healthy, Health::Unhealthy, Health::Draining, Health::Terminating];
+        assert_eq!(all.map(health), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn each_endpoint_stands_in_the_shard_of_its_registry() {
+        let endpoints = ServiceEndpoints {
+            endpoints: vec![Arc::new(endpoint(0)), Arc::new(endpoint(80))],
+            service_accounts: vec!["spiffe://td/ns/shop/sa/web".into()],
+        };
+        let shown = describe(&endpoints);
+        let one = |legacy_port_key: u16| {
+            json!([{
+                "Labels": null, "Addresses": ["10.0.0.1"], "ServicePortName": "http",
+                "LegacyClusterPortKey": legacy_port_key, "ServiceAccount": "", "Network": "",
+                "Locality": { "Label": "", "ClusterID": "east" }, "EndpointPort": 8080, "LbWeight": 0,
+                "TLSMode": "disabled", "Namespace": "", "WorkloadName": "", "HostName": "", "SubDomain": "",
+                "HealthStatus": 2, "SendUnhealthyEndpoints": true, "NodeName": "",
+            }])
+        };
+        let expected = json!({
+            "Shards": { "Kubernetes/east": one(0), "External/east": one(80) },
+            "ServiceAccounts": { "spiffe://td/ns/shop/sa/web": {} },
+        });
+        assert_eq!(shown, expected);
+    }
 }

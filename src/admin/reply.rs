@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use navarch_api::text_map::TextMap;
 
 /// The parameters of a request.
 pub(super) type Parameters = axum::extract::Query<HashMap<String, String>>;
@@ -26,6 +28,11 @@ pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
 /// The answer while the process goes down.
 pub(super) fn ended() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the push thread has ended").into_response()
+}
+
+/// A map as Go writes one that was never made where it is empty: `null`.
+pub(super) fn map(map: &TextMap) -> Value {
+    if map.is_empty() { Value::Null } else { json!(map) }
 }
 
 /// A spec as users write it, and as Go writes protobuf's JSON: fields without a value are left out.
@@ -54,8 +61,6 @@ pub(super) fn leave_out_unset(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -213,7 +213,7 @@ async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<(
         let mut addresses: Vec<_> = endpoints
             .into_iter()
             .flatten()
-            .filter(|endpoint| endpoint["HealthStatus"] == 0)
+            .filter(|endpoint| endpoint["HealthStatus"] == 1)
             .map(|endpoint| endpoint["Addresses"][0].as_str().unwrap_or_default().to_owned())
             .collect();
         addresses.sort();
