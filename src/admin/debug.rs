@@ -171,3 +171,19 @@ async fn index(State(state): State<AdminState>) -> Html<String> {
          <body><h1>Debug endpoints</h1>\n<table>\n{rows}</table></body></html>\n"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use navarch_security::rules::{Interface, rule};
+
+    use super::*;
+    use crate::admin::access;
+
+    #[test]
+    fn every_page_has_a_rule() {
+        for (name, _) in PAGES {
+            let path = format!("/debug/{}", name.split('?').next().unwrap());
+            assert!(rule(Interface::Debug, access::page(&path)).is_some(), "nobody may see {path}");
+        }
+    }
+}

@@ -47,7 +47,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 57] = [
+const TABLE: [Row; 58] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -101,6 +101,7 @@ const TABLE: [Row; 57] = [
     debug("view/mesh", Rule::Operator),
     debug("view/objects", Rule::Operator),
     debug("view/proxies", Rule::Operator),
+    debug("view/replicas", Rule::Operator),
     debug("view/resources", Rule::Operator),
     debug("why/not", Rule::Operator),
     debug("why/proxy", Rule::Operator),
