@@ -19,6 +19,7 @@ mod endpointz;
 mod exposition;
 mod health;
 mod log_scopes;
+mod mcsz;
 mod over_xds;
 mod page;
 mod paths;

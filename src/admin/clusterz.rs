@@ -1,5 +1,4 @@
-//! `/debug/clusterz` and `/debug/mcsz`: the clusters whose API servers are read and how far each has come, and the services that
-//! they share.
+//! `/debug/clusterz`: the clusters whose API servers are read, and how far each has come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,11 +72,6 @@ pub(super) async fn clusterz(State(state): State<AdminState>, parameters: Parame
     let own = state.push.context().mesh.settings.cluster_id.clone();
     // The page is there only once the own cluster was read.
     reply::json(&parameters, &state.clusters.to_json(&own, SyncStatus::Synced))
-}
-
-/// The services that clusters share by the Multi-Cluster Services API: the page lists none.
-pub(super) async fn mcsz(parameters: Parameters) -> Response {
-    reply::json(&parameters, &Value::Null)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 use super::state::AdminState;
 use super::{
-    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, page, plan,
+    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, mcsz, page, plan,
     policies, pprof, push_status, registryz, rollout, scopes, syncz, why,
 };
 
@@ -104,7 +104,7 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/inject", get(configz::inject))
         .route("/debug/instancesz", get(scopes::instancesz))
         .route("/debug/krtz", get(cachez::krtz))
-        .route("/debug/mcsz", get(clusterz::mcsz))
+        .route("/debug/mcsz", get(mcsz::mcsz))
         .route("/debug/mesh", get(configz::mesh))
         .route("/debug/ndsz", get(config_dump::ndsz))
         .route("/debug/networkz", get(policies::networkz))
