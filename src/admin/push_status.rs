@@ -1,20 +1,22 @@
 //! `/debug/push_status`: what is refused and why, and what the last pushes did.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::object::ObjectRef;
 use navarch_push::engine::{Faulty, Remark};
+use navarch_push::notice::Notice;
 use navarch_push::quarantine::Quarantined;
 use navarch_push::worker::PushRecord;
 
-/// The status of pushes: `lastPushes` newest first, `faults` of translation, what was
-/// `skipped` in translation, `rejected` input by place.
+/// The status of pushes: istiod's members, by gauge, and Navarch's own: `lastPushes` newest first, `faults` of translation, what
+/// was `skipped` in translation, `rejected` input by place.
 pub(super) async fn push_status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect| {
         let pushes: Vec<PushRecord> = inspect.pushes.iter().rev().cloned().collect();
@@ -28,8 +30,7 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
             problems.iter().map(move |problem| json!({ "place": &**place, "problem": problem.to_string() }))
         })
         .collect();
-    let value = json!({
-        "ProxyStatus": {},
+    let mut value = json!({
         "lastPushes": pushes.iter().map(push).collect::<Vec<_>>(),
         "faults": faults.iter().map(fault).collect::<Vec<_>>(),
         "skipped": remarks.iter().map(remark).collect::<Vec<_>>(),
@@ -37,7 +38,25 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
         "quarantined": state.push.context().quarantined.iter().map(quarantined).collect::<Vec<_>>(),
         "engine": { "results": sizes.results, "inputs": sizes.facts, "proxies": sizes.proxies },
     });
+    if let Some(members) = value.as_object_mut() {
+        members.extend(subjects(&state.push.current().notices()));
+    }
     reply::json(&parameters, &value)
+}
+
+/// What is counted in each gauge. istiod tells of some subjects which proxy it came upon them for, and in words what is wrong; here a
+/// subject is one thing for all proxies, and words are in `skipped`.
+fn subjects(notices: &BTreeSet<Notice>) -> Map<String, Value> {
+    let mut gauges: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for notice in notices {
+        match notice {
+            Notice::Subject { gauge, subject } => {
+                gauges.entry(gauge).or_default().insert(subject.to_string(), json!({}));
+            }
+            Notice::Patched { .. } | Notice::Failed { .. } => {}
+        }
+    }
+    gauges.into_iter().map(|(gauge, subjects)| (gauge.to_owned(), Value::Object(subjects))).collect()
 }
 
 /// One push.
@@ -70,4 +89,17 @@ fn fault(fault: &Faulty) -> Value {
         "message": &*fault.message,
         "inputs": fault.facts.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_stand_under_their_gauge() {
+        let subject = |gauge, subject: &str| Notice::Subject { gauge, subject: subject.into() };
+        let patched = Notice::Patched { filter: "shop/a".into(), kind: "cluster" };
+        let notices = [subject("a", "x"), subject("a", "y"), subject("b", "x"), patched].into();
+        assert_eq!(Value::Object(subjects(&notices)), json!({ "a": { "x": {}, "y": {} }, "b": { "x": {} } }));
+    }
 }
