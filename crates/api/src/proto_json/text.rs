@@ -24,7 +24,7 @@ pub fn to_proto_json<T: Serialize>(message: &T) -> Value {
 /// # Errors
 /// When the message holds what JSON cannot: a map whose keys are not texts.
 pub fn to_proto_json_text<T: Serialize>(message: &T) -> Result<String, Error> {
-    Ok(message.serialize(Writer)?.text)
+    Ok(message.serialize(Writer(Within::Message))?.text)
 }
 
 /// A value that was written.
@@ -51,7 +51,16 @@ fn quoted(text: &str) -> String {
 }
 
 /// Writes one value.
-struct Writer;
+struct Writer(Within);
+
+/// What a value is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    /// A message, in which integers of 64 bits are texts.
+    Message,
+    /// A map. Those that hold such integers are `google.protobuf.Struct`, in which numbers are numbers.
+    Map,
+}
 
 /// Writes scalars that are their own JSON.
 macro_rules! plain {
@@ -74,6 +83,16 @@ macro_rules! foreign {
             }
         )*
     };
+}
+
+impl Writer {
+    /// An integer of 64 bits.
+    fn wide(&self, value: impl Display, zero: bool) -> JsonText {
+        match self.0 {
+            Within::Message => JsonText::plain(format_args!("\"{value}\""), zero),
+            Within::Map => JsonText::plain(value, zero),
+        }
+    }
 }
 
 impl Serializer for Writer {
@@ -114,11 +133,11 @@ impl Serializer for Writer {
     }
 
     fn serialize_i64(self, value: i64) -> Result<JsonText, Error> {
-        Ok(JsonText::plain(format_args!("\"{value}\""), value == 0))
+        Ok(self.wide(value, value == 0))
     }
 
     fn serialize_u64(self, value: u64) -> Result<JsonText, Error> {
-        Ok(JsonText::plain(format_args!("\"{value}\""), value == 0))
+        Ok(self.wide(value, value == 0))
     }
 
     fn serialize_char(self, value: char) -> Result<JsonText, Error> {
@@ -166,11 +185,11 @@ impl Serializer for Writer {
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<List, Error> {
-        Ok(List::default())
+        Ok(List { text: String::new(), within: self.0 })
     }
 
     fn serialize_tuple(self, _: usize) -> Result<List, Error> {
-        Ok(List::default())
+        Ok(List { text: String::new(), within: self.0 })
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Fields, Error> {
@@ -183,22 +202,27 @@ impl Serializer for Writer {
 }
 
 /// The items of a list so far.
-#[derive(Debug, Default)]
-struct List(String);
+#[derive(Debug)]
+struct List {
+    /// Their text.
+    text: String,
+    /// What the list is a part of.
+    within: Within,
+}
 
 impl List {
     /// Appends an item.
     fn push<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        if !self.0.is_empty() {
-            self.0.push(',');
+        if !self.text.is_empty() {
+            self.text.push(',');
         }
-        self.0.push_str(&value.serialize(Writer)?.text);
+        self.text.push_str(&value.serialize(Writer(self.within))?.text);
         Ok(())
     }
 
     /// The whole list.
     fn finish(self) -> JsonText {
-        JsonText { zero: self.0.is_empty(), text: format!("[{}]", self.0) }
+        JsonText { zero: self.text.is_empty(), text: format!("[{}]", self.text) }
     }
 }
 
@@ -249,7 +273,7 @@ struct Fields {
 impl Fields {
     /// Appends a member.
     fn write<T: Serialize + ?Sized>(&mut self, key: &str, value: &T, zero: Zero) -> Result<(), Error> {
-        let written = value.serialize(Writer)?;
+        let written = value.serialize(Writer(Within::Message))?;
         if written.zero && zero == Zero::Dropped {
             return Ok(());
         }
@@ -278,12 +302,12 @@ impl SerializeMap for Fields {
     type Error = Error;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
-        self.key = key.serialize(Writer)?.text;
+        self.key = key.serialize(Writer(Within::Map))?.text;
         if self.key.starts_with('"') { Ok(()) } else { Err(Error::custom("a key is not a text")) }
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
-        let (key, value) = (std::mem::take(&mut self.key), value.serialize(Writer)?);
+        let (key, value) = (std::mem::take(&mut self.key), value.serialize(Writer(Within::Map))?);
         self.push(&key, &value.text);
         Ok(())
     }
@@ -346,6 +370,12 @@ mod tests {
                 "envoyAccessLogService": { "tlsSettings": {} },
             })
         );
+    }
+
+    #[test]
+    fn numbers_of_a_struct_are_numbers() {
+        let value = json!({ "a": 1, "b": [0, -2, 2.5], "c": { "d": null, "e": false } });
+        assert_eq!(to_proto_json(&value), value);
     }
 
     #[test]
