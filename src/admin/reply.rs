@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -33,6 +34,11 @@ pub(super) fn ended() -> Response {
 /// A map as Go writes one that was never made where it is empty: `null`.
 pub(super) fn map(map: &TextMap) -> Value {
     if map.is_empty() { Value::Null } else { json!(map) }
+}
+
+/// A moment as Go writes it; the zero of time where there is none.
+pub(super) fn time(time: Option<Timestamp>) -> String {
+    time.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
 }
 
 /// A spec as users write it, and as Go writes protobuf's JSON: fields without a value are left out.

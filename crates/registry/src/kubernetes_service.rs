@@ -63,6 +63,7 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         passthrough_target_ports: SmallMap::default(),
         races_connections: false,
         kubernetes: KubernetesAttributes {
+            service_type: spec.service_type.as_str(),
             external_name: external_name.map(|name| Arc::from(name.as_str())).unwrap_or_default(),
             node_local: spec.internal_traffic_policy == TrafficPolicy::Local,
             traffic_distribution: traffic_distribution(spec.traffic_distribution, meta, namespace),

@@ -79,6 +79,8 @@ pub struct Service {
 /// What only a Kubernetes Service says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KubernetesAttributes {
+    /// `spec.type` as its word; empty for a ServiceEntry.
+    pub service_type: &'static str,
     /// `spec.externalName`.
     pub external_name: Arc<str>,
     /// `spec.internalTrafficPolicy: Local`.
