@@ -50,7 +50,7 @@ mod traffic_policies;
 pub use certificates::check_pair;
 pub use classes::{Controller, controller_of};
 pub(crate) use gateways::{ApiGateways, api_gateway};
-pub(crate) use heads::{Head, heads_at};
+pub(crate) use heads::{Head, head_names, heads_at};
 pub(crate) use inference_pools::{EndpointPicker, endpoint_pickers, has_inference_pools};
 pub(crate) use merged::virtual_service;
 pub(crate) use policies::ApiDestinationRules;

@@ -23,6 +23,7 @@ mod grpc;
 mod hbone;
 mod ingress;
 mod listeners;
+pub mod made_objects;
 pub mod mtls;
 mod name_table;
 pub mod names;

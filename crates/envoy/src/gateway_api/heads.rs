@@ -115,6 +115,12 @@ pub(crate) fn heads_at(view: &View<'_>, gateway: &Arc<str>) -> Arc<HeadsOfGatewa
     (*view.get(&HeadsAt(gateway.clone()))).clone()
 }
 
+/// The names of all VirtualServices that are made of routes.
+pub(crate) fn head_names(view: &View<'_>) -> BTreeSet<NamespacedName> {
+    let heads = view.get(&VirtualServiceHeads);
+    heads.by_name.iter().flat_map(|part| part.values()).map(|head| head.name.clone()).collect()
+}
+
 impl Head {
     /// One of these parts, of which there is at least one.
     fn new(name: NamespacedName, parts: Vec<Part>) -> Self {
