@@ -7,11 +7,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::registryz::describe;
+use super::configz::config;
+use super::registryz::{describe, port};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use super::{proxies, scratch};
-use navarch_envoy::scope::{DescribeScope, OutboundPolicy, ScopeDescription};
+use navarch_api::proto_json::to_proto_json;
+use navarch_envoy::scope::{DescribeScope, OutboundPolicy, RuleDescription, ScopeDescription};
 use navarch_push::proxy::Proxy;
 use navarch_push::targets::TargetsOfProxy;
 use navarch_registry::model::{Service, ServiceTarget};
@@ -27,51 +29,59 @@ pub(super) async fn sidecarz(
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
     };
+    let last = info.types.iter().filter_map(|watch| watch.sent.as_ref()).max_by_key(|sent| sent.at);
+    let version = last.map_or_else(Arc::default, |sent| sent.version.clone());
     let proxy = info.proxy;
     let asked = proxy.clone();
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
         ids.first().map(|id| engine.ask(*id, &DescribeScope))
     };
     match scratch::ask(&state, vec![asked], ask).await.flatten() {
-        Some(scope) => reply::json(&parameters, &scope_of(&proxy, &scope)),
+        Some(scope) => reply::json(&parameters, &scope_of(&proxy, &version, &scope)),
         None => reply::ended(),
     }
 }
 
-/// One proxy's scope.
-fn scope_of(proxy: &Proxy, scope: &ScopeDescription) -> Value {
+/// One proxy's scope; `version` is that of the last response that it was sent.
+fn scope_of(proxy: &Proxy, version: &str, scope: &ScopeDescription) -> Value {
     let services = |all: &[Arc<Service>]| all.iter().map(|service| describe(service)).collect::<Vec<_>>();
     let by_host: Map<String, Value> =
         scope.services.iter().map(|service| (service.key.hostname.to_string(), describe(service))).collect();
     let rules: Map<String, Value> = scope
         .destination_rules
         .iter()
-        .map(|(host, from)| {
-            let names: Vec<_> =
-                from.iter().map(|name| json!({ "Namespace": name.namespace, "Name": &*name.name })).collect();
-            (host.to_string(), json!([{ "from": names }]))
-        })
+        .map(|(host, rules)| (host.to_string(), Value::Array(rules.iter().map(rule).collect())))
         .collect();
     let sidecar = scope.sidecar.as_ref();
     let policy = match &scope.outbound_policy {
         None => Value::Null,
-        Some(OutboundPolicy::RegistryOnly) => json!({ "mode": "REGISTRY_ONLY" }),
+        // `REGISTRY_ONLY` is the zero of its type, which protobuf's JSON leaves out.
+        Some(OutboundPolicy::RegistryOnly) => json!({}),
         Some(OutboundPolicy::AllowAny { egress_proxy: None }) => json!({ "mode": "ALLOW_ANY" }),
         Some(OutboundPolicy::AllowAny { egress_proxy: Some(proxy) }) => {
-            json!({ "mode": "ALLOW_ANY", "egressProxy": proxy })
+            json!({ "mode": "ALLOW_ANY", "egressProxy": to_proto_json(proxy) })
         }
         Some(OutboundPolicy::AllowAnyDynamicDns) => json!({ "mode": "ALLOW_ANY_DYNAMIC_DNS" }),
     };
     json!({
+        "version": version,
         "name": sidecar.map_or("default-sidecar", |sidecar| &sidecar.meta.key.name),
         "namespace": proxy.namespace,
         "outboundTrafficPolicy": policy,
         "services": services(&scope.services),
         "egressListenerServices": scope.listeners.iter().map(|listener| services(listener)).collect::<Vec<_>>(),
         "servicesByHostname": by_host,
-        "sidecar": sidecar.map(|sidecar| reply::spec(&sidecar.spec)),
+        "sidecar": sidecar.map(|sidecar| to_proto_json(&sidecar.spec)),
         "destinationRules": rules,
     })
+}
+
+/// DestinationRules that count as one.
+fn rule(rule: &RuleDescription) -> Value {
+    let export_to: Map<String, Value> = rule.export_to.iter().map(|to| (to.clone(), json!({}))).collect();
+    let from: Vec<Value> =
+        rule.from.iter().map(|name| json!({ "Namespace": name.namespace, "Name": &*name.name })).collect();
+    json!({ "exportTo": export_to, "rule": config(&rule.rule), "from": from })
 }
 
 /// The service ports that the workload of each connected proxy serves, by the proxy.
@@ -90,13 +100,9 @@ pub(super) async fn instancesz(State(state): State<AdminState>, parameters: Para
 
 /// One service port that a workload serves.
 fn target(target: &ServiceTarget) -> Value {
-    json!({
-        "Service": describe(&target.service),
-        "Port": {
-            "name": target.port.name,
-            "port": target.port.port,
-            "protocol": target.port.protocol.as_str(),
-            "TargetPort": target.target_port,
-        },
-    })
+    let mut port = port(&target.port);
+    if let Some(port) = port.as_object_mut() {
+        port.insert("TargetPort".to_owned(), target.target_port.into());
+    }
+    json!({ "Service": describe(&target.service), "Port": port })
 }

@@ -19,7 +19,10 @@ pub use merge::MergedRule;
 pub use policy::{port_policy, subset_policy, with_mesh_defaults};
 
 use self::index::{ClientNamespaces, Pool, RulesOfHost};
+use super::config_objects;
+use navarch_api::istio::{DestinationRule, Subset};
 use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::Object;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Service, ServiceKey};
 
@@ -36,6 +39,23 @@ pub fn for_key(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>>
     let selected =
         |rule: &&Arc<MergedRule>| rule.selector.as_ref().is_some_and(|selector| view.proxy().selected_by(selector));
     rules.iter().find(selected).or_else(|| unselected(&rules)).cloned()
+}
+
+/// All rules that the proxy chooses from for what it sends to a service, in the order in which they were merged.
+#[must_use]
+pub fn all_for_service(view: &View<'_>, service: &Service) -> Vec<Arc<MergedRule>> {
+    candidates(view, &service.key)
+}
+
+/// A merged rule as an object: the first rule, with what the others add.
+#[must_use]
+pub fn object_of(view: &View<'_>, rule: &MergedRule) -> Option<Object<DestinationRule>> {
+    let mut object = Object::clone(&*config_objects::destination_rule(view, &rule.name)?);
+    let domain = &view.mesh().settings.domain_suffix;
+    object.spec.host = Hostname::resolve(&object.spec.host, object.meta.key.namespace.as_str(), domain).to_string();
+    object.spec.traffic_policy = rule.policy.as_deref().cloned().map(Box::new);
+    object.spec.subsets = rule.subsets.iter().map(|subset| Subset::clone(subset)).collect();
+    Some(object)
 }
 
 /// The rule for what the proxy takes in for a service of its workload. Rules with a selector are for clients alone.

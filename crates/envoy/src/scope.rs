@@ -22,7 +22,7 @@ mod visible;
 use std::sync::Arc;
 
 pub use applied::Scope;
-pub use described::{DescribeScope, ScopeDescription};
+pub use described::{DescribeScope, RuleDescription, ScopeDescription};
 pub use export::{parse_export_to, resolve_export_to};
 pub use listener::EgressListener;
 pub(crate) use listener::NamedHosts;
