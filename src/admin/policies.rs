@@ -82,7 +82,10 @@ fn one(gateway: &NetworkGateway, address: &str) -> Value {
         "Addr": address,
         "Port": gateway.port,
         "HBONEPort": gateway.hbone_port,
-        "ServiceAccount": { "Namespace": "", "Name": "" },
+        "ServiceAccount": {
+            "Namespace": gateway.service_account.namespace,
+            "Name": &*gateway.service_account.name,
+        },
     })
 }
 

@@ -114,6 +114,8 @@ pub struct NetworkGateway {
     pub port: u16,
     /// Its HBONE port, 0 for none.
     pub hbone_port: u16,
+    /// The ServiceAccount of its proxies, known of Gateways of the Gateway API alone; else empty.
+    pub service_account: NamespacedName,
 }
 
 /// What of the directory changed by value.

@@ -9,13 +9,13 @@ use super::directory::NetworkGateway;
 use super::kubernetes_service::NODE_SELECTOR_ANNOTATION;
 use super::model::{Labels, Service};
 use super::networks::NETWORK_LABEL;
-use super::remote_gateway::{HBONE, REMOTE_CLASS};
+use super::remote_gateway::{HBONE, REMOTE_CLASS, service_account};
 use super::world::{Role, World};
 use navarch_api::gateway_api::{KubernetesGateway, Listener};
 use navarch_api::kubernetes::{Node, NodeAddressType, Service as Declared, ServiceType};
 use navarch_api::mesh::MeshNetworks;
 use navarch_api::names::{ClusterId, NetworkId};
-use navarch_api::object::Object;
+use navarch_api::object::{NamespacedName, Object};
 
 /// The label of a gateway service that names its mTLS port.
 const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
@@ -62,6 +62,7 @@ pub(super) fn gateways_of_service<'a>(
         address: address.clone(),
         port: outer_port(entry.port),
         hbone_port: entry.hbone_port,
+        service_account: NamespacedName::default(),
     };
     addresses.iter().flat_map(|address| gateway_addresses.iter().map(move |entry| gateway(address, entry))).collect()
 }
@@ -76,6 +77,8 @@ pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &Wor
     let Some(network) = network.filter(|_| world.settings.clusters.gateways_by_gateway_api && !elsewhere) else {
         return BTreeSet::new();
     };
+    let account = service_account(object);
+    let service_account = NamespacedName::new(object.meta.key.namespace.as_str(), account.as_str());
     let mut gateways = BTreeSet::new();
     for address in spec.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname")) {
         for listener in &spec.listeners {
@@ -88,6 +91,7 @@ pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &Wor
                     address: Arc::from(address.value.as_str()),
                     port,
                     hbone_port: if takes_hbone { port } else { 0 },
+                    service_account: service_account.clone(),
                 });
             }
         }
@@ -172,6 +176,7 @@ pub(super) fn gateways_by_network<'a>(
                     address: Arc::from(address),
                     port,
                     hbone_port: 0,
+                    service_account: NamespacedName::default(),
                 });
             }
         }

@@ -115,16 +115,22 @@ fn gateways_there(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
     }
 }
 
+/// The ServiceAccount of a Gateway's proxies, in its namespace (Istio's `GatewaySA`).
+pub(super) fn service_account(gateway: &Object<KubernetesGateway>) -> ServiceAccount {
+    let (meta, spec) = (&gateway.meta, &gateway.spec);
+    match meta.annotations.get(ACCOUNT_ANNOTATION).filter(|name| !name.is_empty()) {
+        Some(name) => ServiceAccount::new(name),
+        None if spec.gateway_class_name == REMOTE_CLASS => {
+            ServiceAccount::new(format!("{}-{REMOTE_CLASS}", meta.key.name))
+        }
+        None => ServiceAccount::new(&meta.key.name),
+    }
+}
+
 /// The way into a network by each of a Gateway's addresses.
 fn by_address(gateway: &Object<KubernetesGateway>, network: &str, port: u16) -> Vec<RemoteGateway> {
-    let (meta, spec) = (&gateway.meta, &gateway.spec);
-    let named = meta.annotations.get(ACCOUNT_ANNOTATION).filter(|name| !name.is_empty());
-    let service_account = match named {
-        Some(name) => ServiceAccount::new(name),
-        None if spec.gateway_class_name == EAST_WEST_CLASS => ServiceAccount::new(&meta.key.name),
-        None => ServiceAccount::new(format!("{}-{REMOTE_CLASS}", meta.key.name)),
-    };
-    let addresses = spec.status.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"));
+    let service_account = service_account(gateway);
+    let addresses = gateway.spec.status.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"));
     let at = |address: &str| RemoteGateway {
         network: NetworkId::new(network),
         address: Arc::from(address),
