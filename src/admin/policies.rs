@@ -7,16 +7,19 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::proxies::{self, Missing};
 use super::reply::{self, Parameters};
+use super::scratch;
 use super::state::AdminState;
 use navarch_api::istio::{AuthorizationPolicy, Telemetry};
 use navarch_api::names::Namespace;
-use navarch_api::object::Object;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_api::proto_json::to_proto_json;
+use navarch_envoy::filters::telemetry::{DescribeTelemetry, TelemetryDescription};
 use navarch_push::context::PushContext;
-use navarch_push::proxy::Proxy;
+use navarch_push::engine::{Engine, ProxyId};
 use navarch_registry::directory::NetworkGateway;
 use navarch_security::rules::Sight;
 use navarch_store::Stored;
@@ -34,7 +37,13 @@ pub(super) async fn telemetryz(
 ) -> Response {
     let context = state.push.context();
     let page = match proxies::named(&state, &sight, &parameters) {
-        Ok(info) => telemetry_of(&context, &info.proxy),
+        Ok(info) => {
+            let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.ask(*id, &DescribeTelemetry));
+            match scratch::ask(&state, vec![info.proxy], ask).await.flatten() {
+                Some(telemetries) => telemetry_of(&telemetries),
+                None => return reply::ended(),
+            }
+        }
         Err(Missing::NotNamed) => json!({ "telemetries": telemetries(&context) }),
         Err(Missing::NotConnected) => return Missing::NotConnected.into_response(),
     };
@@ -82,10 +91,7 @@ fn one(gateway: &NetworkGateway, address: &str) -> Value {
         "Addr": address,
         "Port": gateway.port,
         "HBONEPort": gateway.hbone_port,
-        "ServiceAccount": {
-            "Namespace": gateway.service_account.namespace,
-            "Name": &*gateway.service_account.name,
-        },
+        "ServiceAccount": name(Some(&gateway.service_account)),
     })
 }
 
@@ -113,8 +119,8 @@ fn authorization_policies(context: &PushContext) -> Value {
         json!({
             "name": &*policy.meta.key.name,
             "namespace": policy.meta.key.namespace,
-            "annotations": policy.meta.annotations,
-            "spec": reply::spec(&policy.spec),
+            "annotations": reply::map(&policy.meta.annotations),
+            "spec": to_proto_json(&policy.spec),
         })
     };
     json!({
@@ -128,7 +134,7 @@ fn telemetries(context: &PushContext) -> Value {
         json!({
             "name": &*telemetry.meta.key.name,
             "namespace": telemetry.meta.key.namespace,
-            "spec": reply::spec(&telemetry.spec),
+            "spec": to_proto_json(&telemetry.spec),
         })
     };
     json!({
@@ -137,43 +143,84 @@ fn telemetries(context: &PushContext) -> Value {
     })
 }
 
-/// The Telemetries that hold for a proxy, in the shape of istiod's `computedTelemetries`: the root namespace's, its own
-/// namespace's and its workload's, each the oldest.
-fn telemetry_of(context: &PushContext, proxy: &Proxy) -> Value {
-    let root = Namespace::new(&context.mesh.config.root_namespace);
-    let all = oldest_first::<Telemetry>(context);
-    let is_whole = |telemetry: &Telemetry| {
-        let selects = telemetry.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
-        !selects && telemetry.target_ref.is_none() && telemetry.target_refs.is_empty()
+/// The Telemetries that hold for a proxy, in the shape of istiod's `computedTelemetries`. What holds for a service at a waypoint
+/// (`Namespace`) is not in it.
+fn telemetry_of(telemetries: &TelemetryDescription) -> Value {
+    let TelemetryDescription { root, namespace, workload } = telemetries;
+    let key = |telemetry: &Arc<Object<Telemetry>>| telemetry.meta.key();
+    let keys = |root: Option<NamespacedName>, proxy: Option<NamespacedName>, workload: Option<NamespacedName>| {
+        let keys = [("Root", root), ("Proxy", proxy), ("Namespace", None), ("Workload", workload)];
+        keys.map(|(level, object)| (level.to_owned(), name(object.as_ref()))).into_iter().collect::<Map<_, _>>()
     };
-    let selects = |telemetry: &Telemetry| {
-        telemetry.selector.as_ref().is_some_and(|selector| {
-            let mut labels = selector.match_labels.iter();
-            !selector.match_labels.is_empty()
-                && labels.all(|(key, value)| proxy.labels.get(key.as_str()).is_some_and(|own| **own == **value))
-        })
+    let logging = |telemetry: &Arc<Object<Telemetry>>, mut keys: Map<String, Value>| {
+        let logging = &telemetry.spec.access_logging;
+        keys.insert("Logging".to_owned(), to_proto_json(logging));
+        (!logging.is_empty()).then_some(Value::Object(keys))
     };
-    let first = |namespace: &Namespace, fits: &dyn Fn(&Telemetry) -> bool| {
-        all.iter().find(|one| one.meta.key.namespace == *namespace && fits(&one.spec)).copied()
-    };
-    let of_root = first(&root, &is_whole);
-    let of_namespace = first(&proxy.namespace, &is_whole).filter(|_| proxy.namespace != root);
-    let of_workload = first(&proxy.namespace, &selects);
-    let name = |telemetry: Option<&Arc<Object<Telemetry>>>| {
-        let key = telemetry.map(|telemetry| &telemetry.meta.key);
-        json!({
-            "Namespace": key.map_or("", |key| key.namespace.as_str()),
-            "Name": key.map_or("", |key| &*key.name),
-        })
-    };
-    let specs = || [of_root, of_namespace, of_workload].into_iter().flatten();
-    let logging = specs().filter(|one| !one.spec.access_logging.is_empty());
+    // As in istiod, the one of the namespace is not named with its logs.
+    let of_root = root.iter().filter_map(|one| logging(one, keys(Some(key(one)), None, None)));
+    let of_namespace = namespace.iter().filter_map(|one| logging(one, keys(None, None, None)));
+    let of_workload = workload.iter().filter_map(|one| logging(one, keys(None, None, Some(key(one)))));
+    let all = || root.iter().chain(namespace).chain(workload).map(|one| &one.spec);
+    let mut page = keys(root.as_ref().map(key), namespace.as_ref().map(key), workload.last().map(key));
+    let metrics = all().flat_map(|spec| &spec.metrics).map(to_proto_json).collect();
+    let tracing = all().flat_map(|spec| &spec.tracing).map(to_proto_json).collect();
+    let logging = of_root.chain(of_namespace).chain(of_workload).collect();
+    page.extend(
+        [("Metrics", metrics), ("Logging", logging), ("Tracing", tracing)].map(|(key, all)| (key.to_owned(), all)),
+    );
+    Value::Object(page)
+}
+
+/// An object's name as Go writes a `NamespacedName`; empty for none.
+fn name(name: Option<&NamespacedName>) -> Value {
     json!({
-        "Root": name(of_root),
-        "Namespace": name(of_namespace),
-        "Workload": name(of_workload),
-        "Metrics": specs().flat_map(|one| &one.spec.metrics).map(reply::spec).collect::<Vec<_>>(),
-        "Logging": logging.map(|one| json!({ "Logging": reply::spec(&one.spec.access_logging) })).collect::<Vec<_>>(),
-        "Tracing": specs().flat_map(|one| &one.spec.tracing).map(reply::spec).collect::<Vec<_>>(),
+        "Namespace": name.map_or("", |name| name.namespace.as_str()),
+        "Name": name.map_or("", |name| &*name.name),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::istio::AccessLogging;
+    use navarch_api::object::ObjectMeta;
+
+    use super::*;
+
+    fn telemetry(namespace: &str, name: &str) -> Arc<Object<Telemetry>> {
+        let meta = ObjectMeta { key: NamespacedName::new(namespace, name), ..ObjectMeta::default() };
+        let access_logging = vec![AccessLogging { disabled: Some(true), ..AccessLogging::default() }];
+        Arc::new(Object { meta, spec: Telemetry { access_logging, ..Telemetry::default() } })
+    }
+
+    #[test]
+    fn the_telemetries_of_a_proxy_stand_where_istiod_has_them() {
+        let telemetries = TelemetryDescription {
+            root: Some(telemetry("istio-system", "mesh")),
+            namespace: Some(telemetry("shop", "all")),
+            workload: vec![telemetry("shop", "web"), telemetry("shop", "web-too")],
+        };
+        let (none, named) = (name(None), |namespace: &str, of: &str| json!({ "Namespace": namespace, "Name": of }));
+        let logging = |root: Value, workload: Value| {
+            json!({
+                "Root": root, "Proxy": none, "Namespace": none, "Workload": workload,
+                "Logging": [{ "disabled": true }],
+            })
+        };
+        let expected = json!({
+            "Root": named("istio-system", "mesh"),
+            "Proxy": named("shop", "all"),
+            "Namespace": none,
+            "Workload": named("shop", "web-too"),
+            "Metrics": [],
+            "Logging": [
+                logging(named("istio-system", "mesh"), none.clone()),
+                logging(none.clone(), none.clone()),
+                logging(none.clone(), named("shop", "web")),
+                logging(none.clone(), named("shop", "web-too")),
+            ],
+            "Tracing": [],
+        });
+        assert_eq!(telemetry_of(&telemetries), expected);
+    }
 }

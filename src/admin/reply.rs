@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use navarch_api::text_map::TextMap;
@@ -39,13 +38,6 @@ pub(super) fn map(map: &TextMap) -> Value {
 /// A moment as Go writes it; the zero of time where there is none.
 pub(super) fn time(time: Option<Timestamp>) -> String {
     time.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
-}
-
-/// A spec as users write it, and as Go writes protobuf's JSON: fields without a value are left out.
-pub(super) fn spec(spec: &impl Serialize) -> Value {
-    let mut value = serde_json::to_value(spec).unwrap_or_default();
-    leave_out_unset(&mut value);
-    value
 }
 
 /// Leaves fields without a value out. Elements of lists stay: an empty rule matches everything.

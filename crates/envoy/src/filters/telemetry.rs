@@ -3,10 +3,12 @@
 //! One Telemetry without selector holds for the mesh (in the root namespace), one for the namespace, and all that select the
 //! proxy lie above them; the later says more. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
 
+mod described;
 mod logging;
 mod metrics;
 mod tracing;
 
+pub use described::{DescribeTelemetry, TelemetryDescription};
 pub(super) use logging::{LoggingOf, LoggingProvider};
 pub(super) use metrics::{Counting, CountingProvider, MetricsOf};
 pub(super) use tracing::TracingOf;
