@@ -134,7 +134,8 @@ fn clusters(info: &ConnectionInfo) -> Any {
         ..Default::default()
     };
     let dynamic_active_clusters = versioned(info, ResourceType::Cluster).map(one).collect();
-    pack(&dump::ClustersConfigDump { dynamic_active_clusters, ..Default::default() })
+    let version_info = version(info, ResourceType::Cluster);
+    pack(&dump::ClustersConfigDump { version_info, dynamic_active_clusters, ..Default::default() })
 }
 
 fn listeners(info: &ConnectionInfo) -> Any {
@@ -147,8 +148,9 @@ fn listeners(info: &ConnectionInfo) -> Any {
         };
         DynamicListener { name: resource.name.to_string(), active_state: Some(state), ..Default::default() }
     };
-    let dynamic_listeners = sent(info, ResourceType::Listener).into_iter().flat_map(|all| &all.resources).map(one);
-    pack(&dump::ListenersConfigDump { dynamic_listeners: dynamic_listeners.collect(), ..Default::default() })
+    let listeners = sent(info, ResourceType::Listener).into_iter().flat_map(|all| &all.resources);
+    let (version_info, dynamic_listeners) = (version(info, ResourceType::Listener), listeners.map(one).collect());
+    pack(&dump::ListenersConfigDump { version_info, dynamic_listeners, ..Default::default() })
 }
 
 fn routes(info: &ConnectionInfo) -> Any {
@@ -181,6 +183,12 @@ fn extensions(info: &ConnectionInfo) -> Any {
     };
     let ecds_filters = versioned(info, ResourceType::ExtensionConfig).map(one).collect();
     pack(&dump::EcdsConfigDump { ecds_filters })
+}
+
+/// The version of the last response of a type; empty before one.
+fn version(info: &ConnectionInfo, kind: ResourceType) -> String {
+    let watch = info.types.iter().find(|watch| watch.kind == kind);
+    watch.and_then(|watch| watch.sent.as_ref()).map_or_else(String::new, |sent| sent.version.to_string())
 }
 
 /// What a proxy was sent of a type, each with its version.
