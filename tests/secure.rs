@@ -27,6 +27,8 @@ mod client;
 mod config_source;
 #[path = "secure/dashboards.rs"]
 mod dashboards;
+#[path = "secure/debug_members.rs"]
+mod debug_members;
 #[path = "secure/floods.rs"]
 mod floods;
 #[path = "secure/grpc.rs"]
