@@ -2,6 +2,8 @@
 
 #[path = "istioctl/analysis.rs"]
 mod analysis;
+#[path = "istioctl/controlz.rs"]
+mod controlz;
 #[path = "istioctl/report.rs"]
 mod report;
 #[path = "istioctl/tags.rs"]
@@ -61,6 +63,8 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     tool.who_injects_whom()?;
     tags::a_tag_is_set_and_removed(&tool).await?;
     tool.the_levels_of_the_log()?;
+    controlz::its_pages_are_forwarded(&tool).await?;
+    tool.all_the_configuration_of_a_proxy()?;
     analysis::both_find_the_same(&tool)?;
     report::all_pages_are_collected(&tool)
 }
@@ -159,6 +163,24 @@ impl Tool<'_> {
         // What it was is in the values of the injector.
         let reset = log(&["--reset"])?;
         ensure!(reset.contains("http: warning"), "{reset}");
+        Ok(())
+    }
+
+    /// `proxy-config all`, whose rows begin with their kind, and `proxy-config ecds`.
+    fn all_the_configuration_of_a_proxy(&self) -> Result<()> {
+        let all = self.run(&["proxy-config", "all", &self.pod])?;
+        let names: Vec<&str> = all.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        let reviews = format!("reviews.{}.svc.cluster.local", pods::NAMESPACE);
+        for name in [&format!("cluster/outbound|9080|v1|{reviews}"), "route/9080", "secret/default", "secret/ROOTCA"] {
+            ensure!(names.contains(&name), "no {name}: {all}");
+        }
+        for kind in ["listener/", "endpoint/"] {
+            ensure!(names.iter().any(|name| name.starts_with(kind)), "no {kind}: {all}");
+        }
+        // Envoy has no such section before it was told of an extension.
+        let shown = self.program.on(&self.kubeconfig, &["proxy-config", "ecds", &self.pod])?.output()?;
+        let is_empty = String::from_utf8_lossy(&shown.stderr).contains("EcdsConfigDump");
+        ensure!(is_empty || String::from_utf8_lossy(&shown.stdout).starts_with("ECDS NAME"), "{shown:?}");
         Ok(())
     }
 
