@@ -150,6 +150,12 @@ impl MeshMetrics {
         }
     }
 
+    /// What stands before the lines of each metric that there may be (`# HELP` and `# TYPE`).
+    #[must_use]
+    pub fn heads() -> String {
+        families::heads()
+    }
+
     /// The next piece of the exposition, a few dozen label sets; `None` at its end.
     pub(crate) fn page(&self, cursor: &mut Cursor) -> Option<String> {
         self.state.lock().families.page(cursor)

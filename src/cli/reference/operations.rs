@@ -74,13 +74,22 @@ pub(super) fn told(exposition: &str) -> Vec<Metric> {
     kinds.iter().map(metric).collect()
 }
 
-/// The families of a registry of which there is nothing to tell yet, by its debug form. What a family counts by is in `sources`,
-/// those of the files that register: the field after the name, and its type.
+/// The families of a registry of which there is nothing to tell yet, by its debug form, in which a prefix stands before all that has
+/// it. What a family counts by is in `sources`, those of the files that register: the field after the name, and its type.
 pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec<Metric> {
-    let descriptors = Regex::new(r#"Descriptor \{ name: "([^"]+)", help: "([^"]+)", unit: "#).unwrap();
+    const FOUND: &str = r#"Registry \{ prefix: (None|Some\(Prefix\("(\w+)"\)\))|Descriptor \{ name: "([^"]+)", help: "([^"]+)", unit: "#;
     let has_lines = |name: &str| exposition.contains(&format!("# TYPE {name} "));
-    let found = descriptors.captures_iter(debugged).map(|found| (found[1].to_owned(), found[2].to_owned()));
-    let metric = |(name, help): (String, String)| {
+    let mut prefix = String::new();
+    let mut found = Vec::new();
+    for part in Regex::new(FOUND).unwrap().captures_iter(debugged) {
+        match (part.get(3), part.get(4)) {
+            (Some(name), Some(help)) => {
+                found.push((prefix.clone(), name.as_str().to_owned(), help.as_str().to_owned()))
+            }
+            _ => prefix = part.get(2).map_or(String::new(), |prefix| format!("{}_", prefix.as_str())),
+        }
+    }
+    let metric = |(prefix, name, help): (String, String, String)| {
         let fields = Regex::new(&format!(r#""{name}"[\s\S]*?\bm(?:etrics)?\.(\w+)"#)).unwrap();
         let of_file = |source: &String| {
             let field = fields.captures(source)?[1].to_owned();
@@ -96,9 +105,10 @@ pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec
             other => panic!("{name} is a family of {other}"),
         };
         let help = help.trim_end_matches('.').to_owned();
-        Metric { name: name + total, kind: kind.to_owned(), help }
+        Metric { name: format!("{prefix}{name}{total}"), kind: kind.to_owned(), help }
     };
-    found.filter(|(name, _)| !has_lines(name)).map(metric).collect()
+    let is_empty = |(prefix, name, _): &(String, String, String)| !has_lines(&format!("{prefix}{name}"));
+    found.into_iter().filter(is_empty).map(metric).collect()
 }
 
 /// A table of metrics, ordered by name.
@@ -129,5 +139,12 @@ fn a_family_without_lines_is_found_by_its_source() {
     let debugged = r#"[(Descriptor { name: "a", help: "Things.", unit: None }, Family), (Descriptor { name: "b", help: "B.", unit: None }, 1)]"#;
     let source = "struct M { things: Family<Label, Counter> }\nregistry.register(\"a\", \"Things\", m.things.clone());";
     let expected = Metric { name: "a_total".to_owned(), kind: "counter".to_owned(), help: "Things".to_owned() };
-    assert_eq!(empty(debugged, "# TYPE b gauge\nb 1\n", &[source.to_owned()]), [expected]);
+    let told = "# TYPE b gauge\nb 1\n";
+    assert_eq!(empty(debugged, told, &[source.to_owned()]), std::slice::from_ref(&expected));
+    let debugged = format!(
+        "Registry {{ prefix: None, metrics: [], sub_registries: [Registry {{ prefix: Some(Prefix(\"p\")), metrics: {debugged}"
+    );
+    let told = "# TYPE p_b gauge\np_b 1\n";
+    let expected = Metric { name: "p_a_total".to_owned(), ..expected };
+    assert_eq!(empty(&debugged, told, &[source.to_owned()]), [expected]);
 }

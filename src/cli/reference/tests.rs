@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 use navarch_agent::ignored::UNREAD;
 use navarch_agent::iptables::Options;
+use navarch_agent::mesh_metrics::MeshMetrics;
 use navarch_agent::own_metrics::OwnMetrics;
 use regex::Regex;
 
@@ -102,10 +103,15 @@ fn the_committed_ports_and_metrics_are_what_the_code_says() {
     of_control_plane.extend(operations::empty(&debugged, &text, &registering));
     let of_agent = OwnMetrics::default();
     of_agent.rejections().count("status", "too_many_connections", "10.0.0.1");
+    let (text, debugged) = (of_agent.scrape(), format!("{of_agent:?}"));
+    let registering = sources(&root.join("crates/agent/src")).into_iter().map(|(_, source)| source);
+    let mut of_agent = operations::told(&text);
+    of_agent.extend(operations::empty(&debugged, &text, &registering.collect::<Vec<_>>()));
+    of_agent.extend(operations::told(&MeshMetrics::heads()));
     let parts = [
         ("ports of a proxy", operations::ports()),
         ("metrics of the control plane", operations::metrics(of_control_plane)),
-        ("metrics of the agent", operations::metrics(operations::told(&of_agent.scrape()))),
+        ("metrics of the agent", operations::metrics(of_agent)),
     ];
     let made = parts.iter().try_fold(page, |page, (name, part)| operations::with_part(&page, name, part).ok_or(name));
     check("operations.md", &made.expect("the part stands between its two comments"));

@@ -286,7 +286,7 @@ impl State {
         let is_tcp = matches!(seen.spoken, Spoken::Tcp);
         let is_grpc = matches!(seen.spoken, Spoken::Grpc { .. });
         let render = |metric: Metric, labels: &Labels<'_>| log.overrides.render(metric.place(), labels, seen.tags);
-        ALL.map(|(metric, _)| match metric {
+        ALL.map(|(metric, ..)| match metric {
             Metric::Opened | Metric::Closed | Metric::Sent | Metric::Received => {
                 is_tcp.then(|| render(metric, &all)).flatten()
             }
@@ -303,7 +303,7 @@ impl State {
             self.kinds.clear();
         }
         let mut handles: Handles = [None; METRICS];
-        for ((metric, _), (labels, place)) in ALL.iter().zip(rendered.iter().zip(&mut handles)) {
+        for ((metric, ..), (labels, place)) in ALL.iter().zip(rendered.iter().zip(&mut handles)) {
             if let Some(labels) = labels {
                 *place = self.families.place(*metric, labels, now).or(NO_ROOM);
             }

@@ -43,19 +43,29 @@ pub(super) enum Metric {
 
 /// How many metrics there are.
 pub(super) const METRICS: usize = 10;
-/// All, in their order, with their names behind `istio_`.
-pub(super) const ALL: [(Metric, &str); METRICS] = [
-    (Metric::Requests, "requests_total"),
-    (Metric::Duration, "request_duration_milliseconds"),
-    (Metric::RequestBytes, "request_bytes"),
-    (Metric::ResponseBytes, "response_bytes"),
-    (Metric::RequestMessages, "request_messages_total"),
-    (Metric::ResponseMessages, "response_messages_total"),
-    (Metric::Opened, "tcp_connections_opened_total"),
-    (Metric::Closed, "tcp_connections_closed_total"),
-    (Metric::Sent, "tcp_sent_bytes_total"),
-    (Metric::Received, "tcp_received_bytes_total"),
+/// All, in their order, with their names behind `istio_` and what they tell.
+pub(super) const ALL: [(Metric, &str, &str); METRICS] = [
+    (Metric::Requests, "requests_total", "Requests that the proxy handled"),
+    (Metric::Duration, "request_duration_milliseconds", "Milliseconds that requests took"),
+    (Metric::RequestBytes, "request_bytes", "Bytes of requests, headers included"),
+    (Metric::ResponseBytes, "response_bytes", "Bytes of responses, headers included"),
+    (Metric::RequestMessages, "request_messages_total", "gRPC messages that clients sent"),
+    (Metric::ResponseMessages, "response_messages_total", "gRPC messages that servers sent"),
+    (Metric::Opened, "tcp_connections_opened_total", "TCP connections that were opened"),
+    (Metric::Closed, "tcp_connections_closed_total", "TCP connections that were closed"),
+    (Metric::Sent, "tcp_sent_bytes_total", "Bytes that TCP connections sent to clients"),
+    (Metric::Received, "tcp_received_bytes_total", "Bytes that TCP connections received from clients"),
 ];
+/// What is told besides: names, types and what they tell.
+const BESIDES: [(&str, &str, &str); 3] = [
+    (BUILD, "gauge", "The release of the proxy"),
+    (LABEL_SETS, "gauge", "Label sets of the mesh's metrics that are made out of access logs"),
+    (DROPPED, "counter", "Values that were not counted, as there were too many label sets"),
+];
+/// The name of Istio's metric for releases.
+const BUILD: &str = "istio_build";
+const LABEL_SETS: &str = "navarch_mesh_metrics_label_sets";
+const DROPPED: &str = "navarch_mesh_metrics_dropped_total";
 
 /// Where an entry's labels are counted, by metric; none where a metric is dropped or was not counted yet.
 pub(super) type Handles = [Option<u32>; METRICS];
@@ -109,6 +119,14 @@ pub(crate) struct Cursor {
 impl Metric {
     pub(super) fn place(self) -> usize {
         self as usize
+    }
+
+    /// Its type for Prometheus.
+    fn kind(self) -> &'static str {
+        match self.zero() {
+            Value::Count(_) => "counter",
+            Value::Histogram(_) => "histogram",
+        }
     }
 
     /// What it begins with.
@@ -194,16 +212,14 @@ impl Families {
 
     /// The next piece of the exposition.
     pub(super) fn page(&self, cursor: &mut Cursor) -> Option<String> {
-        while let Some(((_, name), family)) = ALL.get(cursor.metric).zip(self.families.get(cursor.metric)) {
+        while let Some(((metric, name, help), family)) = ALL.get(cursor.metric).zip(self.families.get(cursor.metric)) {
             let mut text = String::new();
             let page =
                 family.sets.iter().enumerate().skip(cursor.set).filter_map(|(place, set)| Some((place, set.as_ref()?)));
             let mut next = None;
             for (place, set) in page.take(PAGE) {
                 if cursor.set == 0 && next.is_none() {
-                    let kind = if matches!(set.value, Value::Count(_)) { "counter" } else { "histogram" };
-                    // Writing to a `String` never fails.
-                    let _ = writeln!(text, "# TYPE istio_{name} {kind}");
+                    text.push_str(&head(&format!("istio_{name}"), metric.kind(), help));
                 }
                 set.write(&mut text, name);
                 next = Some(place + 1);
@@ -224,17 +240,27 @@ impl Families {
 
     /// How many label sets there are, and what found no room.
     fn own_metrics(&self) -> String {
-        let Self { count, dropped, .. } = self;
-        let build = self.release.as_deref().map_or(String::new(), |release| {
-            format!("# TYPE istio_build gauge\nistio_build{{component=\"proxy\",tag=\"{release}\"}} 1\n")
+        let lines = BESIDES.iter().filter_map(|(name, kind, help)| {
+            let line = match *name {
+                BUILD => format!("{BUILD}{{component=\"proxy\",tag=\"{}\"}} 1\n", self.release.as_deref()?),
+                LABEL_SETS => format!("{LABEL_SETS} {}\n", self.count),
+                _ => format!("{DROPPED} {}\n", self.dropped),
+            };
+            Some(head(name, kind, help) + &line)
         });
-        format!(
-            "{build}# HELP navarch_mesh_metrics_label_sets Label sets of the mesh's metrics that are made out of access logs\n\
-             # TYPE navarch_mesh_metrics_label_sets gauge\nnavarch_mesh_metrics_label_sets {count}\n\
-             # HELP navarch_mesh_metrics_dropped_total Values that were not counted, as there were too many label sets\n\
-             # TYPE navarch_mesh_metrics_dropped_total counter\nnavarch_mesh_metrics_dropped_total {dropped}\n"
-        )
+        lines.collect()
     }
+}
+
+/// What stands before the lines of a metric.
+fn head(name: &str, kind: &str, help: &str) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+}
+
+/// What stands before the lines of all metrics, whether there are lines or not.
+pub(super) fn heads() -> String {
+    let of_mesh = ALL.iter().map(|(metric, name, help)| head(&format!("istio_{name}"), metric.kind(), help));
+    of_mesh.chain(BESIDES.iter().map(|(name, kind, help)| head(name, kind, help))).collect()
 }
 
 impl Set {

@@ -28,7 +28,7 @@ impl Overrides {
     pub(super) fn new(changes: &[MetricChange]) -> Self {
         let mut all: [Changes; METRICS] = Default::default();
         for change in changes {
-            for ((_, name), of_metric) in ALL.iter().zip(&mut all) {
+            for ((_, name, _), of_metric) in ALL.iter().zip(&mut all) {
                 if !change.name.is_empty() && change.name != *name {
                     continue;
                 }
