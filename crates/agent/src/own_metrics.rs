@@ -7,13 +7,8 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
 use super::metrics::AgentMetrics;
-use navarch_api::regular_file;
+use navarch_api::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 use navarch_net::rejections::Rejections;
-
-/// The size of the kernel's pages, which holds on every machine that Envoy is built for with 4 KiB pages.
-const PAGE: u64 = 4096;
-/// Ticks in a second, as the kernel shows times to programs.
-const TICKS: f64 = 100.0;
 
 /// What is counted.
 #[derive(Debug)]
@@ -24,6 +19,8 @@ pub struct OwnMetrics {
     rejections: Rejections,
     /// What the agent counts of its work.
     work: AgentMetrics,
+    /// When the machine began.
+    booted: Option<f64>,
     /// All that is not written by hand: work, and rejections under names of Navarch's own.
     registry: Registry,
 }
@@ -41,7 +38,7 @@ impl OwnMetrics {
         let mut registry = Registry::default();
         let rejections = Rejections::register(&mut registry);
         work.register(&mut registry);
-        Self { scrapes: AtomicU64::default(), rejections, work, registry }
+        Self { scrapes: AtomicU64::default(), rejections, work, booted: process_usage::booted(), registry }
     }
 
     /// Counts a scrape, and gives all metrics in Prometheus' text format.
@@ -50,16 +47,12 @@ impl OwnMetrics {
         let scrapes = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;
         let mut text = String::new();
         counter(&mut text, "istio_agent_scrapes_total", "The total number of scrapes.", "counter", scrapes as f64);
-        let process = Process::read();
-        let values = [
-            ("resident_memory_bytes", "Resident memory size in bytes.", "gauge", process.resident),
-            ("cpu_seconds_total", "Total user and system CPU time spent in seconds.", "counter", process.cpu),
-            ("open_fds", "Number of open file descriptors.", "gauge", process.files),
-        ];
-        for (name, help, kind, value) in values {
-            if let Some(value) = value {
-                counter(&mut text, &format!("istio_agent_process_{name}"), help, kind, value);
-            }
+        for ProcessMetric { name, help, kind, value } in ProcessUsage::read(self.booted).metrics() {
+            let (total, kind) = match kind {
+                ProcessMetricKind::Counter => ("_total", "counter"),
+                ProcessMetricKind::Gauge => ("", "gauge"),
+            };
+            counter(&mut text, &format!("istio_agent_process_{name}{total}"), help, kind, value);
         }
         self.work.refresh();
         let labels = format!("component=\"agent\",tag=\"{}\"", env!("CARGO_PKG_VERSION"));
@@ -85,33 +78,6 @@ fn counter(text: &mut String, name: &str, help: &str, kind: &str, value: f64) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
 }
 
-/// What the kernel knows of the process.
-struct Process {
-    /// Memory in use, in bytes.
-    resident: Option<f64>,
-    /// CPU time so far, in seconds.
-    cpu: Option<f64>,
-    /// Open files.
-    files: Option<f64>,
-}
-
-impl Process {
-    /// Reads it.
-    fn read() -> Self {
-        let statm = regular_file::read_text("/proc/self/statm".as_ref()).unwrap_or_default();
-        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-        let stat = regular_file::read_text("/proc/self/stat".as_ref()).unwrap_or_default();
-        // The name in brackets may hold anything; user and system time are the 12th and 13th fields after it.
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
-        let ticks = |place: usize| fields.get(place).and_then(|ticks| ticks.parse::<f64>().ok());
-        Self {
-            resident: pages.map(|pages| (pages * PAGE) as f64),
-            cpu: ticks(11).zip(ticks(12)).map(|(user, system)| (user + system) / TICKS),
-            files: std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::OwnMetrics;
@@ -122,7 +88,17 @@ mod tests {
         assert!(metrics.scrape().contains("\nistio_agent_scrapes_total 1\n"));
         let second = metrics.scrape();
         assert!(second.contains("\nistio_agent_scrapes_total 2\n"));
-        for name in ["resident_memory_bytes", "cpu_seconds_total", "open_fds"] {
+        for name in [
+            "cpu_seconds_total",
+            "max_fds",
+            "network_receive_bytes_total",
+            "network_transmit_bytes_total",
+            "open_fds",
+            "resident_memory_bytes",
+            "start_time_seconds",
+            "virtual_memory_bytes",
+            "virtual_memory_max_bytes",
+        ] {
             assert!(second.contains(&format!("\nistio_agent_process_{name} ")), "{name}");
         }
         metrics.rejections().count("status", "too_many_connections", "10.0.0.1");

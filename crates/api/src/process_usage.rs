@@ -1,0 +1,161 @@
+//! What the process takes of the machine, as the kernel tells it, under the names of Prometheus' own clients.
+
+use std::path::Path;
+
+use crate::regular_file;
+
+/// The size of the kernel's pages: 4 KiB on the machines that Navarch and Envoy are built for.
+const PAGE: f64 = 4096.0;
+/// Ticks in a second, as the kernel shows times to programs.
+const TICKS: f64 = 100.0;
+/// What stands for "no limit", as Prometheus' client for Go has it.
+const UNLIMITED: f64 = u64::MAX as f64;
+
+/// What the kernel knows of the process; what it does not say is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessUsage {
+    /// Seconds of CPU time so far.
+    pub cpu: Option<f64>,
+    /// Seconds since 1970 at which it began.
+    pub started: Option<f64>,
+    /// Bytes of memory that it occupies.
+    pub resident: Option<f64>,
+    /// Bytes of addresses that it has.
+    pub addressed: Option<f64>,
+    /// Bytes of addresses that it may have.
+    pub most_addressed: Option<f64>,
+    /// Files that it has open.
+    pub files: Option<f64>,
+    /// Files that it may have open.
+    pub most_files: Option<f64>,
+    /// Bytes that came over IP in its network namespace.
+    pub received: Option<f64>,
+    /// Bytes that went so.
+    pub sent: Option<f64>,
+}
+
+/// A value, as metrics tell it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProcessMetric {
+    /// The name behind `process_`, without the `_total` of a counter.
+    pub name: &'static str,
+    /// What it tells.
+    pub help: &'static str,
+    /// Whether it only grows.
+    pub kind: ProcessMetricKind,
+    /// The value.
+    pub value: f64,
+}
+
+/// Prometheus' types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessMetricKind {
+    /// Only grows; its lines end in `_total`.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// Seconds since 1970 at which the machine began. The kernel takes milliseconds to say that, so it is to be asked once.
+#[must_use]
+pub fn booted() -> Option<f64> {
+    let stat = text("/proc/stat");
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+/// What a file of the kernel says; nothing where there is none.
+fn text(path: &str) -> String {
+    regular_file::read_text(Path::new(path)).unwrap_or_default()
+}
+
+/// How many files the process has open. Linux 6.2 and later say so; to list them takes milliseconds where there are thousands.
+fn open_files() -> Option<f64> {
+    let folder = "/proc/self/fd";
+    let known = std::fs::metadata(folder).ok().map(|folder| folder.len()).filter(|count| *count > 0);
+    let count = known.or_else(|| u64::try_from(std::fs::read_dir(folder).ok()?.count()).ok())?;
+    u32::try_from(count).ok().map(f64::from)
+}
+
+/// The value that is in force of a limit, in the text of `/proc/self/limits`.
+fn limit(limits: &str, name: &str) -> Option<f64> {
+    let value = limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
+    if value == "unlimited" { Some(UNLIMITED) } else { value.parse().ok() }
+}
+
+/// A counter of IP in the text of `/proc/self/net/netstat`, in which a line of names stands above one of values.
+fn octets(netstat: &str, name: &str) -> Option<f64> {
+    let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    both.find(|(known, _)| *known == name)?.1.parse().ok()
+}
+
+impl ProcessUsage {
+    /// Reads it, on a machine that [began](booted) then.
+    #[must_use]
+    pub fn read(booted: Option<f64>) -> Self {
+        let stat = text("/proc/self/stat");
+        // The name in brackets may hold anything; fields are counted from after it.
+        let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+        let field = |place: usize| fields.get(place).and_then(|field| field.parse::<f64>().ok());
+        let (limits, netstat) = (text("/proc/self/limits"), text("/proc/self/net/netstat"));
+        Self {
+            cpu: field(11).zip(field(12)).map(|(user, system)| (user + system) / TICKS),
+            started: booted.zip(field(19)).map(|(booted, ticks)| booted + ticks / TICKS),
+            addressed: field(20),
+            most_addressed: limit(&limits, "Max address space"),
+            resident: field(21).map(|pages| pages * PAGE),
+            files: open_files(),
+            most_files: limit(&limits, "Max open files"),
+            received: octets(&netstat, "InOctets"),
+            sent: octets(&netstat, "OutOctets"),
+        }
+    }
+
+    /// All that is known, by the names of Prometheus' client for Go (1.23).
+    pub fn metrics(&self) -> impl Iterator<Item = ProcessMetric> {
+        use ProcessMetricKind::{Counter, Gauge};
+        let all = [
+            ("cpu_seconds", "Seconds of CPU time that the process has used", Counter, self.cpu),
+            ("start_time_seconds", "Seconds since 1970 at which the process began", Gauge, self.started),
+            ("resident_memory_bytes", "Bytes of memory that the process occupies", Gauge, self.resident),
+            ("virtual_memory_bytes", "Bytes of addresses that the process has", Gauge, self.addressed),
+            ("virtual_memory_max_bytes", "Bytes of addresses that the process may have", Gauge, self.most_addressed),
+            ("open_fds", "Files that the process has open", Gauge, self.files),
+            ("max_fds", "Files that the process may have open", Gauge, self.most_files),
+            ("network_receive_bytes", "Bytes received over IP in the network namespace", Counter, self.received),
+            ("network_transmit_bytes", "Bytes sent over IP in the network namespace", Counter, self.sent),
+        ];
+        let known =
+            |(name, help, kind, value): (_, _, _, Option<f64>)| Some(ProcessMetric { name, help, kind, value: value? });
+        all.into_iter().filter_map(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_prometheus_client_for_go_tells_is_known() {
+        let usage = ProcessUsage::read(booted());
+        assert_eq!(usage.metrics().count(), 9, "{usage:?}");
+        assert!(
+            usage.resident > Some(1e5) && usage.addressed >= usage.resident && usage.most_addressed >= usage.addressed
+        );
+        assert!(usage.files >= Some(3.0) && usage.most_files > usage.files && usage.started > Some(1.6e9));
+        assert!(usage.cpu >= Some(0.0) && usage.received >= Some(0.0) && usage.sent >= Some(0.0));
+    }
+
+    #[test]
+    fn limits_and_counters_are_found_by_their_names() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+            Max open files            20000                40000                files\n\
+            Max address space         unlimited            unlimited            bytes\n";
+        assert_eq!(limit(limits, "Max open files"), Some(20_000.0));
+        assert_eq!(limit(limits, "Max address space"), Some(UNLIMITED));
+        let netstat = "TcpExt: InOctets\nTcpExt: 7\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 320 684\n";
+        assert_eq!([octets(netstat, "InOctets"), octets(netstat, "OutOctets")], [Some(320.0), Some(684.0)]);
+        assert_eq!([limit("", "Max open files"), octets("", "InOctets")], [None, None]);
+    }
+}
