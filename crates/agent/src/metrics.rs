@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 use tonic::Code;
 
 use navarch_api::counter::Count;
@@ -53,7 +54,8 @@ pub struct AgentMetrics {
     file_secret_failures: Counter,
     /// Bytes of Envoy's largest request.
     largest_request: Gauge,
-    /// Seconds until the agent was ready.
+    /// When the agent began, and the seconds from then until the pod was first ready.
+    begun: Instant,
     startup: Gauge<f64, AtomicU64>,
     /// Wasm modules that are kept.
     modules: Gauge,
@@ -116,6 +118,14 @@ pub enum ScrapeTarget {
 
 impl Default for AgentMetrics {
     fn default() -> Self {
+        Self::begun(Instant::now())
+    }
+}
+
+impl AgentMetrics {
+    /// Of an agent that began then.
+    #[must_use]
+    pub fn begun(begun: Instant) -> Self {
         Self {
             xds_requests: Count::default(),
             xds_responses: Count::default(),
@@ -134,6 +144,7 @@ impl Default for AgentMetrics {
             file_watcher_failures: Counter::default(),
             file_secret_failures: Counter::default(),
             largest_request: Gauge::default(),
+            begun,
             startup: Gauge::default(),
             modules: Gauge::default(),
             module_lookups: Family::default(),
@@ -144,9 +155,7 @@ impl Default for AgentMetrics {
             ends: Arc::default(),
         }
     }
-}
 
-impl AgentMetrics {
     /// Registers all.
     pub fn register(&self, registry: &mut Registry) {
         let m = self.clone();
@@ -184,7 +193,7 @@ impl AgentMetrics {
         registry.register("dns_upstream_failures", "Questions that no resolver answered", m.dns_failures);
         registry.register("dns_upstream_request_duration_seconds", "Seconds that resolvers took", m.dns_time);
         registry.register("scrape_failures", "Scrapes that failed, by whose metrics", m.scrape_failures);
-        registry.register("startup_duration_seconds", "Seconds until the agent served", m.startup);
+        registry.register("startup_duration_seconds", "Seconds until the pod was first ready; 0 until then", m.startup);
         registry.register("wasm_cache_entries", "Wasm modules that are kept", m.modules);
         registry.register("wasm_cache_lookup_count", "Wasm modules that were looked for", m.module_lookups);
         registry.register("wasm_remote_fetch_count", "Wasm modules that were fetched", m.module_fetches);
@@ -310,9 +319,12 @@ impl AgentMetrics {
         self.conversion_time.observe(took.as_secs_f64() * 1000.0);
     }
 
-    /// The agent serves, so long after its start.
-    pub(crate) fn started(&self, after: Duration) {
-        self.startup.set(after.as_secs_f64());
+    /// The pod is ready; the first time counts.
+    pub(crate) fn ready(&self) {
+        // A time is a count of nanoseconds, so one that has passed is above 0.
+        if self.startup.get() == 0.0 {
+            self.startup.set(self.begun.elapsed().as_secs_f64());
+        }
     }
 }
 
@@ -340,7 +352,7 @@ mod tests {
         "outgoing_latency{request_type=\"csr\"} 20",
         "pilot_xds_recv_max 300",
         "scrape_failures_total{type=\"envoy\"} 1",
-        "startup_duration_seconds 2",
+        "startup_duration_seconds 0",
         "wasm_cache_entries 3",
         "wasm_cache_lookup_count{hit=\"true\"} 1",
         "wasm_config_conversion_count{result=\"success\"} 1",
@@ -368,7 +380,6 @@ mod tests {
         metrics.dns_asked();
         metrics.dns_forwarded(Duration::from_millis(1), false);
         metrics.scrape_failed(ScrapeTarget::Envoy);
-        metrics.started(Duration::from_secs(2));
         metrics.module_looked_up(true);
         metrics.module_fetched("success");
         metrics.keeps_modules(3);

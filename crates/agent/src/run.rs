@@ -84,16 +84,15 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let signals = signals::Signals::take().map_err(RunError::Signals)?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(signals::orders(signals, give.clone())));
+    let metrics = AgentMetrics::begun(Instant::now());
     let prepared = Prepared::new(command, variables).await?;
-    let (begun, metrics) = (Instant::now(), AgentMetrics::default());
     let plan = services::plan(&prepared, variables, metrics.clone())?;
     let Services { names, failures, .. } = parts::start(plan, surroundings.clock, &tasks, &stop).await?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
     if variables.flag("IPTABLES_TRACE_LOGGING", false) {
         tasks.spawn(stop.clone().run_until_cancelled_owned(tell_of_packets()));
     }
-    serve_status(&prepared, variables, (names, metrics.clone()), &give, (&tasks, &stop)).await?;
-    metrics.started(begun.elapsed());
+    serve_status(&prepared, variables, (names, metrics), &give, (&tasks, &stop)).await?;
     let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await

@@ -137,7 +137,10 @@ fn refusal(caller: SocketAddr) -> Option<Response> {
 /// Whether the pod is ready.
 async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     match shared.readiness.check().await {
-        Ok(()) => StatusCode::OK.into_response(),
+        Ok(()) => {
+            shared.config.work.ready();
+            StatusCode::OK.into_response()
+        }
         Err(reason) => {
             tracing::warn!(reason, "Envoy is not ready");
             StatusCode::SERVICE_UNAVAILABLE.into_response()

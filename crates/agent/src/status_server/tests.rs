@@ -15,11 +15,15 @@ mod hostile;
 use super::{Probes, ScrapeConfig, StatusConfig, serve};
 use crate::envoy_life::Order;
 use crate::local_http::{Answer, Question};
+use crate::metrics::AgentMetrics;
+use crate::own_metrics::OwnMetrics;
 
 /// A server with its application, and the orders that it gives.
 struct Setting {
     /// The server's port.
     port: u16,
+    /// What the agent counts of its work.
+    work: AgentMetrics,
     orders: mpsc::Receiver<Order>,
     /// What runs.
     _tasks: JoinSet<()>,
@@ -53,6 +57,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
             "/app-health/a/startupz": {{"grpc": {{"port": {app}}}, "timeoutSeconds": 1}},
             "/app-health/s/livez": {{"httpGet": {{"path": "/x", "port": {app}, "scheme": "HTTPS"}}, "timeoutSeconds": 2}}}}"#
     );
+    let work = AgentMetrics::default();
     let config = StatusConfig {
         envoy: None,
         envoy_metrics: None,
@@ -66,14 +71,14 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         conditions: Vec::new(),
         name_table: Arc::new(|| None),
         metrics: Arc::new(|| "agent 1\n".to_owned()),
-        work: crate::metrics::AgentMetrics::default(),
+        work: work.clone(),
         orders: give,
         rejections: navarch_net::rejections::Rejections::default(),
         mesh_metrics: None,
         connections: StatusConfig::CONNECTIONS,
     };
     tasks.spawn(serve(listener, config));
-    Setting { port, orders, _tasks: tasks }
+    Setting { port, work, orders, _tasks: tasks }
 }
 
 impl Setting {
@@ -150,6 +155,22 @@ async fn an_application_that_does_not_answer_costs_no_more_than_the_time_given()
     let question = Question::get("127.0.0.1", setting.port, "/metrics", Duration::from_secs(5));
     let answer = Question { headers, ..question }.ask().await.unwrap();
     assert_eq!(&answer.body[..], b"agent 1\n");
+}
+
+#[tokio::test]
+async fn the_start_takes_until_the_pod_is_first_found_ready() {
+    let setting = setting(1, None, JoinSet::new()).await;
+    let metrics = OwnMetrics::new(setting.work.clone());
+    let startup = || {
+        let text = metrics.scrape();
+        let value = text.lines().find_map(|line| line.strip_prefix("istio_agent_startup_duration_seconds "));
+        value.unwrap().parse::<f64>().unwrap()
+    };
+    assert!(startup() == 0.0);
+    assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
+    let first = startup();
+    assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
+    assert!(first > 0.0 && startup() == first);
 }
 
 #[tokio::test]
