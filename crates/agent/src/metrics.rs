@@ -79,6 +79,14 @@ struct EndLabel {
     r#type: &'static str,
 }
 
+impl EndLabel {
+    fn of(code: Code) -> Self {
+        // Ends that belong to the life of a stream are no errors.
+        let is_cancelled = matches!(code, Code::Ok | Code::Cancelled | Code::DeadlineExceeded);
+        Self { r#type: if is_cancelled { "cancelled" } else { "error" } }
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabel {
@@ -114,6 +122,8 @@ pub enum ScrapeTarget {
     Envoy,
     /// The application's.
     Application,
+    /// The agent's own, and with them all others.
+    Agent,
 }
 
 impl Default for AgentMetrics {
@@ -225,15 +235,12 @@ impl AgentMetrics {
 
     /// A stream to the control plane ended so, and Envoy's with it.
     pub(crate) fn ended(&self, code: Code) {
-        // Ends that belong to the life of a stream are no errors.
-        let is_cancelled = matches!(code, Code::Ok | Code::Cancelled | Code::DeadlineExceeded);
-        let label = EndLabel { r#type: if is_cancelled { "cancelled" } else { "error" } };
-        self.upstream_ends.get_or_create(&label).inc();
+        self.upstream_ends.get_or_create(&EndLabel::of(code)).inc();
     }
 
-    /// Envoy ended its stream.
-    pub(crate) fn left(&self) {
-        self.downstream_ends.get_or_create(&EndLabel { r#type: "cancelled" }).inc();
+    /// A stream of Envoy ended so.
+    pub(crate) fn left(&self, code: Code) {
+        self.downstream_ends.get_or_create(&EndLabel::of(code)).inc();
     }
 
     /// The CA was asked, which took so long.
@@ -293,6 +300,7 @@ impl AgentMetrics {
         let r#type = match target {
             ScrapeTarget::Envoy => "envoy",
             ScrapeTarget::Application => "application",
+            ScrapeTarget::Agent => "agent",
         };
         self.scrape_failures.get_or_create(&ScrapeLabel { r#type }).inc();
     }
@@ -335,13 +343,14 @@ mod tests {
     use super::*;
 
     /// pilot-agent's names of what is counted here.
-    const NAMES: [&str; 24] = [
+    const NAMES: [&str; 26] = [
         "cert_expiry_seconds{resource_name=\"default\"} -60",
         "dns_requests_total 1",
         "dns_upstream_failures_total 1",
         "dns_upstream_request_duration_seconds_count 1",
         "dns_upstream_requests_total 1",
         "envoy_connection_terminations{type=\"cancelled\"} 1",
+        "envoy_connection_terminations{type=\"error\"} 1",
         "istiod_connection_failures 1",
         "istiod_connection_terminations{type=\"error\"} 1",
         "num_failed_outgoing_requests{request_type=\"csr\"} 1",
@@ -351,6 +360,7 @@ mod tests {
         "num_outgoing_retries{request_type=\"csr\"} 1",
         "outgoing_latency{request_type=\"csr\"} 20",
         "pilot_xds_recv_max 300",
+        "scrape_failures_total{type=\"agent\"} 1",
         "scrape_failures_total{type=\"envoy\"} 1",
         "startup_duration_seconds 0",
         "wasm_cache_entries 3",
@@ -369,7 +379,8 @@ mod tests {
         metrics.answered();
         metrics.unreachable();
         metrics.ended(Code::Unavailable);
-        metrics.left();
+        metrics.left(Code::Cancelled);
+        metrics.left(Code::InvalidArgument);
         metrics.asked_ca(Duration::from_millis(20), false);
         metrics.asks_ca_again();
         metrics.received(300);
@@ -380,6 +391,7 @@ mod tests {
         metrics.dns_asked();
         metrics.dns_forwarded(Duration::from_millis(1), false);
         metrics.scrape_failed(ScrapeTarget::Envoy);
+        metrics.scrape_failed(ScrapeTarget::Agent);
         metrics.module_looked_up(true);
         metrics.module_fetched("success");
         metrics.keeps_modules(3);

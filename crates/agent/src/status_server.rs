@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 
 use super::envoy_life::{AdminApi, Order};
 use super::mesh_metrics::MeshMetrics;
-use super::metrics::AgentMetrics;
+use super::metrics::{AgentMetrics, ScrapeTarget};
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
 pub use probe_spec::{ProbeSpecError, Probes};
@@ -160,6 +160,7 @@ async fn metrics(
         return refusal;
     }
     let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE) else {
+        shared.config.work.scrape_failed(ScrapeTarget::Agent);
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once; try again\n");
     };
     let (content_type, body) = merge::merge(&shared.config, request.headers(), request.uri().query(), charge).await;

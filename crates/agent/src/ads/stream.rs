@@ -14,6 +14,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::wire::{Opaque, Outbox};
 use super::{Core, Health, Protocol, own, peek};
+use crate::metrics::AgentMetrics;
 use crate::wasm::Modules;
 
 /// Requests that wait for the control plane. They are small; only when it reads none of so many is Envoy made to wait, so
@@ -38,12 +39,20 @@ struct Stream {
     replaced: CancellationToken,
 }
 
+/// Whose stream failed, and how.
+enum Failure {
+    Envoys(Status),
+    ControlPlanes(Status),
+}
+
 /// Serves a stream until either side ends it.
 pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: Outbox) {
     let (stop, metrics) = (core.stop.clone(), core.config.metrics.clone());
     let status = tokio::select! {
+        // First, so that Envoy's end does not count as one of the control plane's.
+        biased;
+        () = outbox.closed() => return metrics.left(Code::Cancelled),
         status = pass(core, protocol, downstream, &outbox) => status,
-        () = outbox.closed() => return metrics.left(),
         () = stop.cancelled() => Status::unavailable("the agent ends"),
     };
     outbox.end(status);
@@ -88,18 +97,31 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
     };
     let ended = tokio::select! {
         ended = stream.pass_requests(downstream) => ended,
-        ended = responses => ended,
-        ended = stream.tell_health() => ended,
-        ended = stream.pass_extensions(waiting, outbox) => ended,
-        () = stream.replaced.cancelled() => Err(Status::cancelled("Envoy has opened another stream")),
+        ended = responses => ended.map_err(Failure::ControlPlanes),
+        ended = stream.tell_health() => ended.map_err(Failure::ControlPlanes),
+        ended = stream.pass_extensions(waiting, outbox) => ended.map_err(Failure::ControlPlanes),
+        () = stream.replaced.cancelled() => {
+            Err(Failure::ControlPlanes(Status::cancelled("Envoy has opened another stream")))
+        }
     };
-    stream.core.config.metrics.ended(ended.as_ref().map_or_else(Status::code, |()| Code::Ok));
+    status_of(ended, &stream.core.config.metrics)
+}
+
+/// Counts and tells how a stream ended; gives the status with which Envoy's ends.
+fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
     match ended {
         Ok(()) => {
+            metrics.ended(Code::Ok);
             tracing::info!("the control plane closed the stream");
             Status::ok("")
         }
-        Err(status) => {
+        Err(Failure::Envoys(status)) => {
+            metrics.left(status.code());
+            tracing::warn!(code = ?status.code(), reason = status.message(), "Envoy's stream failed");
+            status
+        }
+        Err(Failure::ControlPlanes(status)) => {
+            metrics.ended(status.code());
             tracing::warn!(code = ?status.code(), reason = status.message(), "the stream to the control plane failed");
             told(status)
         }
@@ -122,15 +144,15 @@ impl Stream {
     }
 
     /// Passes Envoy's requests, and opens with the agent's own when Envoy asks for listeners.
-    async fn pass_requests(&self, mut downstream: Streaming<Bytes>) -> Result<(), Status> {
+    async fn pass_requests(&self, mut downstream: Streaming<Bytes>) -> Result<(), Failure> {
         let number = match self.protocol {
             Protocol::State => peek::TYPE,
             Protocol::Delta => peek::DELTA_REQUEST_TYPE,
         };
         let mut registered = false;
-        while let Some(request) = downstream.message().await? {
+        while let Some(request) = downstream.message().await.map_err(Failure::Envoys)? {
             self.core.config.metrics.received(request.len());
-            let unreadable = |_| Status::invalid_argument("the request is no protobuf message");
+            let unreadable = |_| Failure::Envoys(Status::invalid_argument("the request is no protobuf message"));
             let type_url = peek::string(&request, number).map_err(unreadable)?;
             if !registered && type_url != own::DEBUG && !self.core.config.side_by_side {
                 registered = true;
@@ -140,10 +162,11 @@ impl Stream {
             if type_url == own::EXTENSION {
                 self.note_version(&request);
             }
-            self.ask(request).await?;
+            self.ask(request).await.map_err(Failure::ControlPlanes)?;
             if opens {
                 for type_url in self.core.config.own_types() {
-                    self.ask(own::request(self.protocol, own::Ack { type_url, ..own::Ack::default() })).await?;
+                    let request = own::request(self.protocol, own::Ack { type_url, ..own::Ack::default() });
+                    self.ask(request).await.map_err(Failure::ControlPlanes)?;
                 }
                 self.opened.send_replace(true);
             }

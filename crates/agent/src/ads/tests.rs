@@ -75,6 +75,7 @@ struct World {
     health: watch::Sender<Option<Health>>,
     folder: tempfile::TempDir,
     stop: CancellationToken,
+    metrics: AgentMetrics,
     _running: tokio::task::JoinSet<()>,
 }
 
@@ -100,6 +101,7 @@ async fn world() -> World {
         cluster: "here".to_owned(),
         headers: BTreeMap::from([("x-more".to_owned(), "1".to_owned())]),
     };
+    let metrics = AgentMetrics::default();
     let config = AdsConfig {
         upstream: Upstream::new(upstream),
         names: Some(names.clone()),
@@ -108,14 +110,14 @@ async fn world() -> World {
         modules: None,
         mesh_metrics: None,
         side_by_side: false,
-        metrics: AgentMetrics::default(),
+        metrics: metrics.clone(),
     };
     let stop = CancellationToken::new();
     let serving = serve(socket::listen(&path).unwrap(), config, stop.clone());
     running.spawn(async move { serving.await.unwrap() });
     let channel = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap().connect().await.unwrap();
     let envoy = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
-    World { state, delta, envoy, names, health, folder, stop, _running: running }
+    World { state, delta, envoy, names, health, folder, stop, metrics, _running: running }
 }
 
 fn ask(type_url: &str) -> DiscoveryRequest {
@@ -217,6 +219,29 @@ async fn the_agent_takes_its_own_and_passes_the_rest_untouched() {
     let _answers = world.envoy.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
     let _visit = world.state.recv().await.unwrap();
     assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Cancelled);
+    world.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_read_is_an_error_of_envoys_stream() {
+    let world = world().await;
+    let path = format!("unix://{}", world.folder.path().join("XDS").display());
+    let channel = Endpoint::from_shared(path).unwrap().connect().await.unwrap();
+    let mut envoy = tonic::client::Grpc::new(channel);
+    envoy.ready().await.unwrap();
+    let asks = tokio_stream::once(bytes::Bytes::from_static(&[0xff]));
+    let path = http::uri::PathAndQuery::from_static(Protocol::State.path());
+    let answers = envoy.streaming(tonic::Request::new(asks), path, wire::Opaque).await;
+    let answers: Result<Option<bytes::Bytes>, Status> = match answers {
+        Ok(answers) => answers.into_inner().message().await,
+        Err(status) => Err(status),
+    };
+    assert_eq!(answers.unwrap_err().code(), tonic::Code::InvalidArgument);
+    let (mut registry, mut text) = (prometheus_client::registry::Registry::default(), String::new());
+    world.metrics.register(&mut registry);
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert!(text.contains("istio_agent_envoy_connection_terminations{type=\"error\"} 1"), "{text}");
+    assert!(!text.contains("istio_agent_istiod_connection_terminations{"), "{text}");
     world.stop.cancel();
 }
 

@@ -179,6 +179,8 @@ async fn who_does_not_read_its_scrapes_is_refused_and_others_get_theirs() {
         held.push(stream);
     }
     assert!((1..60).contains(&refused), "{refused} of 60 were refused");
+    let text = OwnMetrics::new(setting.work.clone()).scrape();
+    assert!(text.contains(&format!("istio_agent_scrape_failures_total{{type=\"agent\"}} {refused}\n")), "{text}");
     assert_eq!(ask(3).await.0, "200");
 }
 
