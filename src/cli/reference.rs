@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use clap::CommandFactory as _;
 use navarch_agent::ignored::UNREAD;
 
-use super::istiod_variables::ISTIOD;
+use super::istiod_variables::{GONE, ISTIOD};
 use super::{Arguments, istiod_variables};
 use table::{Section, Variable, table};
 
@@ -58,7 +58,7 @@ fn page(is_read: impl Fn(&str) -> bool) -> String {
     page.push_str("### Not read\n\nVariables of istiod's that have no effect.\n\n");
     let mut unread: Vec<_> = all(control_plane::SECTIONS).filter(|variable| !is_read(variable.name)).collect();
     unread.sort_by_key(|variable| variable.name);
-    push_unread("istiod", &unread, ISTIOD, &mut page);
+    push_unread("istiod", &unread, &[ISTIOD, GONE].concat(), &mut page);
     page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables stand beside the flags.\n\n");
     let is_unread = |variable: &Variable| UNREAD.iter().any(|(name, _)| *name == variable.name);
     for section in agent::SECTIONS {
@@ -110,5 +110,5 @@ fn repeated(variables: impl Iterator<Item = Variable>) -> Vec<&'static str> {
 
 /// Whether istiod reads a variable, or did in earlier releases.
 fn is_istiods(name: &str) -> bool {
-    ISTIOD.iter().any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
+    ISTIOD.iter().chain(GONE).any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
 }

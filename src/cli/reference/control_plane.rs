@@ -208,6 +208,8 @@ PILOT_ENABLE_MONGO_FILTER | `true` | Ports of MongoDB get Envoy's filter for it
 PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS | `false` | CUSTOM policies of a workload may name several providers
 PILOT_ENABLE_MYSQL_FILTER | `false` | Ports of MySQL get Envoy's filter for it
 PILOT_ENABLE_PERSISTENT_SESSION_FILTER | `false` | Sessions can be kept at an endpoint
+PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND | `true` | In earlier releases: what connections to ports without a protocol speak is found out by their first bytes
+PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND | `true` | The same of outbound connections
 PILOT_ENABLE_REDIS_FILTER | `false` | Ports of Redis get Envoy's filter for it
 PILOT_ENABLE_TELEMETRY_LABEL | `true` | Clusters and endpoints carry the names that metrics use
 PILOT_ENDPOINT_TELEMETRY_LABEL | `true` | Endpoints carry the names that metrics use

@@ -11,7 +11,7 @@ use navarch_agent::own_metrics::OwnMetrics;
 use regex::Regex;
 
 use super::super::environment::Variables;
-use super::super::istiod_variables::{ISTIOD, OF_KUBERNETES};
+use super::super::istiod_variables::{GONE, ISTIOD, OF_KUBERNETES};
 use super::super::{Arguments, Command};
 use super::table::{Default as Value, Variable};
 use super::{agent, all, control_plane, is_istiods, operations, page, repeated};
@@ -136,7 +136,7 @@ fn every_metric_of_the_control_plane_is_made_known_by_one_of_these_files() {
 fn every_variable_of_the_control_plane_has_a_line_and_no_other_has() {
     let lines: BTreeSet<_> = all(control_plane::SECTIONS).map(|variable| variable.name).collect();
     let read = read_by_control_plane();
-    let known = read.iter().map(String::as_str).chain(ISTIOD.iter().map(|(name, _)| *name));
+    let known = read.iter().map(String::as_str).chain(ISTIOD.iter().chain(GONE).map(|(name, _)| *name));
     let missing: Vec<_> = known.filter(|name| !lines.contains(name)).collect();
     assert_eq!(missing, Vec::<&str>::new(), "src/cli/reference/control_plane.rs has no line for them");
     let is_known = |name: &&&str| read.contains(**name) || is_istiods(name) || OF_KUBERNETES.contains(*name);
