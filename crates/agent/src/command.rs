@@ -82,6 +82,7 @@ const FLAGS: &[Flag] = &[
 
 /// Flags of [`FLAGS`] that are taken for pilot-agent's sake, each with the value that says what happens anyway.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("stsPort", "0"),
     ("tokenManagerPlugin", ""),
     ("profiling", "false"),
     ("log_target", "stderr"),
@@ -144,5 +145,15 @@ mod tests {
         for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
             assert_eq!(read(&[format!("--{}={}", flag.name, flag.default)]), read(&[]), "--{}", flag.name);
         }
+    }
+
+    #[test]
+    fn a_port_for_exchanging_tokens_is_told_and_warned_of() {
+        let read = |port: &str| ProxyCommand::read(&[format!("--stsPort={port}")], &Variables::default()).unwrap();
+        assert_eq!(
+            (read("15463").without_effect, read("15463").settings.sts_port),
+            (vec!["--stsPort".to_owned()], 15463)
+        );
+        assert_eq!(read("0").without_effect, Vec::<String>::new());
     }
 }
