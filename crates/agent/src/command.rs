@@ -72,7 +72,10 @@ const FLAGS: &[Flag] = &[
         "Template of the bootstrap in place of the built-in one, unless the proxy config names a file",
     ),
     Flag::text("outlierLogPath", "", "File to which Envoy logs ejections by outlier detection"),
-    Flag::switch("profiling", "No effect: there are no Go profiles"),
+    Flag::switch(
+        "profiling",
+        "No effect: the agent serves no profiles, whose tables would take more memory than it does",
+    ),
     Flag::text("log_target", "", "No effect: logs go to standard error"),
     Flag::text("log_output_level", "", "What the agent logs, by scope as in default:info,dns:debug; info if unset"),
     Flag::text("log_stacktrace_level", "", "No effect: stack traces are not logged"),
