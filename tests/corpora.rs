@@ -13,6 +13,8 @@
     reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
 )]
 
+#[path = "../fuzz/entries/access_logs.rs"]
+mod access_logs;
 #[path = "../fuzz/entries/admission_body.rs"]
 mod admission_body;
 #[path = "../fuzz/entries/admission_review.rs"]
@@ -66,7 +68,7 @@ macro_rules! targets {
 }
 
 targets! {
-    admission_body, admission_review, certificate_request, csr, discovery_request, dns_packet, grpc_frames, injection_annotations, injection_templates, jwks, jwt, node_metadata, pem_bundle, probe_spec, prometheus_text, wasm_image, watch_event, workload_registration, yaml_to_xds,
+    access_logs, admission_body, admission_review, certificate_request, csr, discovery_request, dns_packet, grpc_frames, injection_annotations, injection_templates, jwks, jwt, node_metadata, pem_bundle, probe_spec, prometheus_text, wasm_image, watch_event, workload_registration, yaml_to_xds,
 }
 
 /// The longest that one input may take, on a slow machine and not optimised.

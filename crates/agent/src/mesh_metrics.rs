@@ -25,6 +25,7 @@ mod tests;
 pub(crate) use families::Cursor;
 pub use peers::Workload;
 pub(crate) use service::service;
+pub use service::would_be_told;
 
 use std::collections::HashMap;
 use std::sync::Arc;

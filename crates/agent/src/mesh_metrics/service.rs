@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use navarch_proto::envoy::service::accesslog::v3::StreamAccessLogsResponse;
+use prost::Message as _;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::server::{ClientStreamingService, Grpc, NamedService};
@@ -14,7 +15,7 @@ use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::wire::{LogMessage, text};
-use super::{Log, MeshMetrics};
+use super::{Cursor, Log, MeshMetrics, Workload};
 
 /// The path of its only method.
 const PATH: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
@@ -73,21 +74,41 @@ impl ClientStreamingService<LogMessage> for AccessLogs {
 
 /// Takes a stream to its end.
 async fn take(metrics: &MeshMetrics, mut messages: Streaming<LogMessage>) -> Result<(), Status> {
-    let mut log: Option<Arc<Log>> = None;
+    let mut log = None;
     while let Some(message) = messages.message().await? {
-        let LogMessage { identifier, http_logs, tcp_logs } = message;
-        if let Some(identifier) = identifier {
-            log = metrics.log(text(&identifier.log_name));
-        }
-        // Entries of other logs are nobody's; an error would only have Envoy come again.
-        let Some(log) = &log else { continue };
-        let now = Instant::now();
-        if let Some(entries) = http_logs {
-            metrics.count_requests(log, &entries.log_entry, now);
-        }
-        if let Some(entries) = tcp_logs {
-            metrics.count_connections(log, &entries.log_entry, now);
-        }
+        take_message(metrics, &mut log, message, Instant::now());
     }
     Ok(())
+}
+
+/// Takes a message of a stream of entries. The log is the one that the stream has named so far.
+fn take_message(metrics: &MeshMetrics, log: &mut Option<Arc<Log>>, message: LogMessage, now: Instant) {
+    let LogMessage { identifier, http_logs, tcp_logs } = message;
+    if let Some(identifier) = identifier {
+        *log = metrics.log(text(&identifier.log_name));
+    }
+    // Entries of other logs are nobody's; an error would only have Envoy come again.
+    let Some(log) = log else { return };
+    if let Some(entries) = http_logs {
+        metrics.count_requests(log, &entries.log_entry, now);
+    }
+    if let Some(entries) = tcp_logs {
+        metrics.count_connections(log, &entries.log_entry, now);
+    }
+}
+
+/// What would be told of a workload about which nothing is known, after a stream of these messages: the exposition, and whether all could
+/// be read. For tests of what peers can make of it.
+#[must_use]
+pub fn would_be_told(messages: &[Vec<u8>]) -> (String, bool) {
+    let (metrics, mut log, mut are_read) = (MeshMetrics::new(Workload::default(), "1"), None, true);
+    for message in messages {
+        let Ok(message) = LogMessage::decode(message.as_slice()) else {
+            are_read = false;
+            break;
+        };
+        take_message(&metrics, &mut log, message, Instant::now());
+    }
+    let mut cursor = Cursor::default();
+    (std::iter::from_fn(|| metrics.page(&mut cursor)).collect(), are_read)
 }
