@@ -34,11 +34,12 @@ const CLIENT: [&str; 7] = [
 ];
 
 /// What they say of the service and the outcome.
-const SERVICE: [&str; 6] = [
+const SERVICE: [&str; 7] = [
     "destination_service=\"web.shop.svc.cluster.local\"",
     "destination_service_name=\"web\"",
     "destination_service_namespace=\"shop\"",
     "destination_canonical_service=\"web\"",
+    "destination_app=\"web\"",
     DESTINATION,
     "request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"",
 ];

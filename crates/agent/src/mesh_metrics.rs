@@ -108,12 +108,6 @@ impl MeshMetrics {
         Self { own: Arc::new(own), release: release.into(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Who counts.
-    #[must_use]
-    pub fn workload(&self) -> &Workload {
-        &self.own
-    }
-
     /// The log of this name; `None` if it is none out of which metrics are made, or too many are known.
     fn log(&self, name: &str) -> Option<Arc<Log>> {
         let mut state = self.state.lock();

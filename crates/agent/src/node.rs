@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 /// A proxy's node, with what of its metadata the bootstrap is made of.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// `type~address~pod.namespace~domain`.
     pub id: String,

@@ -26,6 +26,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 const CANONICAL_NAMES: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
 const CANONICAL_REVISIONS: [&str; 3] = ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"];
 
+/// The labels by which others call a workload's application, and its version, the first of which counts.
+const APPS: [&str; 2] = ["app.kubernetes.io/name", "app"];
+const VERSIONS: [&str; 2] = ["app.kubernetes.io/version", "version"];
+
 /// A workload; what is not known is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
@@ -53,7 +57,7 @@ impl Workload {
     /// Read from a node's metadata and labels.
     #[must_use]
     pub fn of_node(node: &Node) -> Self {
-        let label = |names: &[&str]| names.iter().find_map(|name| node.labels.get(*name)).cloned().unwrap_or_default();
+        let label = |names: &[&str]| first_label(node, names);
         let name = node.text("WORKLOAD_NAME").to_owned();
         let canonical = Some(label(&CANONICAL_NAMES)).filter(|label| !label.is_empty());
         Self {
@@ -65,6 +69,13 @@ impl Workload {
             cluster: node.text("CLUSTER_ID").to_owned(),
             name,
         }
+    }
+
+    /// As others are told of the node. Istio's filter calls its own application by the plain labels alone, and has others call it by the
+    /// qualified ones where they are there.
+    #[must_use]
+    pub fn told_of_node(node: &Node) -> Self {
+        Self { app: first_label(node, &APPS), version: first_label(node, &VERSIONS), ..Self::of_node(node) }
     }
 
     /// As the header says it that proxies tell each other by: `google.protobuf.Struct` in Base64.
@@ -105,8 +116,8 @@ impl Workload {
             namespace: text(&fields, &["NAMESPACE"]),
             canonical_name: text(labels, &CANONICAL_NAMES[..1]),
             canonical_revision: text(labels, &CANONICAL_REVISIONS[..1]),
-            app: text(labels, &["app.kubernetes.io/name", "app"]),
-            version: text(labels, &["app.kubernetes.io/version", "version"]),
+            app: text(labels, &APPS),
+            version: text(labels, &VERSIONS),
             cluster: text(&fields, &["CLUSTER_ID"]),
         }
     }
@@ -153,23 +164,18 @@ impl Workload {
         read
     }
 
-    /// Reads what endpoints say of themselves: `workload;namespace;canonical name;revision;cluster`, and their identity where a tunnel
-    /// leads to them.
+    /// Reads what endpoints say of themselves: `workload;namespace;canonical name;revision;cluster`, and where Istio's filter would know
+    /// more of them `identity;app;version`.
     pub(super) fn from_endpoint(joined: &str) -> Self {
         let mut parts = joined.split(';').map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
-        Self {
-            name: next(),
-            namespace: next(),
-            canonical_name: next(),
-            canonical_revision: next(),
-            cluster: next(),
-            ..Self::default()
-        }
+        let [name, namespace, canonical_name, canonical_revision, cluster, _identity, app, version] =
+            std::array::from_fn(|_| next());
+        Self { name, namespace, canonical_name, canonical_revision, app, version, cluster }
     }
 }
 
-/// The identity that endpoints say of themselves, as [`Workload::from_endpoint`] reads them.
+/// The identity that endpoints say of themselves where a tunnel leads to them, as [`Workload::from_endpoint`] reads them.
 pub(super) fn identity_of_endpoint(joined: &str) -> &str {
     joined.split(';').nth(5).unwrap_or_default()
 }
@@ -190,6 +196,11 @@ impl Peers {
         }
         read
     }
+}
+
+/// The first of these labels that a node has.
+fn first_label(node: &Node, names: &[&str]) -> String {
+    names.iter().find_map(|name| node.labels.get(*name)).cloned().unwrap_or_default()
 }
 
 /// The text of the first of these fields that is there.
@@ -236,8 +247,23 @@ mod tests {
         let endpoint = Workload { app: String::new(), version: String::new(), ..workload };
         assert_eq!(Workload::from_endpoint("web-v1;shop;web;v1;east"), endpoint);
         assert_eq!(Workload::from_endpoint("web-v1;shop;web;v1;east;spiffe://a"), endpoint);
+        let endpoint = Workload { app: "w".to_owned(), version: "2".to_owned(), ..endpoint };
+        assert_eq!(Workload::from_endpoint("web-v1;shop;web;v1;east;;w;2"), endpoint);
         assert_eq!(identity_of_endpoint("web-v1;shop;web;v1;east;spiffe://a"), "spiffe://a");
         assert_eq!(identity_of_endpoint("web-v1;shop;web;v1;east"), "");
+    }
+
+    #[test]
+    fn others_are_told_of_an_application_by_its_qualified_labels_first() {
+        let labels = |pairs: &[(&str, &str)]| {
+            let labels = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let node = Node { labels, ..Node::default() };
+            [Workload::of_node(&node), Workload::told_of_node(&node)].map(|workload| (workload.app, workload.version))
+        };
+        let texts = |app: &str, version: &str| (app.to_owned(), version.to_owned());
+        assert_eq!(labels(&[("app", "a"), ("version", "1")]), [texts("a", "1"), texts("a", "1")]);
+        let qualified = [("app", "a"), ("app.kubernetes.io/name", "b"), ("app.kubernetes.io/version", "2")];
+        assert_eq!(labels(&qualified), [texts("a", ""), texts("b", "2")]);
     }
 
     #[test]

@@ -127,6 +127,16 @@ fn a_request_of_a_client_is_counted_with_what_its_endpoint_says() {
     assert!(!text.contains("istio_tcp") && !text.contains("messages"), "{text}");
 }
 
+#[test]
+fn a_client_knows_the_application_of_an_endpoint_that_has_a_sidecar() {
+    let tags = [&[(WORKLOAD_TAG, "web-v1;shop;web;;west;;shop-web;2")][..], &OUTBOUND[1..]].concat();
+    let text = counted(workload("client", "buyers"), &log(Reporter::Source, Vec::new()), &[request(&tags)]);
+    let labels = "destination_workload=\"web-v1\",destination_workload_namespace=\"shop\",\
+        destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\",destination_app=\"shop-web\",\
+        destination_version=\"2\",";
+    assert!(text.contains(labels), "{text}");
+}
+
 /// What the end of a tunnel tells of who began it.
 const TUNNEL: [(&str, &str); 3] = [
     (PEER_TAG, CLIENT),
@@ -136,15 +146,15 @@ const TUNNEL: [(&str, &str); 3] = [
 
 #[test]
 fn a_request_through_a_waypoint_is_counted_with_what_tunnel_and_endpoint_say() {
-    let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web";
+    let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web;web;v2";
     let tags = [&TUNNEL[..], &[(WORKLOAD_TAG, endpoint), (SERVICES_TAG, SERVICES)]].concat();
     let text = counted(workload("way", "shop"), &log(Reporter::Waypoint, Vec::new()), &[request(&tags)]);
     let labels = "reporter=\"waypoint\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
         source_canonical_revision=\"latest\",source_workload_namespace=\"buyers\",\
         source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",source_app=\"client\",source_version=\"unknown\",\
         source_cluster=\"east\",destination_workload=\"web-v1\",destination_workload_namespace=\"shop\",\
-        destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\",destination_app=\"unknown\",\
-        destination_version=\"unknown\",destination_service=\"web.shop.svc.cluster.local\",\
+        destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\",destination_app=\"web\",\
+        destination_version=\"v2\",destination_service=\"web.shop.svc.cluster.local\",\
         destination_canonical_service=\"web\",destination_canonical_revision=\"v2\",destination_service_name=\"web\",\
         destination_service_namespace=\"shop\",destination_cluster=\"west\",request_protocol=\"http\",response_code=\"200\",\
         grpc_response_status=\"\",response_flags=\"-\",connection_security_policy=\"mutual_tls\"";

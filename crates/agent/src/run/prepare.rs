@@ -203,8 +203,10 @@ async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings
 
 /// What Envoy tells others of the workload, where metrics are made of it.
 fn told_peers(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String)> {
-    let Some(metrics) = metrics else { return Vec::new() };
-    let own = metrics.workload();
+    if metrics.is_none() {
+        return Vec::new();
+    }
+    let own = Workload::told_of_node(node);
     vec![
         (PEER_VARIABLE.to_owned(), own.header()),
         (PEER_ID_VARIABLE.to_owned(), node.id.clone()),

@@ -11,7 +11,7 @@ use super::gateways::{self, GatewayIndex, Gateways, is_in_network};
 use super::group::{Behind, Group, Member, carries_label, workload_label};
 use super::health;
 use super::tunnel::{self, Tunnel};
-use super::wire::{self, Names};
+use super::wire::{self, More, Names};
 use crate::build::MAX_UNIX_PATH;
 use crate::destination_rule::MergedRule;
 use crate::filters::metrics_log;
@@ -184,9 +184,8 @@ impl<'a, 'v> Builder<'a, 'v> {
         let named = settings.telemetry_label && settings.endpoint_telemetry_label;
         let mut names = named.then(|| self.names(endpoint));
         let tunnel = self.tunnel(endpoint);
-        if let Some(names) = names.as_mut().filter(|_| tunnel.is_some() && metrics_log::are_taken(self.view)) {
-            // A tunnel's certificate is on another connection than the requests that are logged.
-            names.identity = Some(&*endpoint.workload.identity);
+        if let Some(names) = names.as_mut().filter(|_| metrics_log::are_taken(self.view)) {
+            names.more = self.more(endpoint, names, tunnel.is_some());
         }
         let mtls = self.speaks_mtls(endpoint);
         let (first, further) = endpoint.addresses.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
@@ -231,7 +230,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             canonical: wire::canonical_name(&workload.labels, &workload.name),
             revision: wire::canonical_revision(&workload.labels),
             cluster: workload.cluster.as_str(),
-            identity: None,
+            more: None,
         };
         let service = self.target.service;
         if self.view.mesh().settings.label_external_canonical_services && service.mesh_external {
@@ -242,6 +241,23 @@ impl<'a, 'v> Builder<'a, 'v> {
             }
         }
         names
+    }
+
+    /// What Istio's filter would learn of an endpoint: from its sidecar, which answers with headers, or else in ambient mode from the
+    /// control plane, as waypoints always do.
+    fn more<'e>(&self, endpoint: &'e Endpoint, names: &Names<'e>, is_tunnelled: bool) -> Option<More<'e>> {
+        let workload = &endpoint.workload;
+        let is_of_waypoint = self.target.way == Way::OfWaypoint;
+        let tells = workload.tls_mode == TlsMode::Istio && self.view.mesh().settings.metadata_exchange;
+        let more = if tells && !is_of_waypoint {
+            More::of_sidecar(&workload.labels)
+        } else if is_tunnelled || is_of_waypoint {
+            More::of_discovered(names)
+        } else {
+            return None;
+        };
+        // A tunnel's certificate is on another connection than the requests that are logged.
+        Some(if is_tunnelled { More { identity: &workload.identity, ..more } } else { more })
     }
 
     /// Whether mutual TLS is spoken to an endpoint: as the rule says, else as the endpoint and its policies allow.

@@ -38,8 +38,35 @@ pub(super) struct Names<'a> {
     /// The revision of that; empty for the usual one.
     pub(super) revision: &'a str,
     pub(super) cluster: &'a str,
-    /// Whom its certificate names, where no log would say so.
-    pub(super) identity: Option<&'a str>,
+    /// What goes only to those whose metrics are made of access logs.
+    pub(super) more: Option<More<'a>>,
+}
+
+/// What Istio's filter learns of an endpoint from its proxy or the control plane, and access logs do not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct More<'a> {
+    /// Whom its certificate names; empty where a log says so.
+    pub(super) identity: &'a str,
+    pub(super) app: &'a str,
+    pub(super) version: &'a str,
+}
+
+impl<'a> More<'a> {
+    /// As a sidecar tells of its own workload.
+    pub(super) fn of_sidecar(labels: &'a Labels) -> Self {
+        let label = |keys: &[&str]| first_label(labels, keys).unwrap_or_default();
+        Self {
+            identity: "",
+            app: label(&["app.kubernetes.io/name", "app"]),
+            version: label(&["app.kubernetes.io/version", "version"]),
+        }
+    }
+
+    /// As Istio's proxies have it of workloads that they look up by address.
+    pub(super) fn of_discovered(names: &Names<'a>) -> Self {
+        let version = if names.revision.is_empty() { "latest" } else { names.revision };
+        Self { identity: "", app: names.canonical, version }
+    }
 }
 
 /// The name that metrics use for the service of a workload: by label, else the workload's own.
@@ -64,11 +91,10 @@ pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
     if mtls {
         filter_metadata.insert(SOCKET_MATCH.to_owned(), field(TLS_MODE, MTLS));
     }
-    if let Some(Names { workload, namespace, canonical, revision, cluster, identity }) = names {
+    if let Some(Names { workload, namespace, canonical, revision, cluster, more }) = names {
         let mut joined = format!("{workload};{namespace};{canonical};{revision};{cluster}");
-        if let Some(identity) = identity {
-            joined.push(';');
-            joined.push_str(identity);
+        if let Some(More { identity, app, version }) = more {
+            joined.push_str(&format!(";{identity};{app};{version}"));
         }
         filter_metadata.insert(ISTIO.to_owned(), field("workload", &joined));
     }
@@ -137,5 +163,23 @@ mod tests {
         let labels: Labels = [("app", "web"), ("version", "latest")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into();
         assert_eq!((canonical_name(&labels, "web-1"), canonical_revision(&labels)), ("web", ""));
         assert_eq!(canonical_name(&Labels::default(), "web-1"), "web-1");
+    }
+
+    #[test]
+    fn app_and_version_are_told_as_istios_proxies_know_them() {
+        let labels = |pairs: &[(&str, &str)]| -> Labels {
+            pairs.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect()
+        };
+        let plain = labels(&[("app", "web"), ("version", "v1"), (CANONICAL_NAME, "shop-web")]);
+        assert_eq!(More::of_sidecar(&plain), More { identity: "", app: "web", version: "v1" });
+        let qualified = labels(&[("app", "web"), ("app.kubernetes.io/name", "w"), ("app.kubernetes.io/version", "2")]);
+        assert_eq!(More::of_sidecar(&qualified), More { identity: "", app: "w", version: "2" });
+        let names = Names { workload: "web-v1", namespace: "shop", canonical: "web", ..Names::default() };
+        let more = More::of_discovered(&names);
+        assert_eq!(more, More { identity: "", app: "web", version: "latest" });
+        let written = |names: &Names<'_>| metadata(false, Some(names)).filter_metadata.remove(ISTIO);
+        assert_eq!(written(&names), Some(field("workload", "web-v1;shop;web;;")));
+        let names = Names { more: Some(More { identity: "spiffe://a", ..more }), ..names };
+        assert_eq!(written(&names), Some(field("workload", "web-v1;shop;web;;;spiffe://a;web;latest")));
     }
 }
