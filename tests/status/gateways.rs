@@ -151,11 +151,17 @@ async fn follow(deployed: &Deployed) {
     })
     .await;
 
-    // A Gateway after it, so that all that is to be written has been.
+    // One of another revision is read, but deployed by that.
+    let mut other: Value = serde_json::from_str(&gateway("other", 80, &json!({}))).unwrap();
+    other["metadata"]["labels"] = json!({ "istio.io/rev": "canary" });
+    deployed.cluster.apply(&other.to_string()).unwrap();
+
+    // A Gateway after them, so that all that is to be written has been.
     deployed.cluster.apply(&gateway("last", 80, &json!({}))).unwrap();
     until("the last is there", async || deployed.get(&path("services", "last-istio")).await["metadata"].is_object())
         .await;
     assert_eq!(deployed.get(&path("services", "taken-istio")).await, before);
+    assert_eq!(deployed.get(&path("deployments", "other-istio")).await, Value::Null);
 
     // Nothing is written that is as it should be: a status is not, nor an annotation of others.
     let settled = writes(deployed, "web-istio");

@@ -139,9 +139,12 @@ impl KubernetesScope {
     }
 
     /// Whether an object belongs to this revision of the control plane, by its name or one of its tags, or to all.
-    /// Kubernetes' own objects always do.
+    /// Kubernetes' own objects always do, and Gateways of the Gateway API: proxies of this revision send to waypoints of others,
+    /// and routes of this revision attach to Gateways of others. As with istiod, their own revision deploys them and writes their
+    /// status.
     pub(crate) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
-        let named = meta.labels.get(REVISION_LABEL).filter(|_| is_defined(kind) && !self.revision.is_empty());
+        let selects = is_defined(kind) && kind != Kind::KubernetesGateway && !self.revision.is_empty();
+        let named = meta.labels.get(REVISION_LABEL).filter(|_| selects);
         named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
     }
 
@@ -279,6 +282,8 @@ mod tests {
         assert!(!canary.is_ours(Kind::Sidecar, &meta, &none));
         assert!(canary.is_ours(Kind::Sidecar, &meta, &BTreeSet::from(["default".to_owned()])), "its tag");
         assert!(canary.is_ours(Kind::Namespace, &meta, &none), "a namespace's label is about injection");
+        assert!(canary.is_ours(Kind::KubernetesGateway, &meta, &none), "waypoints of all revisions take part in the mesh");
+        assert!(!canary.is_ours(Kind::GatewayClass, &meta, &none) && !canary.is_ours(Kind::HttpRoute, &meta, &none));
         assert!(KubernetesScope::default().is_ours(Kind::Sidecar, &meta, &none), "without a revision all are read");
     }
 }
