@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::GATEWAY_API;
 use super::classes::ClassInfo;
-use super::mirror::Mirror;
 use super::settings::GatewayControllerSettings;
 use super::watches::{gateway_api, without_content};
 use crate::cluster::Cluster;
+use crate::mirror::Mirror;
 
 /// How long to wait before what failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);

@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::settings::GatewayControllerSettings;
-use super::tags::DEFAULT_VALIDATOR;
 use super::{GATEWAY_API, MANAGED};
 use crate::cluster::Cluster;
 use crate::default_revision::TAG;
+use crate::revisions::DEFAULT_VALIDATOR;
 
 /// The label of ConfigMaps that say something of all Gateways of a class.
 pub(super) const DEFAULTS_FOR_CLASS: &str = "gateway.istio.io/defaults-for-class";

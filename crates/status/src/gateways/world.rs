@@ -15,15 +15,15 @@ use serde_json::Value;
 use super::classes::ClassInfo;
 use super::listener_sets::{AttachedSet, accepts};
 use super::metadata::{Holder, is_managed, texts};
-use super::mirror::{Change, Index, Mirror};
 use super::objects::{Deployed, ObjectsError, objects};
 use super::overlays::Data;
 use super::settings::GatewayControllerSettings;
-use super::tags::{Tag, Tags};
 use super::watches::{DEFAULTS_FOR_CLASS, Made, Source};
 use super::writer::Fields;
 use crate::default_revision::REVISION;
+use crate::mirror::{Change, Index, Mirror};
 use crate::namespaces::NamespaceScope;
+use crate::revisions::{Tag, Tags};
 
 /// A Gateway, less its status.
 #[derive(Clone, Debug, PartialEq)]
@@ -340,7 +340,7 @@ impl World {
                 self.due.extend(self.by_parameters.all().cloned());
             }
             Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) => {
-                let name = super::mirror::name(&object);
+                let name = crate::mirror::name(&object);
                 self.parameters.remove(&name);
                 self.due.extend(self.by_parameters.of(&name).cloned());
             }

@@ -1,25 +1,25 @@
-//! Which Gateways are of this revision (istiod's `pkg/revisions`, `TagWatcher`).
+//! Which names stand for a revision (istiod's `pkg/revisions`, `TagWatcher`).
 
 use std::collections::BTreeMap;
 
-use super::mirror::Mirror;
 use crate::default_revision::{DEFAULT_TAG, REVISION, TAG};
+use crate::mirror::Mirror;
 
 /// The tag of what names no revision.
 const DEFAULT: &str = "default";
 /// The webhook whose label names the revision of what names none, unless there is such a tag.
-pub(super) const DEFAULT_VALIDATOR: &str = "istiod-default-validator";
+pub(crate) const DEFAULT_VALIDATOR: &str = "istiod-default-validator";
 
 /// A tag, and the revision that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tag {
+pub(crate) struct Tag {
     revision: String,
     tag: String,
 }
 
 impl Tag {
     /// That of these labels; each is empty where there is none.
-    pub(super) fn of(labels: Option<&BTreeMap<String, String>>) -> Self {
+    pub(crate) fn of(labels: Option<&BTreeMap<String, String>>) -> Self {
         let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned().unwrap_or_default();
         Self { revision: label(REVISION), tag: label(TAG) }
     }
@@ -27,18 +27,18 @@ impl Tag {
 
 /// The tags of the cluster.
 #[derive(Debug, Default)]
-pub(super) struct Tags {
+pub(crate) struct Tags {
     /// Those of webhooks.
-    pub(super) webhooks: Mirror<Tag>,
+    pub(crate) webhooks: Mirror<Tag>,
     /// Those of Services beside the control plane.
-    pub(super) services: Mirror<Tag>,
+    pub(crate) services: Mirror<Tag>,
     /// The webhook of the default revision.
-    pub(super) validator: Mirror<Tag>,
+    pub(crate) validator: Mirror<Tag>,
 }
 
 impl Tags {
     /// Whether an object that selects this revision or tag, or none, is that of a revision.
-    pub(super) fn is_of(&self, revision: &str, selected: &str) -> bool {
+    pub(crate) fn is_of(&self, revision: &str, selected: &str) -> bool {
         let stands_for = |name: &str| {
             let mut tags = self.webhooks.values().chain(self.services.values());
             revision == name || tags.any(|tag| tag.revision == revision && tag.tag == name)
