@@ -1,5 +1,7 @@
 //! Starts what writes back to the cluster, each behind its lock.
 
+mod gateways;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -19,10 +21,10 @@ use navarch_envoy::ClusterLocalHosts;
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
-    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
-    GatewayControllerSettings, GatewayDeployments, InferencePoolServices, IngressAddresses, IngressStatus, Location,
-    Lock, NamespaceScope, NodeUntaint, ObjectReport, ObjectReports, Range, RegistrationConfig, ReportedCondition,
-    ReportedObjects, Reporter, ServiceExports, StaysLocal,
+    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election,
+    GatewayControllerSettings, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope, NodeUntaint,
+    ObjectReport, ObjectReports, Range, RegistrationConfig, ReportedCondition, ReportedObjects, Reporter,
+    Responsibility, ServiceExports, StaysLocal,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -153,17 +155,7 @@ impl Controllers<'_> {
         }
         let settings = push.context().mesh.settings.clone();
         if settings.gateway_api.enabled && settings.gateway_api.status {
-            let statuses = self.statuses(Family::GatewayApi, push);
-            let pools = settings.gateway_api.inference.then(|| InferencePoolServices { cluster: self.cluster.clone() });
-            // The Services follow the statuses of the pools.
-            let work = move |stop: CancellationToken| {
-                let pools = pools.clone().map(|pools| pools.run(stop.clone()));
-                let statuses = statuses(stop);
-                async move {
-                    tokio::join!(OptionFuture::from(pools), statuses);
-                }
-            };
-            self.lead("status of the Gateway API's objects", Lock::GatewayStatus, &default_revision, work);
+            self.gateway_statuses(push, &default_revision);
         }
         self.conditions(push, connections, &default_revision);
         self.report(push, ("quarantine reports", ReportedCondition::Quarantined), reports::quarantined);
@@ -194,10 +186,13 @@ impl Controllers<'_> {
         &self,
         family: Family,
         push: &PushHandle,
-    ) -> impl Fn(CancellationToken) -> BoxFuture<'static, ()> + Send + Sync + use<> {
+    ) -> impl Fn(Responsibility, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync + use<> {
         let (push, cluster) = (push.clone(), self.cluster.clone());
         let settings = push.context().mesh.settings.clone();
-        move |stop| Box::pin(object_status::run(family, push.clone(), cluster.clone(), settings.clone(), stop))
+        move |responsibility, stop| {
+            let (push, cluster, settings) = (push.clone(), cluster.clone(), settings.clone());
+            Box::pin(object_status::run(family, push, cluster, settings, responsibility, stop))
+        }
     }
 
     /// Starts what writes conditions of objects that are not the Gateway API's: how far they have come, and what becomes of them in
@@ -216,7 +211,7 @@ impl Controllers<'_> {
         }
         let work = move |stop: CancellationToken| {
             let distribution = distribution.clone().map(|distribution| distribution.run(stop.clone()));
-            let ambient = ambient.as_ref().map(|work| work(stop));
+            let ambient = ambient.as_ref().map(|work| work(Responsibility::All, stop));
             async move {
                 tokio::join!(OptionFuture::from(distribution), OptionFuture::from(ambient));
             }
@@ -272,34 +267,6 @@ impl Controllers<'_> {
             stop.cancelled().await;
             Ok(())
         });
-    }
-
-    /// Starts what makes GatewayClasses, and gives proxies to Gateways.
-    fn gateways(&mut self, scope: watch::Receiver<NamespaceScope>, default_revision: &watch::Receiver<String>) {
-        let settings = self.config.gateways.clone();
-        if !settings.api.enabled || !(settings.classes || settings.deploys) {
-            return;
-        }
-        let (cluster, injector) = (self.cluster.clone(), self.injector.clone());
-        let classes = GatewayClasses { cluster: cluster.clone(), settings: settings.clone() };
-        let deployments = GatewayDeployments { cluster, settings, injector, scope };
-        let work = move |stop: CancellationToken| {
-            let (classes, deployments) = (classes.clone(), deployments.clone());
-            async move {
-                let classes = async {
-                    if classes.settings.classes {
-                        classes.run(stop.clone()).await;
-                    }
-                };
-                let deployments = async {
-                    if deployments.settings.deploys {
-                        deployments.run(stop.clone()).await;
-                    }
-                };
-                tokio::join!(classes, deployments);
-            }
-        };
-        self.lead("deployment of Gateways", Lock::GatewayDeployment, default_revision, work);
     }
 
     /// Starts what tells the cluster of the authority's roots, and of what it revoked.

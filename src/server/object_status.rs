@@ -15,7 +15,7 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_push::rollout::STATUS_CLIENT;
 use navarch_push::worker::PushHandle;
-use navarch_status::{Cluster, ObjectStatuses, Share, WantedStatus, WantedStatuses};
+use navarch_status::{Cluster, ObjectStatuses, Responsibility, Share, WantedStatus, WantedStatuses};
 
 /// The controller of waypoints, in whose name policies are told of the mesh as well.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
@@ -62,6 +62,7 @@ pub(super) async fn run(
     push: PushHandle,
     cluster: Cluster,
     settings: Settings,
+    responsibility: Responsibility,
     stop: CancellationToken,
 ) {
     let node = format!("router~127.0.0.1~{STATUS_CLIENT}~navarch");
@@ -78,7 +79,7 @@ pub(super) async fn run(
     if push.subscribe(id, ResourceType::ObjectStatus, all).await.is_ok() {
         let (told, wanted) = watch::channel(WantedStatuses::new());
         let controllers = vec![settings.gateway_api.controller, MESH_CONTROLLER.to_owned()];
-        let writer = ObjectStatuses { cluster, wanted, controllers, share: family.share() };
+        let writer = ObjectStatuses { cluster, wanted, controllers, share: family.share(), responsibility };
         tokio::select! {
             () = follow(family, published, told) => {}
             () = writer.run(stop) => {}

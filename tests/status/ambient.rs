@@ -1,7 +1,7 @@
 //! Conditions about ambient mode: of built-in objects and of Istio's.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, Share, WantedStatus, WantedStatuses};
+use navarch::status::{ObjectStatuses, Responsibility, Share, WantedStatus, WantedStatuses};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,8 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
     let (tell, told) = watch::channel(WantedStatuses::new());
     let stop = CancellationToken::new();
     let cluster = deployed.as_navarch().await;
-    let writer = ObjectStatuses { cluster, wanted: told, controllers: Vec::new(), share: Share::Wanted };
+    let (controllers, responsibility) = (Vec::new(), Responsibility::All);
+    let writer = ObjectStatuses { cluster, wanted: told, controllers, share: Share::Wanted, responsibility };
     let task = tokio::spawn(writer.run(stop.clone()));
     let both = |list: &[&str]| {
         let list: Vec<String> = list.iter().map(|text| (*text).to_owned()).collect();

@@ -1,12 +1,13 @@
 //! Status of the Gateway API's objects.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, Share, WantedStatus, WantedStatuses};
+use navarch::status::{ObjectStatuses, Responsibility, RevisionObjects, Share, WantedStatus, WantedStatuses};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Deployed, quarantine, until};
+use crate::{Deployed, NAMESPACE, quarantine, until};
 
 /// Where the route is.
 const PATH: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/r";
@@ -77,10 +78,7 @@ pub(crate) async fn is_written_beside_that_of_others_and_mended(deployed: &Deplo
 
     let (tell, told) = watch::channel(WantedStatuses::new());
     let stop = CancellationToken::new();
-    let controllers = vec!["istio.io/gateway-controller".to_owned()];
-    let writer =
-        ObjectStatuses { cluster: deployed.as_navarch().await, wanted: told, controllers, share: Share::Whole };
-    let task = tokio::spawn(writer.run(stop.clone()));
+    let task = writes(deployed, told, Responsibility::All, &stop).await;
     tell.send_replace(wanted("False"));
     let first = ["example.com/theirs=Unknown", "istio.io/gateway-controller=False"];
     until("ours stands beside theirs", async || entries(deployed).await == first).await;
@@ -96,5 +94,65 @@ pub(crate) async fn is_written_beside_that_of_others_and_mended(deployed: &Deplo
     stop.cancel();
     task.await.unwrap();
     quarantine::a_route_is_told_once_it_has_a_parent(deployed).await;
+    is_written_by_its_revision_alone(deployed).await;
     deployed.cluster.kubectl(&["delete", "crd", "httproutes.gateway.networking.k8s.io"], "").unwrap();
+}
+
+/// Starts what writes statuses.
+async fn writes(
+    deployed: &Deployed,
+    wanted: watch::Receiver<WantedStatuses>,
+    responsibility: Responsibility,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let controllers = vec!["istio.io/gateway-controller".to_owned()];
+    let cluster = deployed.as_navarch().await;
+    let writer = ObjectStatuses { cluster, wanted, controllers, share: Share::Whole, responsibility };
+    tokio::spawn(writer.run(stop.clone()))
+}
+
+/// Two revisions tell the route different things, but only that whose it is does so.
+async fn is_written_by_its_revision_alone(deployed: &Deployed) {
+    let stop = CancellationToken::new();
+    let (mut tasks, mut tells) = (Vec::new(), Vec::new());
+    for (revision, accepted) in [("default", "False"), ("canary", "Unknown")] {
+        let (tell_own, own) = watch::channel(None);
+        let (cluster, namespace) = (deployed.as_navarch().await, NAMESPACE.to_owned());
+        let follow = RevisionObjects { cluster, namespace, revision: revision.to_owned() };
+        tasks.push(tokio::spawn(follow.run(tell_own, stop.clone())));
+        let (tell, told) = watch::channel(wanted(accepted));
+        tells.push(tell);
+        tasks.push(writes(deployed, told, Responsibility::Revision(own), &stop).await);
+    }
+    let says =
+        async |accepted: &str| entries(deployed).await.contains(&format!("istio.io/gateway-controller={accepted}"));
+    let label = |label: &str| {
+        deployed.cluster.kubectl(&["label", "--overwrite", "httproute", "r", "-n", "default", label], "").unwrap();
+    };
+    until("the default revision tells what names none", async || says("False").await).await;
+    let before = deployed.asked("/httproutes/r/status?").len();
+    label("istio.io/rev=canary");
+    until("its own revision tells it", async || says("Unknown").await).await;
+    // A tag that nobody has, then moves.
+    label("istio.io/rev=next");
+    let tag = |revision: &str| {
+        let labels = json!({ "istio.io/rev": revision, "istio.io/tag": "next" });
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": "istiod-revision-tag-next", "namespace": NAMESPACE, "labels": labels },
+            "spec": { "ports": [{ "name": "grpc", "port": 15012 }] },
+        });
+        deployed.cluster.apply(&service.to_string()).unwrap();
+    };
+    for (revision, accepted) in [("default", "False"), ("canary", "Unknown")] {
+        tag(revision);
+        until("the revision of its tag tells it", async || says(accepted).await).await;
+    }
+    let writes = deployed.asked("/httproutes/r/status?").len() - before;
+    assert!(writes <= 4, "{writes} writes, where three changed something and one may have come too late");
+    stop.cancel();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    deployed.cluster.kubectl(&["delete", "service", "istiod-revision-tag-next", "-n", NAMESPACE], "").unwrap();
 }

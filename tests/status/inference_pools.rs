@@ -1,6 +1,6 @@
 //! Services of InferencePools.
 
-use navarch::status::InferencePoolServices;
+use navarch::status::{InferencePoolServices, Responsibility};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,8 @@ pub(crate) async fn have_services_that_are_mended(deployed: &Deployed) {
     };
     let stop = CancellationToken::new();
     // The definition may come later.
-    let task = tokio::spawn(InferencePoolServices { cluster: deployed.as_navarch().await }.run(stop.clone()));
+    let (cluster, responsibility) = (deployed.as_navarch().await, Responsibility::All);
+    let task = tokio::spawn(InferencePoolServices { cluster, responsibility }.run(stop.clone()));
     deployed.cluster.apply(&definition().to_string()).unwrap();
     let wait = ["wait", "--for=condition=Established", "--timeout=30s", &format!("crd/{DEFINITION}")];
     deployed.cluster.kubectl(&wait, "").unwrap();

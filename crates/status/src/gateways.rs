@@ -27,8 +27,8 @@ pub use deployments::GatewayDeployments;
 pub use gateway_classes::GatewayClasses;
 pub use objects::{Deployed, ObjectsError, objects};
 pub use settings::GatewayControllerSettings;
-pub(crate) use watches::resource;
 pub use watches::{Made, Source};
+pub(crate) use watches::{metadata_events, resource};
 pub use world::{Plan, World};
 
 /// The group and version of the kinds that are watched.

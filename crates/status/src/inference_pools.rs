@@ -28,8 +28,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
+use crate::default_revision::REVISION;
 use crate::gateways::resource;
 use crate::object_status::ISTIO_GROUP;
+use crate::revisions::Responsibility;
 
 /// The name under which fields are applied, istiod's.
 const MANAGER: &str = "istio.io/inference-pool-controller";
@@ -43,12 +45,16 @@ const RETRY: Duration = Duration::from_secs(5);
 pub struct InferencePoolServices {
     /// Where the pools are.
     pub cluster: Cluster,
+    /// Whose Services are made.
+    pub responsibility: Responsibility,
 }
 
 /// What is known of a pool.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Pool {
     uid: String,
+    /// Its label that names a revision.
+    revision: Option<String>,
     spec: InferencePool,
 }
 
@@ -94,9 +100,9 @@ impl World {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
         match serde_json::from_value::<InferencePool>(spec) {
             Ok(spec) => {
-                let pool = Pool { uid: object.uid().unwrap_or_default(), spec };
-                let is_new =
-                    self.pools.get(&name).is_none_or(|before| before.uid != pool.uid || before.spec != pool.spec);
+                let (uid, revision) = (object.uid().unwrap_or_default(), object.labels().get(REVISION).cloned());
+                let pool = Pool { uid, revision, spec };
+                let is_new = self.pools.get(&name) != Some(&pool);
                 self.pools.insert(name.clone(), pool);
                 if is_new {
                     self.due.insert(name, now);
@@ -124,6 +130,11 @@ impl World {
         }
     }
 
+    /// All pools are due.
+    fn all_due(&mut self, now: Instant) {
+        self.due.extend(self.pools.keys().map(|name| (name.clone(), now)));
+    }
+
     /// When the next pool is due.
     fn next(&self) -> Option<Instant> {
         self.due.values().min().copied()
@@ -137,8 +148,8 @@ impl World {
 
 impl InferencePoolServices {
     /// Runs until told to stop.
-    pub async fn run(self, stop: CancellationToken) {
-        let client = &self.cluster.0;
+    pub async fn run(mut self, stop: CancellationToken) {
+        let client = self.cluster.0.clone();
         let kind = resource("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools");
         let mut pools = watch(Api::<DynamicObject>::all_with(client.clone(), &kind), Config::default());
         let labels = Config::default().labels(&format!("{SEMANTICS_LABEL}={POOL_SEMANTICS}"));
@@ -156,9 +167,10 @@ impl InferencePoolServices {
                     Ok(event) => world.take_service(event, Instant::now()),
                     Err(error) => warn(&error, "Services of InferencePools"),
                 },
+                () = self.responsibility.changed() => world.all_due(Instant::now()),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     for name in world.take_due(Instant::now()) {
-                        let Some(wanted) = world.pools.get(&name).and_then(|pool| service(&name, pool)) else { continue };
+                        let Some(wanted) = world.pools.get(&name).and_then(|pool| self.wanted(&name, pool)) else { continue };
                         let outcome = tokio::select! {
                             () = stop.cancelled() => return,
                             outcome = self.apply(&name, wanted) => outcome,
@@ -168,6 +180,12 @@ impl InferencePoolServices {
                 }
             }
         }
+    }
+
+    /// The Service that a pool is to have of this control plane.
+    fn wanted(&self, name: &NamespacedName, pool: &Pool) -> Option<Value> {
+        let is_ours = self.responsibility.has(name.namespace.as_str(), pool.revision.as_deref());
+        is_ours.then(|| service(name, pool)).flatten()
     }
 
     /// Applies the Service of a pool, and gives its resource version; `None` where somebody else's Service has its name.

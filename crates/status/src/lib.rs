@@ -12,7 +12,7 @@
 //!    │  │             InferencePoolServices (a Service for every InferencePool)
 //!    │  │             GatewayClasses     (the classes of Gateways)
 //!    │  │             GatewayDeployments (Deployments, Services and more for Gateways)
-//!   Lock └── DefaultRevision
+//!   Lock └── DefaultRevision   RevisionObjects (whose statuses are written)
 //!
 //! Reporter  (a ConfigMap by which the leader's Distribution knows of this replica's proxies)
 //! QuarantineReports  (the condition Quarantined and an Event; whoever has quarantined the object writes)
@@ -81,6 +81,7 @@ pub use registration::{
     WorkloadHealth,
 };
 pub use reporter::Reporter;
+pub use revisions::{OwnObjects, Responsibility, RevisionObjects};
 pub use rollout_store::{KeptRollout, KeptState, RolloutStore, StoreError};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};

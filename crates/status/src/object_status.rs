@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
+use crate::revisions::Responsibility;
 use live::{Live, Seen};
 pub(crate) use merge::ISTIO_GROUP;
 pub use merge::{Share, status_correction};
@@ -49,6 +50,8 @@ pub struct ObjectStatuses {
     pub controllers: Vec<String>,
     /// How much of a status is written.
     pub share: Share,
+    /// Whose is written.
+    pub responsibility: Responsibility,
 }
 
 struct Write {
@@ -82,6 +85,7 @@ impl ObjectStatuses {
                         live.take(kind, event, &mut pace.due);
                     }
                 }
+                () = self.responsibility.changed() => pace.due.extend(live.names().cloned()),
                 changed = self.wanted.changed() => {
                     if changed.is_err() {
                         return;
@@ -109,7 +113,11 @@ impl ObjectStatuses {
 
     /// What must be written of an object.
     fn write_of(&self, object: ObjectRef, wanted: &WantedStatuses, live: &Live) -> Option<Write> {
-        let seen = live.get(&object)?.clone();
+        let seen = live.get(&object)?;
+        if !self.responsibility.has(object.name.namespace.as_str(), seen.revision.as_deref()) {
+            return None;
+        }
+        let seen = seen.clone();
         let wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
         // What the API server would refuse, since the object has changed, waits for the watch to tell how.
         if seen.generation.is_some_and(|generation| wanted.values().any(|member| observes_later(member, generation))) {

@@ -282,7 +282,10 @@ mod tests {
         assert!(!canary.is_ours(Kind::Sidecar, &meta, &none));
         assert!(canary.is_ours(Kind::Sidecar, &meta, &BTreeSet::from(["default".to_owned()])), "its tag");
         assert!(canary.is_ours(Kind::Namespace, &meta, &none), "a namespace's label is about injection");
-        assert!(canary.is_ours(Kind::KubernetesGateway, &meta, &none), "waypoints of all revisions take part in the mesh");
+        assert!(
+            canary.is_ours(Kind::KubernetesGateway, &meta, &none),
+            "waypoints of all revisions take part in the mesh"
+        );
         assert!(!canary.is_ours(Kind::GatewayClass, &meta, &none) && !canary.is_ours(Kind::HttpRoute, &meta, &none));
         assert!(KubernetesScope::default().is_ours(Kind::Sidecar, &meta, &none), "without a revision all are read");
     }

@@ -15,8 +15,7 @@ use serde_json::Value;
 use super::settings::GatewayControllerSettings;
 use super::{GATEWAY_API, MANAGED};
 use crate::cluster::Cluster;
-use crate::default_revision::TAG;
-use crate::revisions::DEFAULT_VALIDATOR;
+use crate::revisions::{self, RevisionSource};
 
 /// The label of ConfigMaps that say something of all Gateways of a class.
 pub(super) const DEFAULTS_FOR_CLASS: &str = "gateway.istio.io/defaults-for-class";
@@ -59,6 +58,18 @@ pub enum Made {
     HorizontalPodAutoscaler,
     /// `policy/v1/PodDisruptionBudget`.
     PodDisruptionBudget,
+}
+
+impl Source {
+    /// That of what says which Gateways are of a revision.
+    fn of_revisions(source: RevisionSource) -> Self {
+        match source {
+            RevisionSource::TagWebhooks => Self::TagWebhooks,
+            RevisionSource::TagServices => Self::TagServices,
+            RevisionSource::DefaultValidator => Self::DefaultValidator,
+            RevisionSource::Namespaces => Self::Namespaces,
+        }
+    }
 }
 
 impl Made {
@@ -114,74 +125,50 @@ pub(super) fn all(
     let beside = settings.namespace.as_str();
     let config = Config::default;
     let maps = resource("", "v1", "ConfigMap", "configmaps");
-    let webhook = |kind: &str, plural: &str| resource("admissionregistration.k8s.io", "v1", kind, plural);
-    let mutating = webhook("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
-    let validating = webhook("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
-    let namespaces = resource("", "v1", "Namespace", "namespaces");
-    let services = resource("", "v1", "Service", "services");
-    let only_validator = config().fields(&format!("metadata.name={DEFAULT_VALIDATOR}"));
-    let watches = Watches(cluster);
-    let mut all: SelectAll<_> = [
-        watches.whole(Source::Gateways, None, &gateway_api("Gateway", "gateways"), config()),
-        watches.whole(Source::Classes, None, &gateway_api("GatewayClass", "gatewayclasses"), config()),
-        watches.whole(Source::ListenerSets, None, &gateway_api("ListenerSet", "listenersets"), config()),
-        watches.whole(Source::Defaults, Some(beside), &maps, config().labels(DEFAULTS_FOR_CLASS)),
-        watches.metadata(Source::Namespaces, None, &namespaces, config()),
-        watches.metadata(Source::ConfigMaps, None, &maps, config()),
-        watches.metadata(Source::TagWebhooks, None, &mutating, config().labels(TAG)),
-        watches.metadata(Source::TagServices, Some(beside), &services, config().labels(TAG)),
-        watches.metadata(Source::DefaultValidator, None, &validating, only_validator),
+    let whole = |source: Source, namespace: Option<&str>, kind: &ApiResource, config: Config| {
+        let objects = api::<DynamicObject>(cluster, namespace, kind);
+        watcher(objects, config).default_backoff().map(move |event| (source, event)).boxed()
+    };
+    let mut all: SelectAll<BoxStream<'static, TaggedEvent>> = [
+        whole(Source::Gateways, None, &gateway_api("Gateway", "gateways"), config()),
+        whole(Source::Classes, None, &gateway_api("GatewayClass", "gatewayclasses"), config()),
+        whole(Source::ListenerSets, None, &gateway_api("ListenerSet", "listenersets"), config()),
+        whole(Source::Defaults, Some(beside), &maps, config().labels(DEFAULTS_FOR_CLASS)),
+        metadata_events(cluster, Source::ConfigMaps, None, &maps, config()),
     ]
     .into_iter()
     .collect();
+    all.extend(revisions::watches(cluster, beside, Source::of_revisions));
     for made in Made::ALL {
-        all.push(watches.metadata(Source::Made(made), None, &made.resource(), config().labels(MANAGED)));
+        all.push(metadata_events(cluster, Source::Made(made), None, &made.resource(), config().labels(MANAGED)));
     }
     all
 }
 
-/// Makes watches of a cluster.
-struct Watches<'a>(&'a Cluster);
+/// A watch of the metadata of objects of a kind, in a namespace or everywhere, each event with its source.
+pub(crate) fn metadata_events<S: Copy + Send + 'static>(
+    cluster: &Cluster,
+    source: S,
+    namespace: Option<&str>,
+    kind: &ApiResource,
+    config: Config,
+) -> BoxStream<'static, (S, Result<Event<DynamicObject>, Error>)> {
+    let objects = api::<PartialObjectMeta<DynamicObject>>(cluster, namespace, kind);
+    watcher(objects, config).default_backoff().map(move |event| (source, event.map(without_content))).boxed()
+}
 
-impl Watches<'_> {
-    /// A watch of whole objects, in a namespace or everywhere.
-    fn whole(
-        &self,
-        source: Source,
-        namespace: Option<&str>,
-        kind: &ApiResource,
-        config: Config,
-    ) -> BoxStream<'static, TaggedEvent> {
-        let api: Api<DynamicObject> = self.api(namespace, kind);
-        watcher(api, config).default_backoff().map(move |event| (source, event)).boxed()
-    }
-
-    /// A watch of the metadata of objects.
-    fn metadata(
-        &self,
-        source: Source,
-        namespace: Option<&str>,
-        kind: &ApiResource,
-        config: Config,
-    ) -> BoxStream<'static, TaggedEvent> {
-        let api: Api<PartialObjectMeta<DynamicObject>> = self.api(namespace, kind);
-        let events = watcher(api, config).default_backoff();
-        events.map(move |event| (source, event.map(without_content))).boxed()
-    }
-
-    /// Objects of a kind, in a namespace or everywhere.
-    fn api<K>(&self, namespace: Option<&str>, kind: &ApiResource) -> Api<K>
-    where
-        K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned,
-    {
-        let client = self.0.0.clone();
-        match namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, kind),
-            None => Api::all_with(client, kind),
-        }
+/// Objects of a kind, in a namespace or everywhere.
+fn api<K>(cluster: &Cluster, namespace: Option<&str>, kind: &ApiResource) -> Api<K>
+where
+    K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let client = cluster.0.clone();
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, kind),
+        None => Api::all_with(client, kind),
     }
 }
 

@@ -163,9 +163,7 @@ impl World {
             && self.namespaces.is_complete()
             && self.defaults.is_complete()
             && self.knows_parameters
-            && self.tags.webhooks.is_complete()
-            && self.tags.services.is_complete()
-            && self.tags.validator.is_complete()
+            && self.tags.are_complete()
             && Made::ALL.iter().all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
     }
 
@@ -231,8 +229,9 @@ impl World {
         let Some(class) = self.class_of(spec) else { return Ok(Plan::Nothing("its class is another controller's")) };
         let labels = texts(value, "labels");
         let of_namespace = namespace.and_then(|namespace| namespace.labels.get(REVISION)).map(|revision| &**revision);
-        let selected = labels.get(REVISION).map(String::as_str).or(of_namespace).unwrap_or_default();
-        if namespace.is_some() && !self.tags.is_of(self.settings.revision(), selected) {
+        let own = labels.get(REVISION).map(String::as_str);
+        let selected = own.or(of_namespace).unwrap_or_default();
+        if (own.is_some() || namespace.is_some()) && !self.tags.is_of(self.settings.revision(), selected) {
             return Ok(Plan::Nothing("it is of another revision"));
         }
         if class.template.is_none() {

@@ -16,6 +16,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::default_revision::REVISION;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
@@ -33,6 +34,8 @@ pub(super) struct Seen {
     pub(super) resource: Arc<ApiResource>,
     pub(super) version: String,
     pub(super) generation: Option<i64>,
+    /// Its label that names a revision.
+    pub(super) revision: Option<Box<str>>,
     /// As JSON: there is one for each object, and a tree of it takes six times as much.
     status: Option<Bytes>,
 }
@@ -59,6 +62,11 @@ impl Live {
     /// An object as it was last seen.
     pub(super) fn get(&self, object: &ObjectRef) -> Option<&Seen> {
         self.objects.get(object)
+    }
+
+    /// All objects.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ObjectRef> {
+        self.objects.keys()
     }
 
     /// Takes an event in, and notes the objects that it is about.
@@ -90,6 +98,7 @@ impl Live {
             resource,
             version: object.resource_version().unwrap_or_default(),
             generation: object.metadata.generation,
+            revision: object.labels().get(REVISION).map(|revision| revision.as_str().into()),
             status: object.data.get("status").map(|status| Bytes::from(status.to_string())),
         };
         self.objects.insert(name.clone(), seen);

@@ -1,14 +1,12 @@
 //! Which names stand for a revision (istiod's `pkg/revisions`, `TagWatcher`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::default_revision::{DEFAULT_TAG, REVISION, TAG};
 use crate::mirror::Mirror;
 
 /// The tag of what names no revision.
 const DEFAULT: &str = "default";
-/// The webhook whose label names the revision of what names none, unless there is such a tag.
-pub(crate) const DEFAULT_VALIDATOR: &str = "istiod-default-validator";
 
 /// A tag, and the revision that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +35,18 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
+    /// Whether all are known.
+    pub(crate) fn are_complete(&self) -> bool {
+        self.webhooks.is_complete() && self.services.is_complete() && self.validator.is_complete()
+    }
+
+    /// A revision and the tags that stand for it.
+    pub(super) fn names_of(&self, revision: &str) -> BTreeSet<String> {
+        let tags = self.webhooks.values().chain(self.services.values());
+        let own = tags.filter(|tag| tag.revision == revision).map(|tag| tag.tag.clone());
+        own.chain([revision.to_owned()]).collect()
+    }
+
     /// Whether an object that selects this revision or tag, or none, is that of a revision.
     pub(crate) fn is_of(&self, revision: &str, selected: &str) -> bool {
         let stands_for = |name: &str| {
@@ -58,6 +68,7 @@ mod tests {
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
+    use super::super::DEFAULT_VALIDATOR;
     use super::*;
 
     /// Puts an object with these labels.

@@ -111,6 +111,10 @@ fn only_gateways_of_this_control_plane_have_objects() {
     );
     assert!(fixture.is_due());
     assert_eq!(fixture.reason(), "");
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": "shop" } })).unwrap();
+    fixture.world.take(Source::Namespaces, Event::Delete(namespace));
+    fixture.gateway(&json!({ "labels": { "istio.io/rev": "c" } }), &json!({}));
+    assert_eq!(fixture.reason(), "it is of another revision", "though its namespace is not known");
 }
 
 #[test]
