@@ -193,3 +193,48 @@ fn gateways_between_networks_end_tunnels_and_pass_tls_on() {
         assert_eq!(condition(&listener["conditions"], "Accepted"), "False UnsupportedProtocol", "{listener}");
     }
 }
+
+#[test]
+fn pools_are_told_of_parents_of_every_kind() {
+    let mut settings = navarch_api::settings::Settings::default();
+    settings.gateway_api.inference = true;
+    let pool = object(
+        "InferencePool",
+        "shop",
+        "llama",
+        "{selector: {matchLabels: {app: llama}}, targetPorts: [{number: 8000}], endpointPickerRef: {name: epp, port: {number: 9002}}}",
+    );
+    let pool = pool.replace("gateway.networking.k8s.io", "inference.networking.k8s.io");
+    let set = object(
+        "ListenerSet",
+        "shop",
+        "set",
+        "{parentRef: {name: web, namespace: edge}, listeners: [{name: http, port: 81, protocol: HTTP}]}",
+    );
+    let gateway = object(
+        "Gateway",
+        "edge",
+        "web",
+        &format!("{{gatewayClassName: istio, allowedListeners: {{namespaces: {{from: All}}}}, listeners: [{HTTP}]}}"),
+    );
+    let route = |parents: &str| {
+        let backend = "{group: inference.networking.k8s.io, kind: InferencePool, name: llama}";
+        object("HTTPRoute", "shop", "r", &format!("{{parentRefs: [{parents}], rules: [{{backendRefs: [{backend}]}}]}}"))
+    };
+    let parents = "{kind: ListenerSet, name: set}, {group: '', kind: Service, name: a}, {name: web, namespace: edge}";
+    let world = gateway + &set + &pool + &service("shop", "a", 80) + &service("shop", "epp", 9002);
+    let mut mesh = TestMesh::with_settings(&(world + &route(parents)), settings);
+    let proxy = mesh.gateway("edge");
+    let status = told(&mesh, proxy, "InferencePool/shop/llama");
+    let entries = status["parents"].as_array().unwrap();
+    let names: Vec<_> = entries.iter().map(|entry| entry["parentRef"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["web", "a", "set"]);
+    for entry in entries {
+        assert_eq!(entry["parentRef"]["kind"], "Gateway", "whatever it is");
+        assert_eq!(condition(&entry["conditions"], "Accepted"), "True Accepted", "{entry}");
+        assert_eq!(condition(&entry["conditions"], "ResolvedRefs"), "True ResolvedRefs");
+    }
+    // Without a parent there is no list.
+    mesh.apply(&route(""));
+    assert_eq!(told(&mesh, proxy, "InferencePool/shop/llama"), serde_json::json!({ "parents": null }));
+}

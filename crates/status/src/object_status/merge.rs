@@ -23,7 +23,8 @@ pub enum Share {
 }
 
 /// The members that a status should have otherwise than it has, `null` for those that it should not have; `None` when it is
-/// right. `controllers` are those whose entries are written here.
+/// right. `controllers` are those whose entries are written here. A list of entries that is wanted as `null` has none of ours, and
+/// is left out where nobody else has one.
 #[must_use]
 pub fn status_correction(
     status: Option<&Value>,
@@ -37,13 +38,19 @@ pub fn status_correction(
     let mut members = Map::new();
     for (name, value) in wanted.iter().filter(|(name, _)| *name != WITHOUT) {
         let before = had.get(name);
-        let after = match (name.as_str(), LISTS.iter().find(|(list, _)| list == name)) {
+        let mut after = match (name.as_str(), LISTS.iter().find(|(list, _)| list == name)) {
             ("conditions", _) => conditions(before, value, wanted.get(WITHOUT), now),
             ("listeners", _) => listeners(before, value, now),
             (_, Some((_, reference))) => entries(before, value, reference, controllers, now),
             (_, None) => value.clone(),
         };
         let is_empty = after.as_array().is_some_and(Vec::is_empty);
+        if is_empty && value.is_null() {
+            if before.is_none() {
+                continue;
+            }
+            after = Value::Null;
+        }
         if before != Some(&after) && !(is_empty && before.is_none() && !LISTS.iter().any(|(list, _)| list == name)) {
             members.insert(name.clone(), after);
         }
@@ -104,7 +111,11 @@ fn listeners(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
 fn entries(before: Option<&Value>, wanted: &Value, reference: &str, controllers: &[&str], now: &str) -> Value {
     let is_ours = |entry: &Value| match entry.get("controllerName").and_then(Value::as_str) {
         Some(controller) => controllers.contains(&controller),
-        None => entry.get(reference).and_then(|about| about.get("group")).is_some_and(|group| group == ISTIO_GROUP),
+        None => entry.get(reference).is_some_and(|about| {
+            let name = |about: &Value| (about.get("namespace").cloned(), about.get("name").cloned());
+            is_of_pool(about)
+                || list(Some(wanted)).iter().filter_map(|own| own.get(reference)).any(|own| name(own) == name(about))
+        }),
     };
     let mut left: Vec<&Value> = list(Some(wanted)).iter().collect();
     let mut entries = Vec::new();
@@ -121,6 +132,13 @@ fn entries(before: Option<&Value>, wanted: &Value, reference: &str, controllers:
     }
     entries.extend(left.into_iter().map(|wanted| with_conditions(None, wanted, now)));
     Value::Array(entries)
+}
+
+/// Whether an entry that names no controller, as those of InferencePools, is about this and so is not somebody else's: about a
+/// parent of ours, or the one that an API server puts there where nobody has answered yet.
+fn is_of_pool(about: &Value) -> bool {
+    let is = |member: &str, text: &str| about.get(member).is_some_and(|value| value == text);
+    is("group", ISTIO_GROUP) || is("kind", "Status") && is("name", "default")
 }
 
 #[cfg(test)]
@@ -199,6 +217,25 @@ mod tests {
         let wanted = json!({ "parents": [] });
         assert_eq!(corrected(Some(&wanted), &wanted, "t"), None);
         assert_eq!(corrected(Some(&route(&[("theirs", "a", "True")])), &wanted, "t"), None);
+    }
+
+    #[test]
+    fn a_pool_has_no_entry_of_nobody_and_no_empty_list() {
+        let entry = |group: &str, kind: &str, name: &str| json!({ "parentRef": { "group": group, "kind": kind, "name": name } });
+        let (ours, theirs) = (entry(ISTIO_GROUP, "Gateway", "web"), entry("example.com", "Gateway", "other"));
+        let unanswered = json!({ "parents": [{ "parentRef": { "kind": "Status", "name": "default" } }] });
+        let (some, none) = (json!({ "parents": [ours] }), json!({ "parents": null }));
+        assert_eq!(corrected(Some(&unanswered), &some, "t"), Some(some.clone()));
+        assert_eq!(corrected(Some(&unanswered), &none, "t"), Some(json!({})));
+        assert_eq!(corrected(Some(&some), &none, "t"), Some(json!({})));
+        assert_eq!(corrected(Some(&json!({ "parents": [] })), &none, "t"), Some(json!({})));
+        for right in [None, Some(&json!({})), Some(&json!({ "parents": [theirs] }))] {
+            assert_eq!(corrected(right, &none, "t"), None);
+        }
+        let same = json!({ "parents": [entry("gateway.networking.k8s.io", "Gateway", "web")] });
+        assert_eq!(corrected(Some(&same), &some, "t"), Some(some.clone()), "one parent has one entry");
+        let both = json!({ "parents": [theirs, ours] });
+        assert_eq!(corrected(Some(&both), &none, "t"), Some(json!({ "parents": [theirs] })));
     }
 
     #[test]

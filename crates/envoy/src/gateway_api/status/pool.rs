@@ -1,13 +1,12 @@
-//! What InferencePools are told, for each Gateway that leads to them (istiod's `calculateInferencePoolStatus`).
+//! What InferencePools are told, for each parent of a route that leads to them (istiod's `calculateInferencePoolStatus`).
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::condition::{Condition, Conditions, Truth};
-use crate::gateway_api::gateways::ParentObject;
 use crate::gateway_api::inference_pools::routes_to;
-use crate::gateway_api::parents::{ParentsOf, Target};
+use crate::gateway_api::parents::ParentsOf;
 use crate::gateway_api::settings::ApiSettings;
 use navarch_api::gateway_api::InferencePool;
 use navarch_api::kubernetes::Service;
@@ -17,10 +16,15 @@ use navarch_push::view::View;
 /// The status of a pool.
 pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     let pool = view.object::<InferencePool>(name).filter(|_| view.get(&ApiSettings).api.inference)?;
-    let mut gateways: BTreeMap<NamespacedName, Condition> = BTreeMap::new();
+    let mut parents: BTreeMap<NamespacedName, Condition> = BTreeMap::new();
     for route in routes_to(view, name) {
+        let Some(common) = route.common(view) else { continue };
         for attachment in view.get(&ParentsOf(route.clone())).iter() {
-            let Target::Listener { of: ParentObject::Gateway(gateway), .. } = &attachment.target else { continue };
+            let Some(reference) = common.parents.get(attachment.reference) else { continue };
+            // Parents of every kind count, and by name alone: a ListenerSet and a Service are called Gateways, too.
+            let named = reference.namespace.as_deref().filter(|named| !named.is_empty());
+            let own = common.meta.key.namespace.as_str();
+            let parent = NamespacedName::new(named.unwrap_or(own), &reference.name);
             let accepted = match &attachment.denied {
                 None => {
                     let message = "Referenced by an HTTPRoute accepted by the parentRef Gateway";
@@ -28,21 +32,21 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
                 }
                 Some(denial) => {
                     let message = format!(
-                        "Referenced HTTPRoute {} not accepted by Gateway {gateway}: {}",
+                        "Referenced HTTPRoute {} not accepted by Gateway {parent}: {}",
                         route.name, denial.message
                     );
                     Condition::new(Truth::False, "HTTPRouteNotAccepted", message)
                 }
             };
-            match gateways.get_mut(gateway) {
+            match parents.get_mut(&parent) {
                 Some(known) if attachment.denied.is_none() => *known = accepted,
                 Some(_) => {}
-                None => _ = gateways.insert(gateway.clone(), accepted),
+                None => _ = parents.insert(parent, accepted),
             }
         }
     }
     let resolved = resolved(view, pool);
-    let parents = gateways.into_iter().map(|(gateway, accepted)| {
+    let entries = parents.into_iter().map(|(parent, accepted)| {
         let mut conditions = Conditions::default();
         conditions.set("Accepted", accepted);
         conditions.set("ResolvedRefs", resolved.clone());
@@ -51,13 +55,16 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
             "parentRef": {
                 "group": "networking.istio.io",
                 "kind": "Gateway",
-                "namespace": gateway.namespace,
-                "name": &*gateway.name,
+                "namespace": parent.namespace,
+                "name": &*parent.name,
             },
             "conditions": conditions.to_json(pool.meta.generation),
         })
     });
-    Some(json!({ "parents": parents.collect::<Vec<_>>() }))
+    let entries: Vec<Value> = entries.collect();
+    // Where there is none the list is left out, as istiod does.
+    let entries = if entries.is_empty() { Value::Null } else { Value::Array(entries) };
+    Some(json!({ "parents": entries }))
 }
 
 /// Whether the pool's endpoint picker is there.
