@@ -29,6 +29,8 @@ mod case;
 mod cluster;
 #[path = "parity/created.rs"]
 mod created;
+#[path = "parity/environment.rs"]
+mod environment;
 #[path = "parity/forms.rs"]
 mod forms;
 #[path = "parity/grpc.rs"]

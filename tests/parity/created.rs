@@ -53,6 +53,9 @@ pub(crate) fn compare(case: &Case) -> Option<Result<Vec<String>, String>> {
 
 /// The objects that are made: of the input, then of what the update makes of it.
 fn created(case: &Case) -> Result<BTreeMap<String, Value>, String> {
+    if !settings(case)?.deploys {
+        return Ok(BTreeMap::new());
+    }
     let mut objects = documents(&case.file("input.yaml").ok_or("the case has no input.yaml")?)?;
     let mut made = made(case, &objects)?;
     if let Some(update) = case.file("update.yaml") {
@@ -67,12 +70,16 @@ fn created(case: &Case) -> Result<BTreeMap<String, Value>, String> {
     Ok(made)
 }
 
+/// The settings of the controllers of Gateways.
+pub(crate) fn settings(case: &Case) -> Result<GatewayControllerSettings, String> {
+    let (env, settings) = (case.env(), super::input::settings(case)?);
+    environment::gateway_controllers(|name| env.get(name).cloned(), &settings, "default".to_owned())
+        .map_err(|error| error.to_string())
+}
+
 /// The objects that are made of a state of the cluster.
-fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Value>, String> {
-    let env = case.env();
-    let settings = super::input::settings(case)?;
-    let settings = environment::gateway_controllers(|name| env.get(name).cloned(), &settings, "default".to_owned())
-        .map_err(|error| error.to_string())?;
+pub(crate) fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Value>, String> {
+    let settings = settings(case)?;
     let mesh = MeshConfig::istio_defaults().apply(MESH).map_err(|error| error.to_string())?.value;
     let mesh = match case.file("mesh.yaml") {
         Some(text) => mesh.apply(&text).map_err(|error| format!("mesh.yaml: {error}"))?.value,
@@ -82,6 +89,7 @@ fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Value>, Strin
     let mut world = World::new(settings, NamespaceScope::default());
     for object in objects {
         let read: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
+        let is_tag = object["metadata"]["labels"].get("istio.io/tag").is_some();
         let is_default = object["metadata"]["labels"].get("gateway.istio.io/defaults-for-class").is_some();
         let source = match object["kind"].as_str().unwrap_or_default() {
             "Gateway" if object["apiVersion"].as_str().is_some_and(|version| version.starts_with("gateway.")) => {
@@ -90,6 +98,11 @@ fn made(case: &Case, objects: &[Value]) -> Result<BTreeMap<String, Value>, Strin
             "GatewayClass" => Source::Classes,
             "ListenerSet" => Source::ListenerSets,
             "Namespace" => Source::Namespaces,
+            "MutatingWebhookConfiguration" if is_tag => Source::TagWebhooks,
+            "Service" if is_tag && object["metadata"]["namespace"] == "istio-system" => Source::TagServices,
+            "ValidatingWebhookConfiguration" if object["metadata"]["name"] == "istiod-default-validator" => {
+                Source::DefaultValidator
+            }
             "ConfigMap" => {
                 let data = object.get("data").cloned().unwrap_or_else(|| json!({}));
                 let data = serde_json::from_value(data).map_err(|error| error.to_string())?;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use kube::api::DynamicObject;
 use navarch::api::decode::{Outcome, decode_value};
 use navarch::api::yaml::{self, Schema};
 use navarch::envoy::EnvoyTranslator;
@@ -13,20 +14,18 @@ use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::push::world::Change;
-use navarch::status::{Share, status_correction};
+use navarch::status::gateways::ClassInfo;
+use navarch::status::{OwnObjects, Share, service_of_pool, status_correction};
 use serde_json::{Map, Value, json};
 
 use super::case::Case;
-use super::input;
 use super::run::text;
+use super::{created, input};
 
-/// The classes that istiod makes, and their controllers.
-const CLASSES: [(&str, &str); 2] =
-    [("istio", "istio.io/gateway-controller"), ("istio-remote", "istio.io/unmanaged-gateway")];
-/// That of waypoints.
-const WAYPOINTS: (&str, &str) = ("istio-waypoint", "istio.io/mesh-controller");
-/// The controllers whose entries are ours.
-const CONTROLLERS: [&str; 2] = ["istio.io/gateway-controller", "istio.io/mesh-controller"];
+/// The revision of the installation with which the cases were recorded.
+const REVISION: &str = "default";
+/// The controller of waypoints, whose entries are ours, too.
+const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
 /// Keeps what was published last.
 #[derive(Default)]
@@ -42,29 +41,41 @@ impl Sink for Latest {
 pub(crate) async fn differences(case: &Case) -> Result<Option<Vec<String>>, String> {
     let Some(expected) = case.file("expect/status.json") else { return Ok(None) };
     let expected: BTreeMap<String, Value> = serde_json::from_str(&expected).map_err(text)?;
+    Ok(Some(compare(&expected, &statuses(case).await?)))
+}
+
+/// The statuses of a case, by kind, namespace and name.
+pub(crate) async fn statuses(case: &Case) -> Result<BTreeMap<String, Value>, String> {
     let (settings, mut changes) = input::read_without_objects(case)?;
     let mut objects = Objects::default();
     for document in documents(&case.file("input.yaml").unwrap_or_default())? {
         objects.put(document);
     }
-    let waypoints = settings.gateway_api.waypoints.then_some(WAYPOINTS);
-    for (name, controller) in CLASSES.into_iter().chain(waypoints) {
+    let controllers = created::settings(case)?;
+    let classes = if controllers.classes { ClassInfo::builtin(&settings.gateway_api) } else { Vec::new() };
+    for (name, class) in classes {
         objects.0.entry(format!("GatewayClass//{name}")).or_insert_with(|| {
             json!({
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-                "metadata": { "name": name, "generation": 1 }, "spec": { "controllerName": controller },
+                "metadata": { "name": name, "generation": 1 }, "spec": { "controllerName": class.controller },
             })
         });
     }
-    // What istiod deploys for Gateways.
+    // What istiod deploys for Gateways, where the case says so.
     for made in documents(&case.file("expect/created.yaml").unwrap_or_default())? {
         if made["kind"] == "Service" {
             objects.apply(made);
         }
     }
-    for gateway in objects.undeployed() {
-        objects.put(gateway);
+    if controllers.deploys {
+        objects.deploy(case)?;
     }
+    let mut statuses = objects.statuses();
+    let api = settings.gateway_api.clone();
+    if !api.enabled || !api.status {
+        return Ok(statuses);
+    }
+    let writer = Writer { controllers: [api.controller, MESH_CONTROLLER.to_owned()], serves_pools: api.inference };
     let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
     changes.extend(objects.changes()?);
     push.change(changes).await.map_err(text)?;
@@ -76,23 +87,87 @@ pub(crate) async fn differences(case: &Case) -> Result<Option<Vec<String>>, Stri
     let id = push.connect(Arc::new(proxy), None, latest.clone()).await.map_err(text)?;
     let all = Interest { wildcard: true, ..Interest::default() };
     push.subscribe(id, ResourceType::ObjectStatus, all).await.map_err(text)?;
-    let mut statuses = objects.statuses();
-    write(&push, &latest, &mut statuses).await?;
+    writer.write(&push, &latest, &mut objects, &mut statuses).await?;
     let updates = documents(&case.file("update.yaml").unwrap_or_default())?;
     if !updates.is_empty() {
         for update in updates {
             objects.patch(update);
         }
+        if controllers.deploys {
+            objects.deploy(case)?;
+        }
         push.change(objects.changes()?).await.map_err(text)?;
-        write(&push, &latest, &mut statuses).await?;
+        writer.write(&push, &latest, &mut objects, &mut statuses).await?;
     }
     push.disconnect(id);
     super::run::no_faults(&push).await?;
-    Ok(Some(compare(&expected, &statuses)))
+    Ok(statuses)
 }
 
-/// Writes as the leader does, once what is to be written is known.
-async fn write(push: &PushHandle, latest: &Latest, statuses: &mut BTreeMap<String, Value>) -> Result<(), String> {
+/// Writes as the leader does.
+struct Writer {
+    /// Whose entries are ours.
+    controllers: [String; 2],
+    /// Whether InferencePools have Services.
+    serves_pools: bool,
+}
+
+impl Writer {
+    /// Writes once what is to be written is known, and again once the Services of pools are there.
+    async fn write(
+        &self,
+        push: &PushHandle,
+        latest: &Latest,
+        objects: &mut Objects,
+        statuses: &mut BTreeMap<String, Value>,
+    ) -> Result<(), String> {
+        let collection = published(push, latest).await?.ok_or("no statuses were published")?;
+        self.take(&collection, objects, statuses)?;
+        let own = objects.own()?;
+        if self.serves_pools && objects.serve_pools(statuses, &own)? {
+            push.change(objects.changes()?).await.map_err(text)?;
+            if let Some(collection) = published(push, latest).await? {
+                self.take(&collection, objects, statuses)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be written of our revision.
+    fn take(
+        &self,
+        collection: &Collection,
+        objects: &Objects,
+        statuses: &mut BTreeMap<String, Value>,
+    ) -> Result<(), String> {
+        let (own, controllers) = (objects.own()?, self.controllers.each_ref().map(String::as_str));
+        for resource in collection.resources.iter() {
+            let Some(subject) = StatusSubject::parse(resource.name.as_str()) else { continue };
+            let object = subject.object();
+            let name = format!("{}/{}/{}", object.kind, object.name.namespace, object.name.name);
+            if !objects.0.get(&name).is_some_and(|object| is_own(&own, object)) {
+                continue;
+            }
+            let wanted: Map<String, Value> = serde_json::from_slice(&resource.body).map_err(text)?;
+            let key = name.replace("//", "/");
+            let Some(corrected) = status_correction(statuses.get(&key), &wanted, Share::Whole, &controllers, "now")
+            else {
+                continue;
+            };
+            let status = statuses.entry(key).or_insert_with(|| json!({}));
+            for (member, value) in corrected {
+                match value {
+                    Value::Null => _ = status.as_object_mut().ok_or("a status is an object")?.remove(&member),
+                    value => status[member] = value,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is published next; `None` where nothing is.
+async fn published(push: &PushHandle, latest: &Latest) -> Result<Option<Arc<Collection>>, String> {
     for _ in 0..200 {
         push.inspect(|_| ()).await.map_err(text)?;
         if latest.0.lock().unwrap().is_some() {
@@ -100,34 +175,39 @@ async fn write(push: &PushHandle, latest: &Latest, statuses: &mut BTreeMap<Strin
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
-    let collection = latest.0.lock().unwrap().take().ok_or("no statuses were published")?;
-    for resource in collection.resources.iter() {
-        let Some(subject) = StatusSubject::parse(resource.name.as_str()) else { continue };
-        let object = subject.object();
-        let key = match object.kind.is_cluster_scoped() {
-            true => format!("{}/{}", object.kind, object.name.name),
-            false => format!("{}/{}", object.kind, object.name),
-        };
-        let wanted: Map<String, Value> = serde_json::from_slice(&resource.body).map_err(text)?;
-        let Some(corrected) = status_correction(statuses.get(&key), &wanted, Share::Whole, &CONTROLLERS, "now") else {
-            continue;
-        };
-        let status = statuses.entry(key).or_insert_with(|| json!({}));
-        for (member, value) in corrected {
-            match value {
-                Value::Null => _ = status.as_object_mut().ok_or("a status is an object")?.remove(&member),
-                value => status[member] = value,
-            }
-        }
-    }
-    Ok(())
+    Ok(latest.0.lock().unwrap().take())
+}
+
+/// Whether an object's status is written by our revision.
+fn is_own(own: &OwnObjects, object: &Value) -> bool {
+    let meta = &object["metadata"];
+    own.has(meta["namespace"].as_str().unwrap_or_default(), meta["labels"]["istio.io/rev"].as_str())
+}
+
+/// Whether an object is read: Gateways are whatever their revision, and what is Kubernetes' own.
+fn is_read(object: &Value, own: &OwnObjects) -> bool {
+    let group = object["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+    let is_gateway = object["kind"] == "Gateway" && group == "gateway.networking.k8s.io";
+    let is_defined =
+        ["gateway.networking.", "inference.", "multicluster."].iter().any(|start| group.starts_with(start))
+            || group.ends_with(".istio.io");
+    let named = object["metadata"]["labels"]["istio.io/rev"].as_str().filter(|named| !named.is_empty());
+    is_gateway || !is_defined || named.is_none_or(|named| own.has("any", Some(named)))
+}
+
+/// An object as clients of the Kubernetes API have it.
+fn dynamic(object: &Value) -> Result<DynamicObject, String> {
+    serde_json::from_value(object.clone()).map_err(text)
 }
 
 /// Where statuses differ: in all but messages and times.
 fn compare(expected: &BTreeMap<String, Value>, actual: &BTreeMap<String, Value>) -> Vec<String> {
     let mut out = Vec::new();
     for key in expected.keys().chain(actual.keys().filter(|key| !expected.contains_key(*key))) {
-        let [expected, actual] = [expected, actual].map(|all| all.get(key).cloned().map(plain));
+        // An empty status and none are the same.
+        let status =
+            |all: &BTreeMap<String, Value>| all.get(key).cloned().map(plain).filter(|status| *status != json!({}));
+        let [expected, actual] = [expected, actual].map(status);
         match (expected, actual) {
             (Some(expected), Some(actual)) => super::canon::walk(&expected, &actual, key, &mut out),
             (Some(_), None) => out.push(format!("- {key} has no status")),
@@ -209,52 +289,43 @@ impl Objects {
         }
     }
 
-    /// The Services that istiod makes for Gateways, where the case does not say: their addresses are to come.
-    fn undeployed(&self) -> Vec<Value> {
-        let gateways = self.0.values().filter(|object| {
-            object["kind"] == "Gateway" && object["apiVersion"].as_str().is_some_and(|api| api.starts_with("gateway."))
-        });
-        let service = |gateway: &Value| {
-            let class = gateway["spec"]["gatewayClassName"].as_str()?;
-            let object = self.0.get(&format!("GatewayClass//{class}"))?;
-            let is_waypoint = object["spec"]["controllerName"] == WAYPOINTS.1;
-            if !is_waypoint && object["spec"]["controllerName"] != CLASSES[0].1 {
-                return None;
+    /// Adds the Services that are made for Gateways, where the case does not say: their addresses are to come.
+    fn deploy(&mut self, case: &Case) -> Result<(), String> {
+        let objects: Vec<Value> = self.0.values().cloned().collect();
+        for mut service in created::made(case, &objects)?.into_values().filter(|made| made["kind"] == "Service") {
+            if !self.0.contains_key(&key(&service)) {
+                service["spec"]["clusterIP"] = json!("10.96.200.1");
+                service["spec"]["clusterIPs"] = json!(["10.96.200.1"]);
+                self.put(service);
             }
-            let addresses = gateway["spec"]["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if addresses.len() > 1 || addresses.iter().any(|address| address["type"] == "Hostname") {
-                return None;
-            }
-            let name = gateway["metadata"]["name"].as_str()?;
-            let name = if is_waypoint { name.to_owned() } else { format!("{name}-{class}") };
-            let mut ports: BTreeMap<i64, Value> = BTreeMap::new();
-            for listener in gateway["spec"]["listeners"].as_array()? {
-                let port = listener["port"].as_i64()?;
-                ports
-                    .entry(port)
-                    .or_insert_with(|| json!({ "name": listener["name"], "port": port, "protocol": "TCP" }));
-            }
-            let service = json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": {
-                    "name": name, "namespace": gateway["metadata"]["namespace"],
-                    "labels": { "gateway.istio.io/managed": "istio.io-gateway-controller" },
-                },
-                "spec": {
-                    "type": if is_waypoint { "ClusterIP" } else { "LoadBalancer" },
-                    "clusterIP": "10.96.200.1", "clusterIPs": ["10.96.200.1"],
-                    "ports": ports.into_values().collect::<Vec<_>>(),
-                },
-            });
-            (!self.0.contains_key(&key(&service))).then_some(service)
-        };
-        gateways.filter_map(service).collect()
+        }
+        Ok(())
+    }
+
+    /// Adds the Services of InferencePools, by the statuses that these have; gives whether there are new ones.
+    fn serve_pools(&mut self, statuses: &BTreeMap<String, Value>, own: &OwnObjects) -> Result<bool, String> {
+        let mut services = Vec::new();
+        for (name, pool) in self.0.iter().filter(|(_, object)| object["kind"] == "InferencePool") {
+            let mut pool = pool.clone();
+            pool["status"] = statuses.get(name).cloned().unwrap_or_default();
+            let service = service_of_pool(&dynamic(&pool)?).filter(|_| is_own(own, &pool));
+            services.extend(service.filter(|service| !self.0.contains_key(&key(service))));
+        }
+        let are_new = !services.is_empty();
+        services.into_iter().for_each(|service| self.put(service));
+        Ok(are_new)
+    }
+
+    /// What is of the revision.
+    fn own(&self) -> Result<OwnObjects, String> {
+        let objects: Result<Vec<_>, String> = self.0.values().map(dynamic).collect();
+        Ok(OwnObjects::of(REVISION, "istio-system", objects?))
     }
 
     /// The objects as changes.
     fn changes(&self) -> Result<Vec<Change>, String> {
-        let mut changes = Vec::new();
-        for object in self.0.values() {
+        let (mut changes, own) = (Vec::new(), self.own()?);
+        for object in self.0.values().filter(|object| is_read(object, &own)) {
             match decode_value(object) {
                 (_, Outcome::Read { object, .. }) => changes.push(Change::Put(object)),
                 (_, Outcome::Ignored) => {}

@@ -71,6 +71,15 @@ struct World {
     due: BTreeMap<NamespacedName, Instant>,
 }
 
+impl Pool {
+    /// What is known of a pool.
+    fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
+        let spec = object.data.get("spec").cloned().unwrap_or_default();
+        let (uid, revision) = (object.uid().unwrap_or_default(), object.labels().get(REVISION).cloned());
+        Ok(Self { uid, revision, spec: serde_json::from_value(spec)? })
+    }
+}
+
 impl World {
     /// Takes an event about a pool.
     fn take_pool(&mut self, event: Event<DynamicObject>, now: Instant) {
@@ -97,11 +106,8 @@ impl World {
             self.pools.remove(&name);
             return;
         }
-        let spec = object.data.get("spec").cloned().unwrap_or_default();
-        match serde_json::from_value::<InferencePool>(spec) {
-            Ok(spec) => {
-                let (uid, revision) = (object.uid().unwrap_or_default(), object.labels().get(REVISION).cloned());
-                let pool = Pool { uid, revision, spec };
+        match Pool::read(object) {
+            Ok(pool) => {
                 let is_new = self.pools.get(&name) != Some(&pool);
                 self.pools.insert(name.clone(), pool);
                 if is_new {
@@ -254,6 +260,14 @@ fn has_gateway(pool: &Value) -> bool {
         is("group", ISTIO_GROUP) && is("kind", "Gateway")
     };
     parents.is_some_and(|parents| parents.iter().any(is_ours))
+}
+
+/// The Service that a pool is to have; `None` while its status names no Gateway of this control plane, and where its spec does not
+/// say what is needed.
+#[must_use]
+pub fn service_of_pool(pool: &DynamicObject) -> Option<Value> {
+    let read = has_gateway(&pool.data).then(|| Pool::read(pool))?.ok()?;
+    service(&name_of(pool), &read)
 }
 
 /// The Service of a pool, none where its endpoint picker has no port.

@@ -69,7 +69,7 @@ pub use default_revision::DefaultRevision;
 pub use distribution::{Distribution, Progresses};
 pub use election::{Election, Timing};
 pub use gateways::{GatewayClasses, GatewayControllerSettings, GatewayDeployments};
-pub use inference_pools::InferencePoolServices;
+pub use inference_pools::{InferencePoolServices, service_of_pool};
 pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;

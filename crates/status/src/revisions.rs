@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use futures_util::stream::SelectAll;
 use futures_util::{StreamExt, stream::BoxStream};
+use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{Config, Error, Event};
 use tokio::sync::watch;
@@ -107,6 +108,18 @@ impl RevisionObjects {
 }
 
 impl OwnObjects {
+    /// As these objects say, and no others; `system_namespace` is where the control plane lives.
+    #[must_use]
+    pub fn of(revision: &str, system_namespace: &str, objects: impl IntoIterator<Item = DynamicObject>) -> Self {
+        let mut known = Known::default();
+        for object in objects {
+            if let Some(source) = RevisionSource::of(&object, system_namespace) {
+                known.take(source, Event::Apply(object));
+            }
+        }
+        known.own_so_far(revision)
+    }
+
     /// Whether an object of a namespace, empty for none, with this label `istio.io/rev` is of the revision.
     #[must_use]
     pub fn has(&self, namespace: &str, label: Option<&str>) -> bool {
@@ -117,6 +130,20 @@ impl OwnObjects {
             None => self.namespaces.get(namespace).map(String::as_str).unwrap_or_default(),
         };
         if selected.is_empty() { self.is_default } else { self.names.contains(selected) }
+    }
+}
+
+impl RevisionSource {
+    /// The source to which an object belongs.
+    fn of(object: &DynamicObject, system_namespace: &str) -> Option<Self> {
+        let is_tag = object.labels().contains_key(TAG);
+        match object.types.as_ref()?.kind.as_str() {
+            "MutatingWebhookConfiguration" if is_tag => Some(Self::TagWebhooks),
+            "Service" if is_tag && object.namespace().as_deref() == Some(system_namespace) => Some(Self::TagServices),
+            "ValidatingWebhookConfiguration" if object.name_any() == DEFAULT_VALIDATOR => Some(Self::DefaultValidator),
+            "Namespace" => Some(Self::Namespaces),
+            _ => None,
+        }
     }
 }
 
@@ -175,15 +202,17 @@ impl Known {
 
     /// The objects of a revision; `None` while not all is known.
     fn own(&self, revision: &str) -> Option<OwnObjects> {
-        if !self.tags.are_complete() || !self.namespaces.is_complete() {
-            return None;
-        }
+        (self.tags.are_complete() && self.namespaces.is_complete()).then(|| self.own_so_far(revision))
+    }
+
+    /// The objects of a revision by what is known.
+    fn own_so_far(&self, revision: &str) -> OwnObjects {
         let namespaces = self.namespaces.iter().map(|(name, named)| (name.name.clone(), named.clone()));
-        Some(OwnObjects {
+        OwnObjects {
             names: self.tags.names_of(revision),
             is_default: self.tags.is_of(revision, ""),
             namespaces: namespaces.collect(),
-        })
+        }
     }
 }
 
