@@ -49,10 +49,10 @@ pub enum BootstrapError {
         address: String,
     },
     /// Stackdriver without a project.
-    #[error("tracing to Stackdriver needs a project of Google Cloud, and none was found")]
+    #[error("tracing to Stackdriver needs a Google Cloud project, but none was found")]
     NoProject,
     /// JSON from metadata that is none.
-    #[error("the node metadata LOAD_STATS_CONFIG_JSON is no JSON: {0}")]
+    #[error("node metadata LOAD_STATS_CONFIG_JSON is not valid JSON: {0}")]
     LoadStats(String),
 }
 

@@ -130,7 +130,7 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
             Ok(0)
         }
         exec::COMMAND => exec::run(&rest),
-        other => bail!("{other:?} is no command of the agent\n\n{HELP}"),
+        other => bail!("unknown command {other:?}\n\n{HELP}"),
     }
 }
 

@@ -36,10 +36,10 @@ pub enum CommandError {
     #[error(transparent)]
     Flag(#[from] FlagError),
     /// There is no such kind of proxy.
-    #[error("{0:?} is no kind of proxy: sidecar, router, waypoint, ztunnel and agentgateway are")]
+    #[error("unknown proxy type {0:?}: use sidecar, router, waypoint, ztunnel or agentgateway")]
     Kind(String),
     /// The name of a socket is a path.
-    #[error("WORKLOAD_IDENTITY_SOCKET_FILE={0:?} must be a file's name, not a path")]
+    #[error("WORKLOAD_IDENTITY_SOCKET_FILE={0:?} must be a file name, not a path")]
     SocketPath(String),
 }
 

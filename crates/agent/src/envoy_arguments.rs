@@ -71,7 +71,7 @@ fn log_levels(text: &str) -> (String, String) {
         match part.matches(':').count() {
             0 => level = part,
             1 => components.push(part),
-            _ => tracing::warn!(part, "the log level is ignored"),
+            _ => tracing::warn!(part, "invalid log level; ignored"),
         }
     }
     (level.to_owned(), components.join(","))

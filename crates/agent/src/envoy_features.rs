@@ -76,14 +76,14 @@ impl Features {
     /// Asks the program. One that does not answer counts as stock.
     pub async fn ask(program: &Path) -> Self {
         let loads = loads(program, PROBE).await;
-        tracing::info!(workload_discovery = loads, "asked Envoy for Istio's extensions");
+        tracing::info!(workload_discovery = loads, "checked whether Envoy has Istio's extensions");
         if loads { Self::ISTIO } else { Self::STOCK }
     }
 
     /// Whether the program writes access logs over gRPC with tags in formats of its own.
     pub async fn writes_tags(program: &Path) -> bool {
         let loads = loads(program, LOG_PROBE).await;
-        tracing::info!(loads, "asked Envoy for access logs with formatted tags");
+        tracing::info!(loads, "checked whether Envoy supports formatted tags in access logs");
         loads
     }
 }

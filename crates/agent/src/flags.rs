@@ -59,7 +59,7 @@ pub enum FlagError {
     #[error("flag needs a value: {0}")]
     NoValue(String),
     /// The value is of the wrong kind.
-    #[error("--{flag}={value:?} is no {expected}")]
+    #[error("--{flag}={value:?} is not a valid {expected}")]
     Value {
         /// The flag.
         flag: &'static str,

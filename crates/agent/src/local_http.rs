@@ -47,19 +47,19 @@ pub struct Answer {
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// Nobody listens there.
-    #[error("no connection")]
+    #[error("failed to connect")]
     Connect(#[from] std::io::Error),
     /// The question cannot be put so.
-    #[error("no such question")]
+    #[error("invalid HTTP request")]
     Question(#[from] http::Error),
     /// What came was no HTTP, or broke off.
-    #[error("no answer")]
+    #[error("HTTP request failed")]
     Exchange(#[from] hyper::Error),
     /// The body broke off or was too large.
-    #[error("the answer broke off or is too large: {0}")]
+    #[error("failed to read the response body: {0}")]
     Body(String),
     /// It took too long.
-    #[error("no answer within {0:?}")]
+    #[error("timed out after {0:?}")]
     Timeout(Duration),
 }
 

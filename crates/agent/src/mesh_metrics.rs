@@ -116,9 +116,7 @@ impl MeshMetrics {
         }
         let config = MetricsLog::from_name(name)?;
         if state.logs.len() >= MAX_LOGS {
-            tracing::warn!(
-                "too many access logs with metrics are known; those of the newest configuration are not counted"
-            );
+            tracing::warn!("too many access logs with metrics; the newest ones are not counted");
             return None;
         }
         let id = LogId(u32::try_from(state.overrides.len()).ok()?);

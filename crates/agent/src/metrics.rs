@@ -170,46 +170,58 @@ impl AgentMetrics {
     pub fn register(&self, registry: &mut Registry) {
         let m = self.clone();
         let registry = registry.sub_registry_with_prefix("istio_agent");
-        registry.register("xds_proxy_requests", "Requests that were passed on to the control plane", m.xds_requests);
-        registry.register("xds_proxy_responses", "Responses that the control plane sent", m.xds_responses);
+        registry.register("xds_proxy_requests", "xDS requests forwarded to the control plane", m.xds_requests);
+        registry.register("xds_proxy_responses", "xDS responses received from the control plane", m.xds_responses);
         registry.register(
             "istiod_connection_failures",
-            "Connections to the control plane that failed",
+            "Failed connections to the control plane",
             m.connection_failures,
         );
         registry.register("istiod_connection_terminations", "Streams to the control plane that ended", m.upstream_ends);
         registry.register("envoy_connection_terminations", "Streams of Envoy that ended", m.downstream_ends);
         registry.register("num_outgoing_requests", "Requests to the CA", m.requests);
-        registry.register("num_failed_outgoing_requests", "Requests to the CA that failed", m.failed_requests);
-        registry.register(
-            "outgoing_latency",
-            "Milliseconds that requests to the CA took, all together",
-            m.request_time,
-        );
-        registry.register("num_outgoing_retries", "Requests to the CA that followed a failed one", m.retries);
+        registry.register("num_failed_outgoing_requests", "Failed requests to the CA", m.failed_requests);
+        registry.register("outgoing_latency", "Total latency of requests to the CA, in milliseconds", m.request_time);
+        registry.register("num_outgoing_retries", "Retries of requests to the CA", m.retries);
         registry.register(
             "num_file_watcher_failures",
-            "Folders with certificates that could not be listened to",
+            "Certificate directories that could not be watched",
             m.file_watcher_failures,
         );
         registry.register(
             "num_file_secret_failures",
-            "Certificates and roots in files that could not be used",
+            "Certificate and root files that could not be loaded",
             m.file_secret_failures,
         );
-        registry.register("pilot_xds_recv_max", "Bytes of Envoy's largest request so far", m.largest_request);
-        registry.register("dns_requests", "Questions to the DNS server", m.dns_requests);
-        registry.register("dns_upstream_requests", "Questions that resolvers were asked", m.dns_forwarded);
-        registry.register("dns_upstream_failures", "Questions that no resolver answered", m.dns_failures);
-        registry.register("dns_upstream_request_duration_seconds", "Seconds that resolvers took", m.dns_time);
-        registry.register("scrape_failures", "Scrapes that failed, by whose metrics", m.scrape_failures);
-        registry.register("startup_duration_seconds", "Seconds until the pod was first ready; 0 until then", m.startup);
-        registry.register("wasm_cache_entries", "Wasm modules that are kept", m.modules);
-        registry.register("wasm_cache_lookup_count", "Wasm modules that were looked for", m.module_lookups);
-        registry.register("wasm_remote_fetch_count", "Wasm modules that were fetched", m.module_fetches);
-        registry.register("wasm_config_conversion_count", "Configs of Wasm filters that were passed on", m.conversions);
-        registry.register("wasm_config_conversion_duration", "Milliseconds that such a config took", m.conversion_time);
-        registry.register("cert_expiry_seconds", "Seconds for which certificates are still good", m.certificates);
+        registry.register(
+            "pilot_xds_recv_max",
+            "Size of Envoy's largest xDS request so far, in bytes",
+            m.largest_request,
+        );
+        registry.register("dns_requests", "DNS queries received", m.dns_requests);
+        registry.register("dns_upstream_requests", "DNS queries forwarded to upstream resolvers", m.dns_forwarded);
+        registry.register("dns_upstream_failures", "Forwarded DNS queries without an answer", m.dns_failures);
+        registry.register(
+            "dns_upstream_request_duration_seconds",
+            "Latency of upstream DNS resolvers, in seconds",
+            m.dns_time,
+        );
+        registry.register("scrape_failures", "Failed scrapes, by source", m.scrape_failures);
+        registry.register("startup_duration_seconds", "Seconds from start until the pod was first ready; 0 until then", m.startup);
+        registry.register("wasm_cache_entries", "Wasm modules in the cache", m.modules);
+        registry.register("wasm_cache_lookup_count", "Wasm module cache lookups, by hit", m.module_lookups);
+        registry.register("wasm_remote_fetch_count", "Wasm module fetches, by result", m.module_fetches);
+        registry.register(
+            "wasm_config_conversion_count",
+            "Wasm filter configurations converted, by result",
+            m.conversions,
+        );
+        registry.register(
+            "wasm_config_conversion_duration",
+            "Duration of a Wasm filter configuration conversion, in milliseconds",
+            m.conversion_time,
+        );
+        registry.register("cert_expiry_seconds", "Seconds until certificates expire", m.certificates);
     }
 
     /// A request of Envoy was passed on.

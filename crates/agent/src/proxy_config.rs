@@ -29,7 +29,7 @@ pub struct ConfigSources<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyConfigError {
     /// A text cannot be read.
-    #[error("the {place} cannot be read: {reason}")]
+    #[error("failed to parse the {place}: {reason}")]
     Text {
         /// Where it is from.
         place: &'static str,
@@ -76,7 +76,7 @@ pub fn effective(sources: &ConfigSources<'_>) -> Result<ProxyConfig, ProxyConfig
             tracing::error!(
                 annotation = "status.sidecar.istio.io/port",
                 value = port,
-                "the annotation is not a port number"
+                "annotation is not a port number"
             );
             0
         });

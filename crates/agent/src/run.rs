@@ -67,10 +67,10 @@ pub enum RunError {
     #[error(transparent)]
     Status(#[from] status::StatusError),
     /// The kernel does not tell of signals.
-    #[error("signals cannot be taken")]
+    #[error("failed to install signal handlers")]
     Signals(#[source] std::io::Error),
     /// Envoy cannot be started.
-    #[error("Envoy cannot be started")]
+    #[error("failed to start Envoy")]
     Start(#[source] std::io::Error),
 }
 
@@ -108,7 +108,7 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
     stop.cancel();
     tasks.close();
     if timeout(SHUTDOWN_GRACE, tasks.wait()).await.is_err() {
-        tracing::warn!("some tasks of the agent did not end within the shutdown grace period");
+        tracing::warn!("some agent tasks did not end within the shutdown grace period");
     }
     Ok(match ended {
         Ended::OnOrder => 0,
@@ -149,7 +149,7 @@ async fn serve_status(
 /// Ends the agent when one of its parts fails: Envoy would get nothing new any more.
 async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::Sender<Order>) {
     if let Some(part) = failures.recv().await {
-        tracing::error!(part, "a task of the agent failed");
+        tracing::error!(part, "agent task failed");
         let _ = give.send(Order::Terminate).await;
     }
     pending().await

@@ -126,10 +126,10 @@ pub struct SecretsTask {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
     /// The name is none that the agent serves.
-    #[error("{0:?} is no secret of the agent's")]
+    #[error("unknown secret {0:?}")]
     Unknown(String),
     /// Too many files are watched.
-    #[error("more than {MAX_FILE_RESOURCES} secrets in files are watched")]
+    #[error("too many file secrets: at most {MAX_FILE_RESOURCES} are watched")]
     TooMany,
 }
 

@@ -84,10 +84,10 @@ pub struct Services {
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
     /// A socket cannot be listened on.
-    #[error("{0} cannot be listened on")]
+    #[error("failed to listen on {0}")]
     Socket(PathBuf, #[source] io::Error),
     /// The DNS server's addresses cannot be listened on.
-    #[error("DNS cannot be listened on")]
+    #[error("failed to listen for DNS")]
     Dns(#[source] io::Error),
 }
 
@@ -146,7 +146,7 @@ pub async fn start(
 /// Tells that a service has failed.
 fn tell<E: std::error::Error + 'static>(outcome: Result<(), E>, name: &'static str, fail: &mpsc::Sender<&'static str>) {
     if let Err(error) = outcome {
-        tracing::error!(name, error = &error as &dyn std::error::Error, "a service of the agent has failed");
+        tracing::error!(name, error = &error as &dyn std::error::Error, "agent service failed");
         // There is room for each of them.
         let _ = fail.try_send(name);
     }

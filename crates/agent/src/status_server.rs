@@ -200,7 +200,7 @@ async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: Orde
     tracing::info!(?order, "admin request over HTTP");
     match shared.config.orders.send(order).await {
         Ok(()) => plain(StatusCode::OK, "OK"),
-        Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is ending\n"),
+        Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is shutting down\n"),
     }
 }
 

@@ -90,8 +90,8 @@ impl TraceLog {
 fn line(rule: &str, payload: &[u8], user: Option<u32>) {
     let packet = packet::describe(payload);
     match user {
-        Some(user) => tracing::info!(rule, packet, user, "a rule decided"),
-        None => tracing::info!(rule, packet, "a rule decided"),
+        Some(user) => tracing::info!(rule, packet, user, "iptables rule matched"),
+        None => tracing::info!(rule, packet, "iptables rule matched"),
     }
 }
 

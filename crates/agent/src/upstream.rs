@@ -82,10 +82,10 @@ pub struct Upstream(Arc<UpstreamConfig>);
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The address is not `host:port`.
-    #[error("{0:?} is no host and port")]
+    #[error("invalid host:port {0:?}")]
     Address(String),
     /// A file cannot be read.
-    #[error("{path} cannot be read")]
+    #[error("failed to read {path}")]
     File {
         /// The file.
         path: PathBuf,
@@ -101,13 +101,13 @@ pub enum UpstreamError {
         what: &'static str,
     },
     /// TLS cannot be set up with what there is.
-    #[error("TLS cannot be set up")]
+    #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
     /// A header's name or value, or the token, cannot be sent.
-    #[error("{0} cannot be sent as a header")]
+    #[error("{0} is not a valid header")]
     Header(String),
     /// The server cannot be reached, or is not who it should be.
-    #[error("no connection to {address}")]
+    #[error("failed to connect to {address}")]
     Connect {
         /// Where to.
         address: String,

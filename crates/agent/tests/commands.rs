@@ -58,6 +58,6 @@ fn a_program_starts_with_the_agent_as_its_parent_under_any_file_name() {
     ] {
         let output = run(program, words);
         let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.contains("the agent has gone"), "{words:?}: {error}");
+        assert!(error.contains("the agent has exited"), "{words:?}: {error}");
     }
 }

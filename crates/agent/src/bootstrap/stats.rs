@@ -132,7 +132,7 @@ fn histogram_buckets(input: &BootstrapInput<'_>) -> Vec<Value> {
             .map(|(prefix, buckets)| json!({ "match": { "prefix": prefix }, "buckets": buckets }))
             .collect(),
         Err(error) => {
-            tracing::warn!(%error, "the annotation statsHistogramBuckets is ignored");
+            tracing::warn!(%error, "invalid annotation statsHistogramBuckets; ignored");
             Vec::new()
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn intervals(input: &BootstrapInput<'_>) -> Map<String, Value> {
         let text = annotation(input, key)?;
         let span = Duration::parse(text).ok();
         if span.is_none() {
-            tracing::warn!(annotation = key, value = text, "the annotation is not a duration");
+            tracing::warn!(annotation = key, value = text, "annotation is not a duration");
         }
         span
     };

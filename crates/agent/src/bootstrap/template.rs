@@ -19,7 +19,7 @@ pub enum TemplateError {
     #[error(transparent)]
     Parameters(#[from] BootstrapError),
     /// It cannot be read or filled in.
-    #[error("the bootstrap's template: {0}")]
+    #[error("bootstrap template: {0}")]
     Template(String),
 }
 

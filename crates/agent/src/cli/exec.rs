@@ -16,12 +16,12 @@ pub(super) const COMMAND: &str = "exec-with-parent";
 
 /// Becomes the program that follows the parent's id.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
-    let (parent, command) = arguments.split_first().context("the parent's id is missing")?;
+    let (parent, command) = arguments.split_first().context("the parent's process ID is missing")?;
     let (program, arguments) = command.split_first().context("the program is missing")?;
-    set_pdeathsig(Signal::SIGKILL).context("the process cannot be bound to its parent")?;
+    set_pdeathsig(Signal::SIGKILL).context("failed to set the parent-death signal")?;
     // The agent does without huge pages for itself alone; a kernel that does not know them had none to take away.
     let _ = set_thp_disable(false);
     // The parent may have gone before the kernel was asked.
-    ensure!(getppid().as_raw().to_string() == *parent, "the agent has gone");
-    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
+    ensure!(getppid().as_raw().to_string() == *parent, "the agent has exited");
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("failed to start {program}"))
 }

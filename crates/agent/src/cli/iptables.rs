@@ -36,7 +36,7 @@ fn act(options: &Options, variables: &Variables) -> anyhow::Result<i32> {
     }
     if options.validate {
         if let Err(error) = validate(options) {
-            tracing::error!(%error, "the pod is not ready for the mesh; where rules are the CNI plugin's, it may be too early");
+            tracing::error!(%error, "traffic capture is not working; the CNI plugin may not have set up its rules yet");
             return Ok(VALIDATION_EXIT_CODE);
         }
         tracing::info!("traffic capture validated");
@@ -54,7 +54,7 @@ fn show(options: &Options, variables: &Variables) -> anyhow::Result<()> {
     let path = variables.text("DRY_RUN_FILE_PATH");
     if !path.is_empty() {
         let lines: Vec<_> = planned.into_iter().flat_map(|run| run.lines).map(|line| line + "\n").collect();
-        std::fs::write(path, lines.concat()).with_context(|| format!("{path} cannot be written"))?;
+        std::fs::write(path, lines.concat()).with_context(|| format!("failed to write {path}"))?;
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ pub(super) fn start(levels: &str, json: bool) -> anyhow::Result<Vec<String>> {
     let filter = EnvFilter::try_new(filter)?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr);
     let started = if json { log.event_format(<JsonLines>::default()).try_init() } else { log.try_init() };
-    started.map_err(|error| anyhow::anyhow!("no log: {error}"))?;
+    started.map_err(|error| anyhow::anyhow!("failed to initialize logging: {error}"))?;
     Ok(unknown)
 }
 

@@ -27,10 +27,10 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_stack_size(STACK_SIZE)
         .build()
-        .context("no runtime")?;
+        .context("failed to start the tokio runtime")?;
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is handed out")]
     let clock = std::time::SystemTime::now;
-    let launcher = launcher().context("the agent's own program cannot be found")?;
+    let launcher = launcher().context("failed to find the agent's executable")?;
     Ok(runtime.block_on(run::run(&command, variables, &Environment { launcher, clock }))?)
 }
 

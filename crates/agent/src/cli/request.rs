@@ -20,17 +20,20 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
     let port = line.parsed("debug-port", "port", |text| text.parse().ok())?.unwrap_or(15000);
-    ensure!(PORTS.contains(&port), "--debug-port={port} is none of {PORTS:?}");
-    let [method, path, body @ ..] = line.words.as_slice() else { bail!("a method and a path are needed") };
+    ensure!(PORTS.contains(&port), "--debug-port={port} is not one of {PORTS:?}");
+    let [method, path, body @ ..] = line.words.as_slice() else { bail!("a method and a path are required") };
     let path = format!("/{}", path.trim_start_matches('/'));
     let question = Question {
-        method: method.parse().with_context(|| format!("{method:?} is no method"))?,
+        method: method.parse().with_context(|| format!("invalid HTTP method {method:?}"))?,
         body: body.first().cloned().unwrap_or_default().into(),
         ..Question::get("localhost", port, &path, REQUEST_TIMEOUT)
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the tokio runtime")?;
     let answer = runtime.block_on(question.ask()).with_context(|| format!("localhost:{port}{path}"))?;
     println!("{}", String::from_utf8_lossy(&answer.body));
-    ensure!(answer.status.as_u16() < 400, "the answer has status {}", answer.status);
+    ensure!(answer.status.as_u16() < 400, "unexpected HTTP status {}", answer.status);
     Ok(0)
 }

@@ -29,11 +29,14 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let each = Duration::from_millis(number("requestTimeoutMillis", 500)?);
     let period = Duration::from_millis(number("periodMillis", 500)?);
     let url = line.flags.get("url").map_or(URL, String::as_str);
-    let rest = url.strip_prefix("http://").with_context(|| format!("--url={url:?} is no http:// URL"))?;
+    let rest = url.strip_prefix("http://").with_context(|| format!("--url={url:?} is not an http:// URL"))?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (host, port) = host_and_port(authority).unwrap_or((authority, 80));
     let question = Question::get(host, port, &format!("/{path}"), each);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the tokio runtime")?;
     runtime.block_on(until_ready(question, timeout, period))
 }
 

@@ -85,7 +85,7 @@ impl Forwarding {
     pub async fn ask(&self, message: &[u8], question: Question) -> Vec<u8> {
         let Question { failure, limit, carrier } = question;
         let Ok(_permit) = self.0.room.try_acquire() else {
-            tracing::debug!("too many questions are under way");
+            tracing::debug!("too many concurrent DNS queries");
             return failure;
         };
         let answer =
@@ -103,7 +103,7 @@ impl Forwarding {
             match self.exchange(*resolver, message, carrier).await {
                 Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
                 Ok(answer) => return Some(answer),
-                Err(error) => tracing::debug!(%resolver, %error, "a resolver does not answer"),
+                Err(error) => tracing::debug!(%resolver, %error, "DNS resolver failed to answer"),
             }
         }
         unwilling
@@ -118,7 +118,7 @@ impl Forwarding {
             match answer {
                 Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
                 Ok(answer) => return Some(answer),
-                Err(error) => tracing::debug!(%error, "a resolver does not answer"),
+                Err(error) => tracing::debug!(%error, "DNS resolver failed to answer"),
             }
         }
         unwilling

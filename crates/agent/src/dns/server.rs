@@ -138,7 +138,7 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
             Ok(received) => received,
             Err(error) => {
                 // Also what an asker's port said of an earlier answer that nobody waited for.
-                tracing::debug!(%error, "a datagram socket fails");
+                tracing::debug!(%error, "failed to receive on the UDP socket");
                 if error.kind() != io::ErrorKind::ConnectionRefused {
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
@@ -167,7 +167,7 @@ async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<
         let handler = handler.clone();
         async move {
             if let Err(error) = converse(stream, peer, &handler).await {
-                tracing::debug!(%peer, %error, "a connection ended");
+                tracing::debug!(%peer, %error, "connection ended with an error");
             }
         }
     };

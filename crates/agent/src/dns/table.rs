@@ -77,7 +77,7 @@ impl NameTableSink {
     /// Puts a table in force.
     pub fn replace(&self, table: NameTable) {
         let made = Table::new(&table, &self.0.config);
-        tracing::debug!(hosts = made.hosts.len(), "the name table was replaced");
+        tracing::debug!(hosts = made.hosts.len(), "name table updated");
         self.0.table.store(Some(Arc::new(made)));
         self.0.wire.store(Some(Arc::new(table)));
     }

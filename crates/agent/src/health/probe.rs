@@ -73,10 +73,10 @@ fn host_or<'a>(host: &'a str, other: &'a str) -> &'a str {
 
 /// Connects to a port.
 async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, String> {
-    let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
-    let failed = |error: std::io::Error| format!("no connection to {host} on port {port}: {error}");
+    let port = u16::try_from(port).map_err(|_| format!("invalid port {port}"))?;
+    let failed = |error: std::io::Error| format!("failed to connect to {host}:{port}: {error}");
     let mut addresses = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
-    let address: SocketAddr = addresses.next().ok_or_else(|| format!("{host} has no address"))?;
+    let address: SocketAddr = addresses.next().ok_or_else(|| format!("failed to resolve {host}"))?;
     if from.is_none() {
         return TcpStream::connect(address).await.map_err(failed);
     }
@@ -87,7 +87,7 @@ async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, S
     let socket = socket.map_err(failed)?;
     // Where the address is not this machine's the probe comes from another, and passes by Envoy.
     if let Err(error) = socket.bind(SocketAddr::new(local, 0)) {
-        tracing::debug!(%error, "the probe cannot come from its own address");
+        tracing::debug!(%error, "failed to bind the probe's source address; using another one");
         return TcpStream::connect(address).await.map_err(failed);
     }
     socket.connect(address).await.map_err(failed)
@@ -136,7 +136,7 @@ where
     let status =
         exchange(stream, request, async |response| response.status()).await.map_err(|error| error.to_string())?;
     let good = status >= StatusCode::OK && status < StatusCode::BAD_REQUEST;
-    if good { Ok(()) } else { Err(format!("the answer is {status}")) }
+    if good { Ok(()) } else { Err(format!("unexpected HTTP status {status}")) }
 }
 
 /// Asks by a command: good if it ends with zero. It is killed with the question.

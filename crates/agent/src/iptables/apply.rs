@@ -71,7 +71,7 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
     let parts = parts(options)?;
     let (residue, delta) = drift(&parts, &options.capture, options);
     if residue && delta && !options.reconcile && !options.cleanup_only {
-        tracing::warn!("other rules of a mesh are there already; --reconcile would exchange them");
+        tracing::warn!("other mesh rules exist already; --reconcile replaces them");
     }
     let guarded = residue && delta && options.reconcile && !options.cleanup_only;
     if guarded {
@@ -127,7 +127,7 @@ fn parts(options: &Options) -> Result<Vec<Part>, ApplyError> {
 fn drift(parts: &[Part], capture: &Capture, options: &Options) -> (bool, bool) {
     let mut found = parts.iter().map(|part| (part, comparison(part))).collect::<Vec<_>>();
     found.retain(|(part, comparison)| {
-        tracing::debug!(family = ?part.family, ?comparison, "looked at the kernel's tables");
+        tracing::debug!(family = ?part.family, ?comparison, "compared the kernel's rules");
         true
     });
     let residue = found.iter().any(|(part, comparison)| *comparison != Comparison::Clean && !part.rules.is_empty());
@@ -173,7 +173,7 @@ fn lower_guards(parts: &[Part]) {
 fn try_all(tool: &Tool, commands: Vec<Vec<String>>) {
     for command in commands {
         if let Err(error) = tool.run(&command) {
-            tracing::debug!(%error, "nothing to take away");
+            tracing::debug!(%error, "no rules to remove");
         }
     }
 }

@@ -83,7 +83,7 @@ pub enum DnsCapture {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     /// Too many groups for one rule.
-    #[error("{0} owner groups are to be captured; {MAX_INCLUDED_GROUPS} are the most that one rule can hold")]
+    #[error("{0} owner groups exceed the maximum of {MAX_INCLUDED_GROUPS} per rule")]
     TooManyGroups(usize),
     /// A range that is none.
     #[error("{name}: {value:?} is neither `*` nor a list of CIDRs")]
@@ -94,10 +94,10 @@ pub enum CaptureError {
         value: String,
     },
     /// Everything is left alone.
-    #[error("all outbound destinations cannot be excluded with `*`: leave the included ones empty instead")]
+    #[error("`*` is not allowed in excluded outbound CIDRs: leave the included CIDRs empty instead")]
     AllExcluded,
     /// No range of loopback addresses.
-    #[error("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={0:?} is no range within 127.0.0.0/8")]
+    #[error("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={0:?} is not a CIDR within 127.0.0.0/8")]
     Loopback(String),
     /// No such variant of the tools.
     #[error("--force-iptables-binary={0:?} is neither `legacy` nor `nft`")]

@@ -69,12 +69,10 @@ pub enum OptionsError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// The resolvers to capture queries to are not known.
-    #[error(
-        "/etc/resolv.conf cannot be read, so it is not known which queries to capture; --capture-all-dns needs none"
-    )]
+    #[error("failed to read the DNS servers of /etc/resolv.conf; use --capture-all-dns to capture DNS without it")]
     Resolvers,
     /// The machine has no address.
-    #[error("no interface has an address that is neither loopback nor link-local")]
+    #[error("no interface has a global unicast address")]
     NoAddress,
 }
 

@@ -20,10 +20,10 @@ pub(super) struct Tool {
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// No variant works.
-    #[error("no variant of {0} works here; is the kernel's support loaded, and is the process allowed to (NET_ADMIN)?")]
+    #[error("no variant of {0} works: check that the kernel modules are loaded and that the process has NET_ADMIN")]
     None(&'static str),
     /// The program could not be started.
-    #[error("{program} cannot be run")]
+    #[error("failed to run {program}")]
     Start {
         /// The program.
         program: String,
@@ -54,7 +54,7 @@ impl Tool {
             // Trying the legacy tools makes their tables, which then lie beside those of nftables for good.
             let only_with_rules = forced.is_empty() && *variant == "-legacy";
             let Some(tool) = Self::try_variant(&format!("{plain}{variant}"), only_with_rules) else { continue };
-            tracing::debug!(program = tool.program, "found a variant of the tools that works");
+            tracing::debug!(program = tool.program, "selected an iptables variant");
             return Ok(Self { lock_file: lock_file.map(str::to_owned), ..tool });
         }
         Err(ToolError::None(plain))

@@ -20,10 +20,10 @@ pub const VALIDATION_EXIT_CODE: i32 = 126;
 #[derive(Debug, thiserror::Error)]
 pub enum ValidationError {
     /// No port could be listened on.
-    #[error("neither port {0} nor port {1} can be listened on")]
+    #[error("failed to listen on port {0} and port {1}")]
     Listen(String, String),
     /// No connection came.
-    #[error("no connection was captured within {0:?}: the rules are not there yet, or not working")]
+    #[error("no connection was captured within {0:?}: the rules are missing or do not work")]
     Timeout(Duration),
 }
 
@@ -55,7 +55,7 @@ pub fn validate(options: &Options) -> Result<(), ValidationError> {
     thread::spawn(move || {
         loop {
             if let Err(error) = TcpStream::connect_timeout(&target, Duration::from_secs(1)) {
-                tracing::debug!(%error, "the connection was not captured");
+                tracing::debug!(%error, "connection was not captured");
             }
             thread::sleep(Duration::from_secs(1));
         }
@@ -72,8 +72,8 @@ fn accept(listener: &TcpListener, probe_port: u16, captured: &mpsc::Sender<()>) 
                 let _ = captured.send(());
                 return;
             }
-            Ok(port) => tracing::debug!(port, "a connection for another port was captured"),
-            Err(error) => tracing::warn!(%error, "a captured connection has no original destination"),
+            Ok(port) => tracing::debug!(port, "captured a connection to another port"),
+            Err(error) => tracing::warn!(%error, "captured connection has no original destination"),
         }
     }
 }

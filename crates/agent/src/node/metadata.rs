@@ -74,7 +74,7 @@ pub struct MetadataInput<'a> {
 
 /// A value of metadata that is of the wrong kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the node metadata {key} cannot be {value}")]
+#[error("invalid node metadata {key}: {value}")]
 pub struct MetadataError {
     /// The key as written.
     pub key: String,

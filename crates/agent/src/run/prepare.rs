@@ -71,7 +71,7 @@ pub enum PrepareError {
     #[error(transparent)]
     Config(#[from] ProxyConfigError),
     /// Somebody else was to serve the workload's certificate, and does not.
-    #[error("nobody serves {0}, which WORKLOAD_IDENTITY_SOCKET_FILE names")]
+    #[error("no SDS server listens on {0} (WORKLOAD_IDENTITY_SOCKET_FILE)")]
     Socket(String),
     /// The node cannot be described.
     #[error(transparent)]
@@ -271,5 +271,5 @@ pub(super) fn over(settings: &Settings) -> Option<String> {
     }
     let read = regular_file::read_text(path.as_ref()).map_err(|error| error.to_string());
     let json = read.and_then(|text| override_json(&text, &settings.host_ip).map_err(|error| error.to_string()));
-    json.inspect_err(|error| tracing::warn!(path, error, "the bootstrap override is ignored")).ok()
+    json.inspect_err(|error| tracing::warn!(path, error, "invalid bootstrap override; ignored")).ok()
 }

@@ -44,16 +44,16 @@ const GKE: &str = "GkeWorkloadCertificate";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServicesPlanError {
     /// Certificates of two kinds at once.
-    #[error("PROV_CERT excludes FILE_MOUNTED_CERTS and CA_PROVIDER={GKE}")]
+    #[error("PROV_CERT cannot be combined with FILE_MOUNTED_CERTS or CA_PROVIDER={GKE}")]
     TwoKinds,
     /// The certificates that GKE was to put there are not.
-    #[error("CA_PROVIDER={GKE}, and {0} is missing")]
+    #[error("CA_PROVIDER={GKE} requires {0}")]
     NotMounted(PathBuf),
     /// Ranges that are none.
-    #[error("BLOCKED_CIDRS_IN_WASM_FETCH: {0:?} is no range of addresses")]
+    #[error("BLOCKED_CIDRS_IN_WASM_FETCH: {0:?} is not a CIDR")]
     Blocked(String),
     /// An address that is none.
-    #[error("DNS_PROXY_ADDR={0:?} is no address to listen on")]
+    #[error("DNS_PROXY_ADDR={0:?} is not a valid listen address")]
     Dns(String),
 }
 

@@ -28,7 +28,7 @@ pub(super) async fn orders(mut signals: Signals, give: mpsc::Sender<Order>) {
             _ = signals.terminate.recv() => {}
             _ = signals.interrupt.recv() => {}
         }
-        tracing::info!("told to end");
+        tracing::info!("received SIGTERM or SIGINT");
         if give.send(Order::Terminate).await.is_err() {
             return;
         }

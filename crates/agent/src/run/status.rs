@@ -28,10 +28,10 @@ pub enum StatusError {
     #[error(transparent)]
     Scrape(#[from] ScrapeConfigError),
     /// The most connections are no number.
-    #[error("NAVARCH_MAX_STATUS_CONNECTIONS={0:?} is no whole number above 0")]
+    #[error("NAVARCH_MAX_STATUS_CONNECTIONS={0:?} is not a positive integer")]
     Connections(String),
     /// The port cannot be listened on.
-    #[error("the status port {0} cannot be listened on")]
+    #[error("failed to listen on the status port {0}")]
     Listen(u16, #[source] std::io::Error),
 }
 

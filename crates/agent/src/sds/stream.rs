@@ -151,7 +151,7 @@ pub(super) async fn run<P: Protocol>(
                         Ok(()) => continue,
                         Err(name) => match P::answer(&name, Change::Gone, stream.next()) {
                             Some(answer) => Ok(answer),
-                            None => Err(Status::not_found(format!("{name:?} is no secret of the agent's"))),
+                            None => Err(Status::not_found(format!("unknown secret {name:?}"))),
                         },
                     }
                 }
@@ -214,7 +214,7 @@ impl Stream {
                     self.watched.insert(name, task);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "secret refused");
+                    tracing::warn!(%error, "rejected a secret subscription");
                     return Err(name);
                 }
             }

@@ -37,16 +37,16 @@ struct Issued {
 #[derive(Debug, thiserror::Error)]
 enum IssueError {
     /// No key or request could be made.
-    #[error("no key could be made")]
+    #[error("failed to generate a private key")]
     Key(#[from] rcgen::Error),
     /// The task that makes keys died.
-    #[error("no key could be made")]
+    #[error("failed to generate a private key")]
     Task(#[from] tokio::task::JoinError),
     /// The CA gave none.
     #[error(transparent)]
     Ca(#[from] CaError),
     /// What the CA gave cannot be used.
-    #[error("the CA's certificate cannot be used")]
+    #[error("the CA returned an unusable certificate")]
     Pem(#[from] PemError),
 }
 

@@ -29,13 +29,13 @@ pub struct CaClient {
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
     /// The CA cannot be reached or called.
-    #[error("the CA cannot be reached")]
+    #[error("failed to connect to the CA")]
     Upstream(#[from] UpstreamError),
     /// The CA refuses.
-    #[error("the CA refuses")]
+    #[error("the CA rejected the request")]
     Refused(#[source] Box<Status>),
     /// Its answer holds no chain.
-    #[error("the CA's answer holds no chain with a root")]
+    #[error("the CA's response has no certificate chain with a root")]
     Empty,
 }
 

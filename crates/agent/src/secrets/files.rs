@@ -50,10 +50,10 @@ pub(super) enum Wanted {
 #[derive(Debug, thiserror::Error)]
 enum FileError {
     /// One cannot be read.
-    #[error("{0} cannot be read")]
+    #[error("failed to read {0}")]
     Read(PathBuf, #[source] io::Error),
     /// One is too large.
-    #[error("{0} has more than {MAX_BYTES} bytes")]
+    #[error("{0} exceeds {MAX_BYTES} bytes")]
     TooLarge(PathBuf),
     /// They do not hold what they should.
     #[error("{0}: {1}")]

@@ -42,7 +42,7 @@ pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usi
         let router = router.clone();
         async move {
             if tokio::time::timeout(MAX_CONNECTION_AGE, converse(stream, peer, router)).await.is_err() {
-                tracing::debug!(%peer, "a connection lasted too long");
+                tracing::debug!(%peer, "connection exceeded its maximum age");
             }
         }
     };
@@ -59,6 +59,6 @@ async fn converse(stream: PortStream, peer: SocketAddr, router: Router) {
     let mut connection = http1::Builder::new();
     connection.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(BUFFER);
     if let Err(error) = connection.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%peer, %error, "a connection ended");
+        tracing::debug!(%peer, %error, "connection ended with an error");
     }
 }

@@ -121,7 +121,7 @@ async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
             Ok(Ok(Some(Ok(frame)))) => frame.into_data().unwrap_or_default(),
             Ok(Ok(None)) => continue,
             _ => {
-                tracing::warn!("the scrape ended early");
+                tracing::warn!("scrape ended early");
                 continue;
             }
         };

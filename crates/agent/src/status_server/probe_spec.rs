@@ -48,15 +48,15 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeSpecError {
     /// It is no JSON of that shape.
-    #[error("ISTIO_KUBE_APP_PROBERS cannot be read: {0}")]
+    #[error("failed to parse ISTIO_KUBE_APP_PROBERS: {0}")]
     Json(String),
     /// A path that is none of a probe.
     #[error(
-        "{0:?} is no path of a probe: /app-health/<container>/livez, readyz or startupz, /app-lifecycle/<container>/prestopz or poststartz"
+        "invalid probe path {0:?}: use /app-health/<container>/livez, readyz or startupz, /app-lifecycle/<container>/prestopz or poststartz"
     )]
     Path(String),
     /// Not exactly one kind of probe.
-    #[error("{0}: exactly one of httpGet, tcpSocket and grpc is needed, with a port that is a number")]
+    #[error("{0}: exactly one of httpGet, tcpSocket and grpc is required, with a numeric port")]
     Kind(String),
 }
 

@@ -37,7 +37,7 @@ async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Res
 
 /// The probe has failed.
 fn failed(reason: &str) -> Response {
-    tracing::warn!(reason, "a probe of the application failed");
+    tracing::warn!(reason, "application probe failed");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
@@ -61,7 +61,7 @@ async fn connect_from(source: IpAddr, address: SocketAddr) -> std::io::Result<Tc
     };
     if let Err(error) = socket.bind(SocketAddr::new(source, 0)) {
         // Outside a pod nobody has set up ::6, and nothing is captured that it would have to be told apart from.
-        tracing::debug!(%source, %error, "the probe comes from another address");
+        tracing::debug!(%source, %error, "failed to bind the probe's source address; using another one");
     }
     socket.connect(address).await
 }

@@ -25,13 +25,13 @@ pub struct ScrapeTarget {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScrapeConfigError {
     /// It is no JSON of that shape.
-    #[error("ISTIO_PROMETHEUS_ANNOTATIONS cannot be read: {0}")]
+    #[error("failed to parse ISTIO_PROMETHEUS_ANNOTATIONS: {0}")]
     Json(String),
     /// A port that is none.
-    #[error("prometheus annotations: {0:?} is no port")]
+    #[error("prometheus annotations: invalid port {0:?}")]
     Port(String),
     /// A port of the mesh.
-    #[error("prometheus annotations: port {0} is the mesh's own and cannot be scraped")]
+    #[error("prometheus annotations: port {0} belongs to the sidecar and cannot be scraped")]
     Reserved(u16),
 }
 

@@ -63,16 +63,16 @@ pub(super) struct Wanted {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ModuleError {
     /// Its URL is none that modules are fetched from.
-    #[error("{0:?} is no URL that modules are fetched from")]
+    #[error("unsupported module URL {0:?}")]
     Url(String),
     /// It cannot be fetched.
-    #[error("it cannot be fetched")]
+    #[error("failed to fetch the module")]
     Fetch(#[from] FetchError),
     /// The image cannot be fetched.
-    #[error("the image cannot be fetched")]
+    #[error("failed to fetch the image")]
     Registry(#[from] RegistryError),
     /// It is not what its checksum says.
-    #[error("its checksum is {found}, not {wanted}")]
+    #[error("checksum mismatch: got {found}, want {wanted}")]
     Checksum {
         /// What was wanted.
         wanted: String,
@@ -83,7 +83,7 @@ pub(super) enum ModuleError {
     #[error(transparent)]
     Unpack(#[from] UnpackError),
     /// It cannot be written.
-    #[error("it cannot be written")]
+    #[error("failed to write the module file")]
     Write(#[source] io::Error),
 }
 

@@ -48,16 +48,16 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// It cannot be read.
-    #[error("an extension config cannot be read")]
+    #[error("failed to decode an extension config")]
     Unreadable(#[from] prost::DecodeError),
     /// Its fields, written as JSON, cannot be read.
-    #[error("an extension config cannot be read")]
+    #[error("failed to convert an extension config to JSON")]
     Json(#[from] JsonError),
     /// It holds nothing.
-    #[error("the extension config {0} holds nothing")]
+    #[error("extension config {0} is empty")]
     Empty(String),
     /// It names no module at all.
-    #[error("the extension config {0} names no module")]
+    #[error("extension config {0} has no module")]
     NoModule(String),
 }
 
@@ -65,10 +65,10 @@ pub enum ConvertError {
 #[derive(Debug, thiserror::Error)]
 enum Absent {
     /// A pull secret is named that is not there.
-    #[error("its pull secret is missing")]
+    #[error("the pull secret is missing")]
     Secret,
     /// No URL is given.
-    #[error("no URL is given")]
+    #[error("the module has no URL")]
     Url,
     /// It cannot be had.
     #[error(transparent)]
@@ -141,7 +141,7 @@ async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted
         Err(error) => {
             let open = filter.fails_open();
             let error: &dyn std::error::Error = &error;
-            tracing::error!(name, error, open, "a Wasm module cannot be had; a filter stands in for it");
+            tracing::error!(name, error, open, "failed to fetch a Wasm module; using the failure-policy filter");
             (filter.stand_in(open), Converted::StoodIn)
         }
     };

@@ -26,35 +26,35 @@ const HOPS: usize = 5;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     /// The URL cannot be used.
-    #[error("{0:?} is no URL that modules are fetched from")]
+    #[error("unsupported module URL {0:?}")]
     Url(String),
     /// The address is not asked.
-    #[error("{host} is not asked: {reason}")]
+    #[error("{host} is not allowed: {reason}")]
     Blocked {
         host: String,
         /// Why.
         reason: &'static str,
     },
     /// No connection.
-    #[error("no connection to {0}")]
+    #[error("failed to connect to {0}")]
     Connect(String, #[source] io::Error),
     /// TLS cannot be set up.
-    #[error("TLS cannot be set up")]
+    #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
     /// The server breaks off.
-    #[error("the answer breaks off")]
+    #[error("HTTP request failed")]
     Http(#[from] hyper::Error),
     /// The server says no.
-    #[error("the answer is {0}")]
+    #[error("unexpected HTTP status {0}")]
     Status(StatusCode),
     /// It takes too long.
-    #[error("it takes longer than {0:?}")]
+    #[error("timed out after {0:?}")]
     Slow(Duration),
     /// It is too large.
-    #[error("it has more than {0} bytes")]
+    #[error("the response exceeds {0} bytes")]
     TooLarge(u64),
     /// It leads from one place to the next.
-    #[error("it is sent on more than {HOPS} times, or from TLS to plain text")]
+    #[error("more than {HOPS} redirects, or a redirect from HTTPS to HTTP")]
     Hops,
 }
 

@@ -52,13 +52,13 @@ pub enum Packing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// It cannot be read.
-    #[error("the manifest cannot be read: {0}")]
+    #[error("failed to parse the image manifest: {0}")]
     Unreadable(String),
     /// It names no image or layer by sha256.
-    #[error("the manifest names something by {0:?}, which is no sha256")]
+    #[error("digest {0:?} of the image manifest is not sha256")]
     Digest(String),
     /// It has no layer that can hold a module.
-    #[error("no layer of the image holds a module")]
+    #[error("no layer of the image contains a Wasm module")]
     NoModule,
 }
 

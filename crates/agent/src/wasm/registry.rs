@@ -32,16 +32,16 @@ pub(super) enum RegistryError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// Something is not what its digest says.
-    #[error("{what} is not what its digest says")]
+    #[error("{what} does not match its digest")]
     Digest {
         /// What.
         what: &'static str,
     },
     /// A token service may not be asked.
-    #[error("the registry sends to {0:?} for a token, which is not asked")]
+    #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
     /// Manifests lead in circles.
-    #[error("indexes of images lead from one to the next")]
+    #[error("the image index refers to another index")]
     Indexes,
 }
 

@@ -25,13 +25,13 @@ const ENTRIES: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
     /// It is larger than is taken.
-    #[error("unpacked, it has more than {0} bytes")]
+    #[error("the unpacked module exceeds {0} bytes")]
     TooLarge(u64),
     /// It is cut off or broken.
-    #[error("it cannot be unpacked: {0}")]
+    #[error("failed to unpack the module: {0}")]
     Broken(String),
     /// It is no module.
-    #[error("it is no Wasm module")]
+    #[error("not a Wasm module")]
     NoModule,
 }
 
