@@ -82,7 +82,7 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     let edge = Edge { writer: cluster.writer().await? };
     edge.answer("a", 261).await?;
     // The server itself has said that watches have expired: its cache begins after what was read last.
-    let expired = async || navarch.output().contains("what was read is too old to go on from");
+    let expired = async || navarch.output().contains("resourceVersion expired; relisting");
     edge::eventually("a watch has expired", expired).await?;
     println!("after compaction: in step after {:?}", edge::expect("a", 261).await?);
     edge::nothing_refused(&gateway).await?;

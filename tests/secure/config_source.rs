@@ -129,7 +129,7 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
     wrong["caCertificates"] = json!(other.root());
     for (tls, reason) in [
         (wrong, "invalid peer certificate"),
-        (json!({ "mode": "ISTIO_MUTUAL" }), "mode ISTIO_MUTUAL has no meaning for configSources"),
+        (json!({ "mode": "ISTIO_MUTUAL" }), "mode ISTIO_MUTUAL is not supported for configSources"),
         (
             json!({ "mode": "SIMPLE", "caCertificates": source.root(), "sni": "istiod.istio-system.svc" }),
             "Unauthenticated",

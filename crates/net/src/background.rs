@@ -16,7 +16,7 @@ pub fn spawn(name: &str, stack_size: usize, work: impl FnOnce() + Send + 'static
     let run = move || {
         // Of the calling thread alone, on Linux. A sandbox may forbid it; the work is the same then, and others wait longer.
         if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-            tracing::debug!(%error, "a background thread keeps the priority of the others");
+            tracing::debug!(%error, "failed to lower the priority of a background thread");
         }
         work();
     };

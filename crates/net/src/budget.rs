@@ -45,7 +45,7 @@ pub struct Charge {
 
 /// The peer holds its share, or the process holds all that it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the server holds as much for this client as it may; try again later")]
+#[error("the memory limit of this client is reached; try again later")]
 pub struct Full;
 
 impl Budget {

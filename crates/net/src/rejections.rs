@@ -36,7 +36,7 @@ impl Rejections {
         let rejections = Self::default();
         registry.register(
             "navarch_rejected",
-            "Connections, streams and requests turned away to keep within limits, by port and reason",
+            "Connections, streams and requests rejected because of a limit, by port and reason",
             rejections.counted.clone(),
         );
         rejections
@@ -46,7 +46,7 @@ impl Rejections {
     /// series is bounded.
     pub fn count(&self, port: &'static str, reason: &'static str, peer: impl Display) {
         if let Some(suppressed) = self.note(Labels { port, reason }) {
-            warn!(port, reason, %peer, suppressed, "client turned away");
+            warn!(port, reason, %peer, suppressed, "rejected client");
         }
     }
 

@@ -44,34 +44,34 @@ pub(crate) struct Collector {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     /// The endpoint cannot be asked by gRPC.
-    #[error("{0:?} is no host and port")]
+    #[error("invalid host:port {0:?}")]
     Address(String),
     /// TLS cannot be set up.
-    #[error("TLS cannot be spoken")]
+    #[error("failed to configure TLS")]
     Tls(#[from] TlsError),
     /// No connection of gRPC.
-    #[error("no connection")]
+    #[error("failed to connect")]
     Connect(#[source] tonic::transport::Error),
     /// No connection of HTTP.
-    #[error("no connection")]
+    #[error("failed to connect")]
     Open(#[source] io::Error),
     /// The collector's answer by gRPC.
-    #[error("the answer is {:?}: {}", .0.code(), .0.message())]
+    #[error("gRPC status {:?}: {}", .0.code(), .0.message())]
     Grpc(#[source] Box<tonic::Status>),
     /// The collector's answer by HTTP, and when it wants to be asked again.
-    #[error("the answer is {0}")]
+    #[error("unexpected HTTP status {0}")]
     Http(StatusCode, Option<Duration>),
     /// The conversation failed.
-    #[error("the conversation failed")]
+    #[error("HTTP request failed")]
     Conversation(#[from] hyper::Error),
     /// The request could not be written.
-    #[error("the request cannot be written")]
+    #[error("failed to build the HTTP request")]
     Request(#[from] http::Error),
     /// The answer is too long, or broke off.
-    #[error("the answer is too long or broke off")]
+    #[error("failed to read the response body")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It took too long.
-    #[error("there was no answer within {0:?}")]
+    #[error("timed out after {0:?}")]
     Timeout(Duration),
 }
 

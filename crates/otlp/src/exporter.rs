@@ -90,7 +90,7 @@ impl Exporter {
         };
         tokio::select! {
             () = self.send_all(&stop) => {}
-            () = late => tracing::warn!("traces of the last changes were not sent: the collector takes too long"),
+            () = late => tracing::warn!("the collector did not accept the last traces before shutdown; dropped"),
         }
     }
 
@@ -132,7 +132,7 @@ impl Exporter {
             if is_last || !error.is_passing() {
                 return self.failed(spans.len(), &error);
             }
-            tracing::debug!(error = chain(&error), "traces are sent again after a while");
+            tracing::debug!(error = chain(&error), "failed to send traces; retrying");
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => {}
@@ -154,10 +154,10 @@ impl Exporter {
         self.metrics.count(Outcome::Sent, all - rejected);
         self.metrics.count(Outcome::Rejected, rejected);
         match (rejected, self.is_failing) {
-            (0, true) => tracing::info!("traces are sent again"),
+            (0, true) => tracing::info!("sending traces works again"),
             (0, false) => {}
             (_, true) => return,
-            (_, false) => tracing::warn!(rejected, reason, "the collector did not take some spans"),
+            (_, false) => tracing::warn!(rejected, reason, "the collector rejected some spans"),
         }
         self.is_failing = rejected > 0;
     }

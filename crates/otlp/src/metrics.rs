@@ -50,9 +50,9 @@ impl Metrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let about = "Spans of traces of changes (OTLP), by whether the collector took them (sent), refused them (rejected) or was not reached (failed), or there was no room to keep them (queue_full)";
+        let about = "Spans exported over OTLP, by outcome: sent, rejected by the collector, failed to send, or dropped because the queue was full (queue_full)";
         registry.register("navarch_otlp_spans", about, metrics.spans.clone());
-        let about = "Changes that are in no trace, as more came at once than are followed";
+        let about = "Changes without a trace because too many were in progress";
         registry.register("navarch_otlp_changes_missed", about, metrics.missed.clone());
         metrics
     }

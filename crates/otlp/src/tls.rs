@@ -18,13 +18,13 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
     /// A file cannot be read.
-    #[error("{0} cannot be read")]
+    #[error("failed to read {0}")]
     File(PathBuf, #[source] io::Error),
     /// A file holds something else.
     #[error("{0} holds no {1} in PEM")]
     Pem(PathBuf, &'static str),
     /// Certificate and key do not fit.
-    #[error("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and _CLIENT_KEY cannot be used")]
+    #[error("invalid OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE or OTEL_EXPORTER_OTLP_CLIENT_KEY")]
     Certificate(#[source] rustls::Error),
 }
 

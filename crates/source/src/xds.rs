@@ -125,7 +125,7 @@ impl XdsSource {
                 Ended::Unheard => return,
                 Ended::Broken(reason) => reason,
             };
-            tracing::warn!(source = %self.name, reason, "no connection to the configuration source; what it told stays in force");
+            tracing::warn!(source = %self.name, reason, "disconnected from the config source; keeping the last received configuration");
             self.ailing = true;
             if events.send(vec![self.problem(Some(reason))]).await.is_err() {
                 return;

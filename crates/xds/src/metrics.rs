@@ -76,7 +76,7 @@ impl Collector for HistoryBytes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let bytes = self.0.get().map_or(0, |connections| connections.history_bytes());
         let gauge = ConstGauge::new(i64::try_from(bytes).unwrap_or(i64::MAX));
-        let help = "Bytes that the remembered responses of open streams take";
+        let help = "Memory of the response history of open streams, in bytes";
         gauge.encode(encoder.encode_descriptor("navarch_push_history_bytes", help, None, gauge.metric_type())?)
     }
 }
@@ -143,31 +143,27 @@ impl Metrics {
         let m = metrics.clone();
         registry.register("pilot_xds", "Proxies connected over xDS, by their version", m.connected);
         registry.register("pilot_xds_pushes", "Responses sent, by type", m.pushes);
-        registry.register("pilot_xds_push_time", "Seconds to make up a response", m.push_time);
-        registry.register("pilot_xds_send_time", "Seconds that a response waits for the wire", m.send_time);
-        registry.register("pilot_xds_config_size_bytes", "Bytes of responses, by type URL", m.size);
+        registry.register("pilot_xds_push_time", "Seconds to build a response", m.push_time);
+        registry.register("pilot_xds_send_time", "Seconds until a response is written to the stream", m.send_time);
+        registry.register("pilot_xds_config_size_bytes", "Size of responses in bytes, by type URL", m.size);
         registry.register(
             "pilot_proxy_convergence_time",
-            "Seconds from a change being worked out to a proxy having been sent all of it",
+            "Seconds from the completed push of a change until all of it is sent to a proxy",
             m.convergence,
         );
         registry.register(
             "pilot_proxy_queue_time",
-            "Seconds from a change being worked out to a proxy's stream taking it up",
+            "Seconds from the completed push of a change until a proxy's stream handles it",
             m.queue,
         );
-        registry.register("pilot_total_xds_rejects", "Responses that proxies rejected, by type", m.rejects);
+        registry.register("pilot_total_xds_rejects", "Responses rejected by proxies, by type", m.rejects);
         registry.register("pilot_xds_cds_reject", "Rejected clusters, by proxy and code", m.rejected_clusters);
         registry.register("pilot_xds_eds_reject", "Rejected endpoints, by proxy and code", m.rejected_endpoints);
         registry.register("pilot_xds_lds_reject", "Rejected listeners, by proxy and code", m.rejected_listeners);
         registry.register("pilot_xds_rds_reject", "Rejected routes, by proxy and code", m.rejected_routes);
-        registry.register(
-            "pilot_xds_expired_nonce",
-            "Requests about a response that is not the last",
-            m.expired_nonces,
-        );
-        registry.register("pilot_total_xds_internal_errors", "Streams that ended by an error", m.errors);
-        registry.register("pilot_xds_recv_max", "Bytes of the largest request so far", m.largest_request);
+        registry.register("pilot_xds_expired_nonce", "Requests with an outdated nonce", m.expired_nonces);
+        registry.register("pilot_total_xds_internal_errors", "Streams that ended with an error", m.errors);
+        registry.register("pilot_xds_recv_max", "Size of the largest request so far, in bytes", m.largest_request);
         registry.register_collector(Box::new(HistoryBytes(m.connections)));
         metrics
     }

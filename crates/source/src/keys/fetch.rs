@@ -33,43 +33,43 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The address is none.
-    #[error("{0:?} is not an address of HTTP")]
+    #[error("{0:?} is not an HTTP or HTTPS URL")]
     Address(String),
     /// Nothing has the name.
-    #[error("{0} has no address")]
+    #[error("failed to resolve {0}")]
     Unresolved(String, #[source] std::io::Error),
     /// All that has the name is out of bounds.
-    #[error("{0} leads to no address that may be asked")]
+    #[error("all addresses of {0} are blocked")]
     Forbidden(String),
     /// No connection.
-    #[error("no connection to {0}")]
+    #[error("failed to connect to {0}")]
     Connect(SocketAddr, #[source] std::io::Error),
     /// The host cannot be proven by a certificate.
-    #[error("no certificate can be for {0:?}")]
+    #[error("{0:?} is not a valid TLS server name")]
     ServerName(String, #[source] InvalidDnsNameError),
     /// The conversation failed.
-    #[error("the conversation failed")]
+    #[error("HTTP request failed")]
     Http(#[from] hyper::Error),
     /// The request could not be written.
-    #[error("the request cannot be written")]
+    #[error("failed to build the HTTP request")]
     Request(#[from] http::Error),
     /// The answer is no success. Redirects are none: they would lead around the bounds.
-    #[error("the answer is {0}")]
+    #[error("unexpected HTTP status {0}")]
     Status(StatusCode),
     /// The answer is too long, or broke off.
-    #[error("the answer is too long or broke off")]
+    #[error("failed to read the response body")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer is no set of keys.
-    #[error("the answer is no set of JSON Web Keys")]
+    #[error("the response is not a JSON Web Key Set")]
     NoKeys,
     /// The answer is no text.
-    #[error("the answer is no text in UTF-8")]
+    #[error("the response is not UTF-8")]
     NoText,
     /// The issuer tells of no place of keys.
-    #[error("the issuer tells of no jwks_uri")]
+    #[error("the issuer's discovery document has no jwks_uri")]
     NoPlace,
     /// It took too long.
-    #[error("it took longer than {0:?}")]
+    #[error("timed out after {0:?}")]
     Timeout(Duration),
 }
 

@@ -141,7 +141,7 @@ impl Ring {
             Some(keys) => match self.make_room(source, keys.len()) {
                 Ok(told) => (Some(keys), told),
                 Err(Full) => {
-                    tracing::warn!(%source, bytes = keys.len(), most = self.most_bytes, "no room for the keys of a token issuer");
+                    tracing::warn!(%source, bytes = keys.len(), most = self.most_bytes, "JWKS of a token issuer exceeds the size limit; not stored");
                     (None, Vec::new())
                 }
             },
@@ -182,7 +182,7 @@ impl Ring {
             if let Some(entry) = self.entries.get_mut(&place) {
                 entry.keys = None;
             }
-            tracing::warn!(source = %place, bytes, "the keys of a token issuer make room for others");
+            tracing::warn!(source = %place, bytes, "evicted the JWKS of a token issuer to stay within the size limit");
             told.push((place, None));
         }
         Ok(told)

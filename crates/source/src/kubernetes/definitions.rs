@@ -51,7 +51,7 @@ pub(super) async fn watch(connection: Connection, waiting: BTreeMap<String, Arc<
         let wait = match follow(&connection, &waiting, &mut backoff).await {
             Ok(()) => backoff.vary(POLL_INTERVAL),
             Err(error) => {
-                tracing::debug!(%error, "definitions of kinds cannot be watched");
+                tracing::debug!(%error, "failed to watch CustomResourceDefinitions");
                 backoff.next(Duration::ZERO)
             }
         };

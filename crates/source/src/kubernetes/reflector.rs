@@ -126,7 +126,7 @@ impl Reflector {
             if let Outcome::Failed(StreamError::Refused(status)) = &outcome
                 && status.code == 410
             {
-                tracing::debug!(kind = %self.target.kind, %status, "what was read is too old to go on from");
+                tracing::debug!(kind = %self.target.kind, %status, "resourceVersion expired; relisting");
             }
             let (state, pause) = self.state.after(outcome, self.target.paths.len());
             self.state = state;
@@ -174,7 +174,7 @@ impl Reflector {
             }
             Pause::Failure { least, reason } => {
                 self.failures += 1;
-                tracing::debug!(kind = %self.target.kind, error = reason, failures = self.failures, "cannot be read");
+                tracing::debug!(kind = %self.target.kind, error = reason, failures = self.failures, "failed to list or watch a kind");
                 if self.failures >= MAX_FAILURES {
                     self.complain(reason).await?;
                 }
@@ -271,7 +271,7 @@ impl Reflector {
             // A fault of ours in one object must not take the others with it.
             let texts = &mut self.texts;
             let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame, texts))) else {
-                tracing::error!(%kind, "reading an object failed, which is a bug; it is passed over");
+                tracing::error!(%kind, "BUG: panic while decoding an object; skipped");
                 continue;
             };
             let version = match event {
@@ -407,7 +407,7 @@ impl Reflector {
     /// Says that all that was there has been told, once.
     async fn sync(&mut self) {
         if let Some(synced) = self.synced.take() {
-            tracing::debug!(kind = %self.target.kind, objects = self.held.len(), "read");
+            tracing::debug!(kind = %self.target.kind, objects = self.held.len(), "kind synced");
             // Nobody waits for it where the source ends.
             let _ignored = synced.send(self.target.kind).await;
         }

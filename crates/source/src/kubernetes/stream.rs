@@ -29,7 +29,7 @@ pub(super) enum StreamError {
     #[error("{0}")]
     Broken(String),
     /// Nothing came for so long that the connection counts as dead.
-    #[error("nothing came for {0:?}")]
+    #[error("no data received for {0:?}")]
     Silent(Duration),
 }
 

@@ -19,13 +19,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     /// The address is none.
-    #[error("{0:?} is no host and port")]
+    #[error("invalid host:port {0:?}")]
     Address(String),
     /// TLS cannot be set up.
-    #[error("tlsSettings cannot be used")]
+    #[error("invalid tlsSettings")]
     Tls(#[from] TlsError),
     /// The server cannot be reached, or is not who it should be.
-    #[error("no connection")]
+    #[error("failed to connect")]
     Connect(#[source] tonic::transport::Error),
 }
 

@@ -39,10 +39,9 @@ impl XdsMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let about = "Whether the stream of a configuration source stands (xds://): 1 or 0";
+        let about = "1 while the stream to an xds:// config source is connected, else 0";
         registry.register("navarch_config_source_connected", about, metrics.connected.clone());
-        let about =
-            "Responses of a configuration source (xds://), by whether they were taken whole (ack) or not (nack)";
+        let about = "Responses of an xds:// config source, by result: accepted (ack) or rejected (nack)";
         registry.register("navarch_config_source_responses_total", about, metrics.responses.clone());
         metrics
     }

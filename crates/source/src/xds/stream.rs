@@ -112,7 +112,7 @@ impl<'a> Stream<'a> {
         let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
         let place = self.source.held.iter().position(|asked| mcp::type_url(asked.kind) == type_url);
         let Some(place) = place else {
-            tracing::debug!(source = %self.source.name, r#type = type_url, "passed over a response of a type that was not asked for");
+            tracing::debug!(source = %self.source.name, r#type = type_url, "ignored a response of a type that was not requested");
             return Ok(None);
         };
         let (Some(asked), Some(version), Some(answered)) =
@@ -134,7 +134,7 @@ impl<'a> Stream<'a> {
         }
         self.tell(batch).await?;
         let error_detail = refusal.map(|message| {
-            tracing::warn!(source = %self.source.name, r#type = type_url, message, "refused what a configuration source sent");
+            tracing::warn!(source = %self.source.name, r#type = type_url, message, "rejected a response of the config source");
             ErrorDetail { code: Code::InvalidArgument as i32, message, ..ErrorDetail::default() }
         });
         let response_nonce = nonce;
@@ -151,7 +151,7 @@ impl<'a> Stream<'a> {
     async fn tell(&mut self, mut batch: Batch) -> Result<(), Ended> {
         if !self.source.synced && self.source.held.iter().all(|asked| asked.answered) {
             self.source.synced = true;
-            tracing::info!(source = %self.source.name, "the configuration source has told all");
+            tracing::info!(source = %self.source.name, "config source synced");
             batch.push(SourceEvent::FullSync);
         }
         if batch.is_empty() {
@@ -173,7 +173,7 @@ impl<'a> Stream<'a> {
             })
             .collect();
         if !silent.is_empty() {
-            tracing::warn!(source = %self.source.name, types = silent.join(", "), "the configuration source does not answer for all types");
+            tracing::warn!(source = %self.source.name, types = silent.join(", "), "the config source did not answer for all types");
         }
         self.tell(Batch::new()).await
     }

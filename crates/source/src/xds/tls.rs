@@ -31,38 +31,38 @@ const PEM: &str = "-----BEGIN";
 pub(super) enum TlsError {
     /// A mode without meaning here.
     #[error(
-        "mode ISTIO_MUTUAL has no meaning for configSources; use MUTUAL with clientCertificate and privateKey, or credentialName"
+        "mode ISTIO_MUTUAL is not supported for configSources; use MUTUAL with clientCertificate and privateKey, or credentialName"
     )]
     Mode,
     /// A field is missing.
     #[error("{0} is required for mode MUTUAL without credentialName")]
     Missing(&'static str),
     /// A file cannot be read.
-    #[error("{field}: {path} cannot be read")]
+    #[error("{field}: failed to read {path}")]
     File { field: &'static str, path: String, source: io::Error },
     /// Text is not what it should be.
     #[error("{field} holds no {what} in PEM")]
     Pem { field: &'static str, what: &'static str },
     /// There is no cluster to read a Secret from.
-    #[error("credentialName: there is no cluster whose Secret {0:?} could be read; use caCertificates")]
+    #[error("credentialName: no cluster to read Secret {0:?} from; use caCertificates")]
     NoCluster(String),
     /// The Secret cannot be read.
-    #[error("credentialName: the Secret {name:?} of namespace {namespace} cannot be read")]
+    #[error("credentialName: failed to read Secret {name:?} in namespace {namespace}")]
     Secret { name: String, namespace: String, source: Box<kube::Error> },
     /// The Secret lacks something.
-    #[error("credentialName: the Secret {name:?} has no {key}")]
+    #[error("credentialName: Secret {name:?} has no {key}")]
     NoKey { name: String, key: &'static str },
     /// The list of revoked certificates, or the roots, cannot be used.
-    #[error("caCertificates or caCrl cannot be used")]
+    #[error("invalid caCertificates or caCrl")]
     Verifier(#[from] rustls::client::VerifierBuilderError),
     /// Certificate and key do not fit.
-    #[error("clientCertificate and privateKey cannot be used")]
+    #[error("invalid clientCertificate or privateKey")]
     Certificate(#[from] rustls::Error),
 }
 
 /// The server's certificate names none of those that are asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("the server's certificate is for {found}, none of subjectAltNames {wanted}")]
+#[error("the server certificate's names {found} match none of subjectAltNames {wanted}")]
 pub(super) struct WrongName {
     found: String,
     wanted: String,

@@ -187,7 +187,7 @@ async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
         (with(|tls| tls.sni.clear()), "not valid for name"),
         (
             with(|tls| tls.subject_alt_names = vec!["istiod.north".to_owned()]),
-            "the server's certificate is for istiod.west, none of subjectAltNames istiod.north",
+            "the server certificate's names istiod.west match none of subjectAltNames istiod.north",
         ),
         (ClientTlsSettings { ca_crl: authority.revokes(&[&served]), ..simple.clone() }, "Revoked"),
         (
@@ -203,7 +203,7 @@ async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
             "/nowhere/root.pem cannot be read",
         ),
         (with(|tls| tls.mode = ClientTlsMode::Mutual), "clientCertificate is required for mode MUTUAL"),
-        (with(|tls| tls.mode = ClientTlsMode::IstioMutual), "mode ISTIO_MUTUAL has no meaning for configSources"),
+        (with(|tls| tls.mode = ClientTlsMode::IstioMutual), "mode ISTIO_MUTUAL is not supported for configSources"),
         (
             with(|tls| tls.credential_name = "west".to_owned()),
             "there is no cluster whose Secret \"west\" could be read",
@@ -222,7 +222,7 @@ async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
                 client_certificate: own.chain.clone(),
                 ..mutual.clone()
             },
-            "clientCertificate and privateKey cannot be used",
+            "invalid clientCertificate or privateKey",
         ),
     ];
     for (settings, reason) in refused {
