@@ -37,19 +37,19 @@ const HTTP1: &[u8] = b"http/1.1";
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
     /// No certificate of one's own.
-    #[error("no certificate for the server itself")]
+    #[error("failed to issue the server certificate")]
     Sign(#[from] SignError),
     /// Kubernetes signs none.
-    #[error("Kubernetes signs no certificate for the server itself")]
+    #[error("Kubernetes did not sign the server certificate")]
     Request(#[from] RegistrationError),
     /// TLS cannot be set up with what there is.
-    #[error("TLS cannot be set up")]
+    #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
     /// The roots cannot be used.
-    #[error("the roots cannot be used to check clients")]
+    #[error("the roots cannot be used to verify clients")]
     Roots(#[from] VerifierBuilderError),
     /// A file cannot be read.
-    #[error("{0} cannot be read")]
+    #[error("failed to read {0}")]
     File(PathBuf, #[source] std::io::Error),
     /// A file does not hold what it should.
     #[error("{0} holds no {1} in PEM that can be read")]
@@ -302,7 +302,7 @@ impl Renewal {
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "failed to renew the server certificate; the current one stays in use");
+                    tracing::error!(error, "failed to renew the server certificate; keeping the current one");
                     RETRY
                 }
             };
@@ -431,7 +431,7 @@ fn revocations(
         let checked = list.map_err(|error| format!("{error:?}")).map(|list| vec![list]);
         match checked.and_then(|list| usable(&list).map(|()| list).map_err(|error| error.to_string())) {
             Ok(list) => lists.extend(list),
-            Err(error) => tracing::error!(error, "failed to read a list of revoked certificates of the CA"),
+            Err(error) => tracing::error!(error, "failed to parse a certificate revocation list of the CA"),
         }
     }
     lists

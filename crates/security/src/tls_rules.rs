@@ -23,10 +23,10 @@ pub struct TlsRules {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsRulesError {
     /// No version that is spoken.
-    #[error("--tls-min-version={0:?}: there are 1.2 and 1.3")]
+    #[error("--tls-min-version={0:?}: use 1.2 or 1.3")]
     Version(String),
     /// No suite.
-    #[error("--tls-cipher-suites: {0:?} is no cipher suite")]
+    #[error("--tls-cipher-suites: unknown cipher suite {0:?}")]
     Suite(String),
 }
 

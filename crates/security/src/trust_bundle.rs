@@ -23,10 +23,10 @@ pub enum TrustError {
     #[error("{0} holds no certificate in PEM that can be read")]
     Unreadable(String),
     /// A certificate must not vouch for others.
-    #[error("{0} holds a certificate that is no CA's")]
+    #[error("{0} contains a certificate that is not a CA certificate")]
     NoCa(String),
     /// An endpoint's answer is no SPIFFE bundle.
-    #[error("the answer is no SPIFFE bundle with certificates")]
+    #[error("the response is not a SPIFFE bundle with certificates")]
     NoBundle,
 }
 

@@ -143,7 +143,7 @@ impl TokenReviews {
         let asked = tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences)).await;
         let verdict = asked.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| {
             tracing::warn!(error, "failed to review a token");
-            "the API server cannot be asked at the moment"
+            "the API server is temporarily unavailable"
         })?;
         if let Verdict::Bad(_) = verdict {
             self.refused.charge(&peer, Instant::now());

@@ -38,19 +38,19 @@ pub enum BundleError {
     #[error("the CA's key is not one in PEM that can be used")]
     Key,
     /// The key is another certificate's.
-    #[error("the CA's key is not that of its certificate")]
+    #[error("the CA's key does not match its certificate")]
     Mismatch,
     /// The certificate must not sign others.
-    #[error("the CA's certificate is not allowed to sign others: it is no CA certificate")]
+    #[error("the CA's certificate may not sign others: it is not a CA certificate")]
     NoCa,
     /// The certificate holds no longer, or not yet.
-    #[error("the CA's certificate has expired or holds not yet")]
+    #[error("the CA's certificate has expired or is not valid yet")]
     Expired,
     /// The roots do not vouch for the certificate.
-    #[error("no certificate in the roots vouches for the CA's certificate by way of its chain")]
+    #[error("no root verifies the CA's certificate through its chain")]
     Unrooted,
     /// Making a certificate failed.
-    #[error("a certificate cannot be made")]
+    #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
 }
 

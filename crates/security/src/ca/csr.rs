@@ -26,13 +26,13 @@ pub struct SigningRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
     /// It is too long.
-    #[error("the signing request has more than {MAX_BYTES} bytes")]
+    #[error("the CSR exceeds {MAX_BYTES} bytes")]
     TooLong,
     /// It cannot be read.
-    #[error("the signing request is not one in PEM")]
+    #[error("the CSR is not valid PEM")]
     Unreadable,
     /// Who asks does not hold the key.
-    #[error("the signing request's signature is wrong")]
+    #[error("the CSR's signature is invalid")]
     Signature,
     /// The key can be broken, or is of an unknown kind.
     #[error("the key is {0}; use ECDSA over P-256, P-384 or P-521, Ed25519, or RSA of 2048 to 8192 bits")]

@@ -16,16 +16,16 @@ use crate::authenticate::MeshSnapshot;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
     /// Nobody may.
-    #[error("no service account is trusted with that (CA_TRUSTED_NODE_ACCOUNTS)")]
+    #[error("no service account may impersonate other identities (CA_TRUSTED_NODE_ACCOUNTS)")]
     Off,
     /// This caller may not.
-    #[error("service account {0} is not trusted with that (CA_TRUSTED_NODE_ACCOUNTS)")]
+    #[error("service account {0} may not impersonate other identities (CA_TRUSTED_NODE_ACCOUNTS)")]
     Untrusted(NamespacedName),
     /// It is not known in which pod the caller runs.
     #[error("the caller's token names no pod")]
     NoPod,
     /// The caller's pod is not the one that it says.
-    #[error("pod {0} is not known, or is another than the caller's")]
+    #[error("pod {0} is unknown, or does not match the caller's")]
     OtherPod(NamespacedName),
     /// Nobody of that identity runs beside the caller.
     #[error("no pod of service account {account} runs on node {node}")]

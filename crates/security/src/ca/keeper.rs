@@ -82,7 +82,7 @@ pub enum KeeperError {
     #[error(transparent)]
     Bundle(#[from] BundleError),
     /// The plugged-in CA cannot be used.
-    #[error("the plugged-in CA cannot be used")]
+    #[error("invalid plugged-in CA")]
     PluggedIn(#[from] PluggedInError),
 }
 
@@ -190,7 +190,7 @@ impl RootKeeper {
         let outcome = self.step(witness).await;
         let problem = outcome.err().map(|error| chain(&error));
         if let Some(problem) = problem.as_ref().filter(|problem| self.problem.as_ref() != Some(problem)) {
-            tracing::error!(problem, "failed to reconcile the root certificates; the current state stays in force");
+            tracing::error!(problem, "failed to reconcile the root certificates; keeping the current state");
         }
         self.problem = problem;
         self.tell();
@@ -211,7 +211,7 @@ impl RootKeeper {
                 // Nothing but a settled plugged-in CA may be without a record.
                 self.version = None;
                 if self.is_recorded && !matches!(self.store, RootStore::Memory) {
-                    tracing::warn!(store = ?self.store, "the root rotation record was deleted and is written again");
+                    tracing::warn!(store = ?self.store, "root rotation record was deleted; writing it again");
                     self.keep(self.set.clone()).await?;
                 }
                 Default::default()
@@ -233,7 +233,7 @@ impl RootKeeper {
     /// Takes a set over that is kept already.
     fn adopt(&mut self, set: RootSet) -> Result<(), KeeperError> {
         let authority = set.authority((self.config.clock)())?;
-        tracing::info!(from = ?self.set.phase(), to = ?set.phase(), "the root certificates changed");
+        tracing::info!(from = ?self.set.phase(), to = ?set.phase(), "root certificates changed");
         self.set = set;
         self.switch.put(authority);
         // The others wait for what this replica's proxies make of it.
@@ -286,10 +286,10 @@ impl RootKeeper {
         };
         self.file_problem = next.as_ref().err().cloned();
         match next {
-            Err(problem) => tracing::error!(problem, "the new CA certificate is invalid; the current one stays in use"),
+            Err(problem) => tracing::error!(problem, "new CA certificate is invalid; keeping the current one"),
             Ok(None) => {}
             Ok(Some(next)) => {
-                tracing::info!(place, "the CA files changed");
+                tracing::info!(place, "CA files changed");
                 self.keep_files(next, before).await?;
             }
         }
@@ -318,7 +318,7 @@ impl RootKeeper {
             return Ok(());
         }
         if self.set.is_due(&self.config.rules, now)? {
-            tracing::info!("the root certificate expires soon; distributing the next one");
+            tracing::info!("root certificate expires soon; distributing the next one");
             let next = (self.config.make)(now)?;
             if let Ok(next) = self.set.begin(next, Origin::SelfSigned, &self.config.rules, now)? {
                 self.keep(next).await?;

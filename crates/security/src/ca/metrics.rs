@@ -95,24 +95,24 @@ impl Metrics {
             chain_ends: Gauge::default(),
             ends: [Arc::default(), Arc::default()],
         };
-        registry.register("citadel_server_csr_count", "Requests for certificates", m.requests.clone());
+        registry.register("citadel_server_csr_count", "CSRs received", m.requests.clone());
         let name = "citadel_server_authentication_failure_count";
-        registry.register(name, "Requests by callers who could not be made out, or may not", m.strangers.clone());
-        registry.register("citadel_server_csr_parsing_err_count", "Requests that are not good", m.unreadable.clone());
-        let help = "Requests of callers without an identity";
+        registry.register(name, "Certificate requests of unauthenticated or unauthorized callers", m.strangers.clone());
+        registry.register("citadel_server_csr_parsing_err_count", "CSRs that failed to parse", m.unreadable.clone());
+        let help = "Certificate requests of callers without an identity";
         registry.register("citadel_server_id_extraction_err_count", help, m.nameless.clone());
-        let help = "Requests that could not be signed, by reason";
+        let help = "CSRs that failed to be signed, by reason";
         registry.register("citadel_server_csr_sign_err_count", help, m.unsigned.clone());
         let name = "citadel_server_success_cert_issuance_count";
         registry.register(name, "Certificates issued", m.issued.clone());
         let name = "citadel_server_root_cert_expiry_timestamp";
-        registry.register(name, "When the first root ends, in seconds since 1970", m.root_ends.clone());
+        registry.register(name, "Expiry of the first root certificate, in seconds since 1970", m.root_ends.clone());
         let name = "citadel_server_cert_chain_expiry_timestamp";
-        registry.register(name, "When what signs ends, in seconds since 1970", m.chain_ends.clone());
+        registry.register(name, "Expiry of the signing certificate, in seconds since 1970", m.chain_ends.clone());
         let [root, chain] = m.ends.clone();
-        let help = "Seconds until the first root ends";
+        let help = "Seconds until the first root certificate expires";
         registry.register("citadel_server_root_cert_expiry_seconds", help, Left { ends: root, clock });
-        let help = "Seconds until what signs ends";
+        let help = "Seconds until the signing certificate expires";
         registry.register("citadel_server_cert_chain_expiry_seconds", help, Left { ends: chain, clock });
         m
     }

@@ -36,7 +36,7 @@ pub struct PluggedIn {
 #[derive(Debug, thiserror::Error)]
 pub enum PluggedInError {
     /// A file cannot be read.
-    #[error("{path} cannot be read")]
+    #[error("failed to read {path}")]
     Read {
         path: PathBuf,
         /// Why.
@@ -44,10 +44,10 @@ pub enum PluggedInError {
         source: std::io::Error,
     },
     /// The API server does not answer or says no.
-    #[error("the Secret {SECRET} cannot be read")]
+    #[error("failed to read the Secret {SECRET}")]
     Secret(#[source] Box<kube::Error>),
     /// Some files are there and others are not.
-    #[error("{place} holds part of a CA: {missing} is missing")]
+    #[error("incomplete CA in {place}: {missing} is missing")]
     Incomplete {
         /// The folder or Secret.
         place: String,
@@ -55,10 +55,10 @@ pub enum PluggedInError {
         missing: &'static str,
     },
     /// A file of a Secret is no text.
-    #[error("the Secret {SECRET}: {0} is no text")]
+    #[error("Secret {SECRET}: {0} is not UTF-8")]
     NoText(&'static str),
     /// The files do not belong together.
-    #[error("the CA in {place} cannot be used")]
+    #[error("invalid CA in {place}")]
     Bundle {
         /// The folder or Secret.
         place: String,

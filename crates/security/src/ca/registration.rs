@@ -71,40 +71,40 @@ pub type MeshRoots = Arc<dyn Fn() -> Vec<CertificateData> + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
     /// The request asks for more than its caller is.
-    #[error("the signing request asks for {0}; it may name its sender's identity and nothing else")]
+    #[error("the CSR requests {0}; only the caller's identity is allowed")]
     Beyond(String),
     /// A signer was named, and names have no domain here.
-    #[error("signers can be named only where CERT_SIGNER_DOMAIN is set")]
+    #[error("a signer can only be named if CERT_SIGNER_DOMAIN is set")]
     NoDomain,
     /// The signer that was named cannot be one.
-    #[error("the name of the signer is none that a signer can have")]
+    #[error("invalid signer name")]
     SignerName,
     /// Nobody is to sign.
     #[error("no signer: K8S_SIGNER is not set and the request names none")]
     NoSigner,
     /// The API server says no.
-    #[error("Kubernetes does not take the request")]
+    #[error("failed to create the CertificateSigningRequest")]
     Kubernetes(#[from] kube::Error),
     /// The signer says no.
-    #[error("the signer has refused: {0}")]
+    #[error("the signer denied the request: {0}")]
     Refused(String),
     /// The signer says nothing.
-    #[error("the signer has not answered within {SIGNER_TIMEOUT:?}")]
+    #[error("the signer did not answer within {SIGNER_TIMEOUT:?}")]
     Silent,
     /// What came back is not what was asked for.
     #[error("the signer's certificate is {0}")]
     Wrong(&'static str),
     /// What came back cannot be read, or no root vouches for it.
-    #[error("the signer's certificate cannot be used")]
+    #[error("the signer returned an unusable certificate")]
     Chain(#[from] BundleError),
     /// Nobody says which root vouches for it.
-    #[error("the signer's root is neither in mesh config, nor in a file, nor in its chain")]
+    #[error("the signer's root is missing from the mesh config, the root file and the chain")]
     NoRoot,
     /// Mesh config says no root of the signer for the server itself.
     #[error("no entry of caCertificates in the mesh config names {0} among its certSigners")]
     NoMeshRoot(String),
     /// There is no key or request.
-    #[error("a request cannot be made")]
+    #[error("failed to create a CSR")]
     Make(#[from] rcgen::Error),
 }
 

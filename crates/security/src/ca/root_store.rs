@@ -64,7 +64,7 @@ pub enum RootStoreError {
         reason: String,
     },
     /// What is kept makes no roots.
-    #[error("{place} holds no roots that can be used")]
+    #[error("{place} contains no usable roots")]
     Unusable {
         /// The Secret or folder.
         place: String,
@@ -73,10 +73,10 @@ pub enum RootStoreError {
         source: KeptError,
     },
     /// Somebody else was faster.
-    #[error("another replica has replaced the roots in the meantime")]
+    #[error("another replica replaced the roots concurrently")]
     Conflict,
     /// The API server does not answer or says no.
-    #[error("the Secret with the roots cannot be read or written")]
+    #[error("failed to read or write the Secret of the roots")]
     Kubernetes(#[from] kube::Error),
 }
 

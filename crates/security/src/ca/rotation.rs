@@ -106,17 +106,17 @@ pub struct RotationRules {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// One is under way.
-    #[error("a root is already being distributed; it must sign before another can follow")]
+    #[error("a root is already being distributed; complete that rotation first")]
     UnderWay,
     /// None is under way.
-    #[error("no root is being distributed: there is nothing to switch to")]
+    #[error("no root is being distributed; there is none to switch to")]
     NothingToDo,
     /// Not everybody trusts the next.
-    #[error("not everybody trusts the next root: {}", listed(.0))]
+    #[error("not all proxies trust the next root yet: {}", listed(.0))]
     Missing(Vec<Missing>),
     /// The CA is somebody else's.
     #[error(
-        "the CA is plugged in: put the next one into its folder or Secret (cacerts), and it is distributed before it signs"
+        "the CA is plugged in: put the next CA into its folder or Secret (cacerts); its root is distributed before it signs"
     )]
     PluggedIn,
 }

@@ -158,8 +158,8 @@ impl CertificateService {
         let Some(wanted) = text_of(request, IMPERSONATED)? else { return Ok(own.clone()) };
         // The reason is for the log alone: it would tell a stranger what runs where.
         let refuse = |reason: String| {
-            tracing::warn!(caller = %own, wanted, reason, "refused to sign a certificate for another identity");
-            Status::unauthenticated("the caller may not ask for this identity's certificate")
+            tracing::warn!(caller = %own, wanted, reason, "rejected a certificate request for another identity");
+            Status::unauthenticated("the caller is not allowed to request a certificate for this identity")
         };
         let wanted = Identity::parse(wanted).map_err(|error| refuse(error.to_string()))?;
         let snapshot = self.surroundings.snapshot();
@@ -225,7 +225,7 @@ fn refusal(error: &SignError) -> Status {
         SignError::TooLong { .. } | SignError::Name => Status::invalid_argument(error.to_string()),
         SignError::Expired | SignError::Sign(_) => {
             tracing::error!(%error, "the CA failed to sign a certificate");
-            Status::internal("the CA cannot sign at the moment")
+            Status::internal("the CA is temporarily unable to sign")
         }
     }
 }
@@ -250,7 +250,7 @@ impl IstioCertificateService for CertificateService {
         self.metrics.done(answer.as_ref().err().map_or(Fate::Issued, fate));
         match &answer {
             Ok(_) => tracing::debug!(identities = ?caller.identities, "certificate issued"),
-            Err(status) => tracing::warn!(identities = ?caller.identities, %status, "certificate request refused"),
+            Err(status) => tracing::warn!(identities = ?caller.identities, %status, "certificate request rejected"),
         }
         answer.map(Response::new)
     }

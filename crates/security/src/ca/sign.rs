@@ -60,7 +60,7 @@ pub struct Lifetimes {
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// More time was asked for than there is.
-    #[error("the requested lifetime of {requested:?} is longer than {max:?}, the longest allowed")]
+    #[error("the requested lifetime of {requested:?} exceeds the maximum of {max:?}")]
     TooLong {
         /// What was asked for.
         requested: Duration,
@@ -68,10 +68,10 @@ pub enum SignError {
         max: Duration,
     },
     /// The CA's own certificate has ended.
-    #[error("the CA's own certificate has expired")]
+    #[error("the CA certificate has expired")]
     Expired,
     /// A name cannot be written into a certificate.
-    #[error("a name cannot be written into a certificate")]
+    #[error("invalid name for a certificate")]
     Name,
     /// Signing failed.
     #[error("signing failed")]

@@ -109,8 +109,8 @@ fn parts_that_do_not_belong_together_make_no_authority() {
     let now = clock();
     let (one, other) = (bundle(KeyType::P256), bundle(KeyType::P256));
     let fault = |bundle: &Bundle| Authority::new(bundle, now).unwrap_err().to_string();
-    assert!(fault(&Bundle { key: other.key.clone(), ..one.clone() }).contains("not that of its certificate"));
-    assert!(fault(&Bundle { roots: other.roots.clone(), ..one.clone() }).contains("no certificate in the roots"));
+    assert!(fault(&Bundle { key: other.key.clone(), ..one.clone() }).contains("does not match its certificate"));
+    assert!(fault(&Bundle { roots: other.roots.clone(), ..one.clone() }).contains("no root verifies"));
     assert!(fault(&Bundle { certificate: "x".to_owned(), ..one.clone() }).contains("no certificate in PEM"));
     assert!(Authority::new(&one, now + 11 * DAY).unwrap_err().to_string().contains("expired"));
     let authority = Authority::new(&one, now).unwrap();
@@ -120,7 +120,7 @@ fn parts_that_do_not_belong_together_make_no_authority() {
         key: navarch_api::kubernetes::SecretBytes::new(KeyPair::try_from(&key).unwrap().serialize_pem()),
         ..one
     };
-    assert!(fault(&leaf).contains("no CA certificate"));
+    assert!(fault(&leaf).contains("not a CA certificate"));
     assert!(!format!("{leaf:?}").contains("PRIVATE"), "keys are not printed");
 }
 

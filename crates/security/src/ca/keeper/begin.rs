@@ -62,7 +62,7 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     {
         let place = config.plugged_in.place();
         let problem = format!("the CA's files in {place} are gone; the last one is kept in {:?}", config.rotation);
-        tracing::error!(problem, "the last plugged-in CA stays in use");
+        tracing::error!(problem, "keeping the last plugged-in CA");
         let store = config.rotation.clone();
         return Ok(Begun { store, set, version, found: None, problem: Some(problem) });
     }
@@ -70,7 +70,7 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     let (set, version) = match store.load().await? {
         Some(Kept { set, version, .. }) => {
             if let Err(error) = store.mend(&set) {
-                tracing::warn!(problem = chain(&error), "failed to write the files of the CA again that were missing");
+                tracing::warn!(problem = chain(&error), "failed to restore missing CA files");
             }
             (set, version)
         }

@@ -30,7 +30,7 @@ pub enum RotateError {
     #[error("{0}")]
     Failed(String),
     /// Nobody keeps roots here.
-    #[error("there is no CA here whose roots could be changed")]
+    #[error("this server has no CA whose roots could be rotated")]
     NoKeeper,
 }
 
@@ -93,7 +93,9 @@ impl RootKeeper {
             tracing::info!(?order, "root rotation command done");
             Ok(())
         } else {
-            Err(RotateError::Failed("another replica was faster; look at the status and try again".to_owned()))
+            Err(RotateError::Failed(
+                "another replica changed the roots first; check the status and try again".to_owned(),
+            ))
         }
     }
 

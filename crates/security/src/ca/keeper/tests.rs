@@ -257,7 +257,7 @@ async fn broken_files_change_nothing() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let problem = orders.status().problem.clone().unwrap();
-    assert!(problem.contains("not that of its certificate"), "{problem}");
+    assert!(problem.contains("does not match its certificate"), "{problem}");
     assert_eq!(authority.get().roots().pem(), before);
 }
 

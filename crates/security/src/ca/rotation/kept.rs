@@ -33,10 +33,10 @@ pub type KeptFiles = BTreeMap<String, SecretBytes>;
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
     /// Part is missing.
-    #[error("{0} is missing: take all away, or put it back")]
+    #[error("{0} is missing: restore it or remove all of them")]
     Incomplete(&'static str),
     /// A file is not what it must be.
-    #[error("{0} cannot be read")]
+    #[error("failed to parse {0}")]
     Unreadable(&'static str),
     /// A set of these roots cannot be.
     #[error(transparent)]
