@@ -109,7 +109,7 @@ impl AddressAllocation {
                 event = entries.next() => match event {
                     Some(Ok(event)) => world.take(event),
                     // Without the definition of the kind there are none; the watch goes on asking.
-                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "cannot watch service entries"),
+                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch ServiceEntries"),
                     None => return,
                 },
                 Ok(()) = self.scope.changed() => {}
@@ -147,7 +147,7 @@ impl AddressAllocation {
                 // What was planned is nobody's; the version that is there now tells what to do, here or by the watch.
                 world.allocation.put(name.clone(), before);
                 if is_stale(&error) {
-                    tracing::debug!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "the service entry has changed");
+                    tracing::debug!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "ServiceEntry changed concurrently; retrying");
                 } else {
                     tracing::warn!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "failed to write allocated addresses");
                 }

@@ -192,7 +192,7 @@ impl Analysis {
                 is_done
             }
             Err(error) => {
-                tracing::error!(%error, "an analyzer panicked; statuses stay as they are until something changes");
+                tracing::error!(%error, "BUG: analyzer panicked; statuses stay unchanged until the next change");
                 true
             }
         }
@@ -217,11 +217,11 @@ fn tell_of(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     let (kind, ns, name, said) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
     if is_stale(error) {
         // Somebody else has written, of which the watch will tell.
-        tracing::debug!(kind, ns, name, error = %said, "the object has changed");
+        tracing::debug!(kind, ns, name, error = %said, "object changed concurrently; retrying");
         return true;
     }
     if unwritten.insert(key.kind) {
-        tracing::warn!(kind, ns, name, error = %said, "failed to write status; more of this kind are told at debug");
+        tracing::warn!(kind, ns, name, error = %said, "failed to write status; further failures of this kind are logged at debug");
     } else {
         tracing::debug!(kind, ns, name, error = %said, "failed to write status");
     }
@@ -256,10 +256,10 @@ fn tell(logged: &mut BTreeSet<String>, messages: &[Message]) {
     let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(LOGGED);
     let now: BTreeSet<_> = grave.map(ToString::to_string).collect();
     for finding in now.difference(logged) {
-        tracing::warn!(finding, "analysis of configuration");
+        tracing::warn!(finding, "configuration analysis finding");
     }
     for finding in logged.difference(&now) {
-        tracing::info!(finding, "no longer found by analysis of configuration");
+        tracing::info!(finding, "configuration analysis finding resolved");
     }
     *logged = now;
 }

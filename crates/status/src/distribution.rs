@@ -73,7 +73,7 @@ impl Distribution {
                 },
                 _ = rounds.tick() => {
                     for name in reports.stale(Instant::now()) {
-                        tracing::info!(name, "deleting the distribution report of a replica that is gone");
+                        tracing::info!(name, "deleting the distribution report of a stopped replica");
                         // What cannot be deleted is tried again in the next round, and counts no more.
                         drop(maps.delete(&name, &DeleteParams::default()).await);
                     }

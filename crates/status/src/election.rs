@@ -106,7 +106,7 @@ impl Election {
             if !self.acquire(&mut seen, &stop).await {
                 return;
             }
-            tracing::info!(lock = %self.name, identity = %self.candidate.identity, "leads");
+            tracing::info!(lock = %self.name, identity = %self.candidate.identity, "acquired leader lock");
             let led = stop.child_token();
             let ended = {
                 let mut job = std::pin::pin!(work(led.clone()));
@@ -121,7 +121,7 @@ impl Election {
                 }
                 ended
             };
-            tracing::info!(lock = %self.name, identity = %self.candidate.identity, "leader election lost");
+            tracing::info!(lock = %self.name, identity = %self.candidate.identity, "lost leader lock");
             self.release(&mut seen).await;
             if ended == Ended::Done {
                 return;
@@ -169,15 +169,15 @@ impl Election {
         match timeout(self.timing.deadline() / 2, self.try_hold(seen)).await {
             Ok(Ok(held)) => held,
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
-                tracing::debug!(lock = %self.name, "another was faster");
+                tracing::debug!(lock = %self.name, "lost the race for the leader lock");
                 false
             }
             Ok(Err(error)) => {
-                tracing::warn!(lock = %self.name, error = %InWords(&error), "failed to update the lock");
+                tracing::warn!(lock = %self.name, error = %InWords(&error), "failed to update the leader lock");
                 false
             }
             Err(_) => {
-                tracing::warn!(lock = %self.name, "the lock update timed out");
+                tracing::warn!(lock = %self.name, "timed out updating the leader lock");
                 false
             }
         }
@@ -221,8 +221,10 @@ impl Election {
         let replaced = self.objects.replace(&self.name, &seen.object, record);
         match timeout(self.timing.deadline() / 2, replaced).await {
             Ok(Ok(object)) => seen.object = object,
-            Ok(Err(error)) => tracing::warn!(lock = %self.name, error = %InWords(&error), "failed to release the lock"),
-            Err(_) => tracing::warn!(lock = %self.name, "releasing the lock timed out"),
+            Ok(Err(error)) => {
+                tracing::warn!(lock = %self.name, error = %InWords(&error), "failed to release the leader lock")
+            }
+            Err(_) => tracing::warn!(lock = %self.name, "timed out releasing the leader lock"),
         }
     }
 }

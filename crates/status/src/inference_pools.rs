@@ -115,7 +115,7 @@ impl World {
                 }
             }
             Err(error) => {
-                tracing::warn!(pool = %name, %error, "an InferencePool has no Service: its spec is not valid")
+                tracing::warn!(pool = %name, %error, "no Service for an InferencePool: its spec is invalid")
             }
         }
     }
@@ -230,7 +230,7 @@ fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>,
         }
         Ok(None) => {
             let service = pool_service_name(&pool.name);
-            tracing::warn!(%pool, service, "a Service has the name of that of an InferencePool without its label; it is left as it is");
+            tracing::warn!(%pool, service, "a Service of the same name lacks the InferencePool label; not changed");
         }
         Err(error) => {
             if !is_stale(&error) {
@@ -244,9 +244,9 @@ fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>,
 /// Says that a watch failed; that the cluster has no such kind is no fault.
 fn warn(error: &Error, kinds: &str) {
     if is_absent(error) {
-        tracing::debug!(kinds, error = %InWords(error), "the cluster has no such kind");
+        tracing::debug!(kinds, error = %InWords(error), "the cluster has no CustomResourceDefinition for the kind");
     } else {
-        tracing::warn!(kinds, error = %InWords(error), "failed to watch");
+        tracing::warn!(kinds, error = %InWords(error), "failed to watch kind");
     }
 }
 
@@ -274,7 +274,7 @@ pub fn service_of_pool(pool: &DynamicObject) -> Option<Value> {
 fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
     let picker = pool.spec.endpoint_picker_ref.as_ref()?;
     let Some(picker_port) = picker.port else {
-        tracing::warn!(pool = %name, "an InferencePool has no Service: spec.endpointPickerRef.port is missing");
+        tracing::warn!(pool = %name, "no Service for an InferencePool: spec.endpointPickerRef.port is missing");
         return None;
     };
     let ports = pool.spec.target_ports.iter().enumerate().map(|(at, target)| {

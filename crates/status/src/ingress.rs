@@ -143,7 +143,7 @@ impl IngressStatus {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => live.take(event),
-                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "cannot watch Ingresses"),
+                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch Ingresses"),
                     None => return,
                 },
                 changed = self.wanted.changed() => if changed.is_err() { return },

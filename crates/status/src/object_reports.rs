@@ -222,7 +222,7 @@ impl ObjectReports {
 
 /// Logs why an object could not be told: it was not.
 fn failed(name: &ObjectRef, error: &kube::Error) -> bool {
-    tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object how it is in force");
+    tracing::warn!(object = %name, error = %InWords(error), "failed to write the object's status condition");
     false
 }
 

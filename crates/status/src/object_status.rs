@@ -154,11 +154,11 @@ async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
     let outcome = match objects.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Outcome::Taken,
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-            tracing::debug!(%object, "the object has changed");
+            tracing::debug!(%object, "object changed concurrently; retrying");
             Outcome::Overtaken
         }
         Err(error) => {
-            tracing::warn!(%object, error = %InWords(&error), "cannot write the status, and tries again");
+            tracing::warn!(%object, error = %InWords(&error), "failed to write status; retrying");
             Outcome::Failed
         }
     };

@@ -85,31 +85,31 @@ impl Default for RegistrationConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
     /// What it names cannot be the name of an object.
-    #[error("the name of its {0} is none that an object can have")]
+    #[error("the name of its {0} is not a valid object name")]
     Name(&'static str),
     /// It has not been proved to be anybody who may have entries there.
     #[error("WorkloadEntry {0}: {1}")]
     Unproved(NamespacedName, String),
     /// Nothing to make an entry from.
-    #[error("WorkloadEntry {0}: there is no WorkloadGroup {1}")]
+    #[error("WorkloadEntry {0}: WorkloadGroup {1} not found")]
     NoGroup(NamespacedName, NamespacedName),
     /// The entry that it claims is not there.
-    #[error("there is no WorkloadEntry {0}")]
+    #[error("WorkloadEntry {0} not found")]
     NoEntry(NamespacedName),
     /// It is not who the entry is for.
     #[error("WorkloadEntry {0}: {1}")]
     Stranger(NamespacedName, String),
     /// Others kept writing.
-    #[error("WorkloadEntry {0} keeps changing")]
+    #[error("WorkloadEntry {0}: too many write conflicts")]
     Busy(NamespacedName),
     /// Too much is being written.
-    #[error("WorkloadEntry {0}: too many of its service account wait for the API server")]
+    #[error("WorkloadEntry {0}: too many pending registrations of its service account")]
     Crowded(NamespacedName),
     /// The API server did not do it.
-    #[error("WorkloadEntry {0} cannot be written")]
+    #[error("failed to write WorkloadEntry {0}")]
     Api(NamespacedName, #[source] kube::Error),
     /// The API server did not answer.
-    #[error("the API server does not answer about WorkloadEntry {0}")]
+    #[error("timed out writing WorkloadEntry {0}")]
     Silence(NamespacedName),
 }
 
@@ -291,7 +291,7 @@ impl Registrar {
         let [mut wait, longest] = RETRY;
         while let Err(error) = act().await {
             if is_stale(&error) {
-                tracing::debug!(%name, %error, "the workload entry has changed");
+                tracing::debug!(%name, %error, "WorkloadEntry changed concurrently; retrying");
             } else {
                 self.0.metrics.failed.inc();
                 tracing::warn!(%name, %error, "failed to write the WorkloadEntry");
@@ -339,7 +339,7 @@ impl Registrar {
             match outcome {
                 Ok(()) => {
                     counter.inc();
-                    tracing::info!(%name, proxy = %workload.proxy, "registered a workload");
+                    tracing::info!(%name, proxy = %workload.proxy, "registered workload");
                     return Ok(true);
                 }
                 // What is created anew and not valid never will be; the condition of a patch may hold next time.
@@ -363,7 +363,7 @@ impl Registrar {
         if matches!(workload.claim, Claim::Group(_)) {
             metrics.ended.inc();
         }
-        tracing::info!(%name, proxy = %workload.proxy, "a registered workload disconnected");
+        tracing::info!(%name, proxy = %workload.proxy, "registered workload disconnected");
         Ok(())
     }
 

@@ -77,10 +77,10 @@ pub struct RolloutStore {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another replica was faster: what it wrote must be read first.
-    #[error("another replica has changed it meanwhile")]
+    #[error("another replica changed the rollout concurrently")]
     Stale,
     /// A version has no form in JSON.
-    #[error("the object cannot be written down")]
+    #[error("failed to encode the rollout")]
     Json(#[from] serde_json::Error),
     /// The API server did not take it.
     #[error("{}", navarch_kubernetes::InWords(.0))]
@@ -128,7 +128,7 @@ impl RolloutStore {
         for map in maps {
             match read(&map) {
                 Some(kept) => _ = all.insert(kept.name(), kept),
-                None => tracing::warn!(name = map.metadata.name, "a ConfigMap with a rollout cannot be read"),
+                None => tracing::warn!(name = map.metadata.name, "failed to decode the ConfigMap of a rollout"),
             }
         }
         Ok(all)

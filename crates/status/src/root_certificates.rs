@@ -169,7 +169,7 @@ impl RootCertificates {
             match self.write(&namespace, roots).await {
                 Ok(()) => None,
                 Err(kube::Error::Api(status)) if is_for_good(&status) => {
-                    tracing::debug!(ns = %namespace, %status, "config map with the roots not written");
+                    tracing::debug!(ns = %namespace, %status, "skipped writing the ConfigMap with the root certificates");
                     None
                 }
                 Err(error) => {

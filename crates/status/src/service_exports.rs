@@ -168,7 +168,10 @@ impl ServiceExports {
                 Ok(true) => Outcome::Done,
                 Ok(false) => Outcome::Failed,
                 Err(kube::Error::Api(status)) if status.code == 404 && !is_about_namespace(&status) => {
-                    tracing::debug!(group = mcs::api().group, "the cluster does not know ServiceExports");
+                    tracing::debug!(
+                        group = mcs::api().group,
+                        "the cluster has no CustomResourceDefinition for ServiceExport"
+                    );
                     Outcome::Undefined
                 }
                 // The namespace or the Service goes away.

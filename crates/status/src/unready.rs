@@ -92,7 +92,7 @@ impl UnreadyEvents {
                 Ok(Err(error)) => InWords(&error).to_string(),
                 Err(late) => late.to_string(),
             };
-            tracing::warn!(pod = self.pod, error, "failed to tell the own pod why it is not ready");
+            tracing::warn!(pod = self.pod, error, "failed to write a readiness Event for this pod");
         }
     }
 

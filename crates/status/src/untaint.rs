@@ -126,11 +126,11 @@ impl NodeUntaint {
                 () = stop.cancelled() => return,
                 Some(event) = pods.next() => match event {
                     Ok(event) => world.take_pod(event),
-                    Err(error) => tracing::warn!(error = %InWords(&error), "cannot see the pods of istio-cni"),
+                    Err(error) => tracing::warn!(error = %InWords(&error), "failed to watch istio-cni pods"),
                 },
                 Some(event) = all_nodes.next() => match event {
                     Ok(event) => world.take_node(event, &self.taint),
-                    Err(error) => tracing::warn!(error = %InWords(&error), "cannot see the nodes"),
+                    Err(error) => tracing::warn!(error = %InWords(&error), "failed to watch nodes"),
                 },
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
@@ -141,7 +141,7 @@ impl NodeUntaint {
                     // The node is another by now, which the watch tells.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                     Err(error) => {
-                        tracing::warn!(node = name, taint = self.taint, error = %InWords(&error), "cannot take the taint from the node");
+                        tracing::warn!(node = name, taint = self.taint, error = %InWords(&error), "failed to remove the node taint");
                         failed = true;
                     }
                 }
@@ -156,7 +156,7 @@ impl NodeUntaint {
         // The version goes along: if the node has changed, nothing is written.
         let patch = json!({ "metadata": { "resourceVersion": node.version }, "spec": { "taints": kept } });
         nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        tracing::info!(node = name, taint = self.taint, "istio-cni is ready on the node: the taint is gone");
+        tracing::info!(node = name, taint = self.taint, "istio-cni is ready on the node; removed the taint");
         Ok(())
     }
 }

@@ -76,24 +76,24 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
         Ok(injection) => injection,
         Err(error) => {
             let reason = error.to_string();
-            tracing::warn!(namespace, pod, reason, "cannot be injected");
+            tracing::warn!(namespace, pod, reason, "failed to inject pod");
             return Answer::refuse(review::cut(&reason, MAX_REASON_LENGTH)).noting("injection", "refused");
         }
     };
     let mut answer = match &injection.outcome {
         Outcome::Skipped(reason) => {
-            tracing::debug!(namespace, pod, reason = reason.as_str(), "not injected");
+            tracing::debug!(namespace, pod, reason = reason.as_str(), "pod not injected");
             Answer::allow().noting("injection", format!("none: {}", reason.as_str()))
         }
         Outcome::Injected(patch) => match serde_json::to_vec(patch) {
             Ok(patch) => {
-                tracing::info!(namespace, pod, dry_run = request.is_dry_run(), "injected");
+                tracing::info!(namespace, pod, dry_run = request.is_dry_run(), "pod injected");
                 let mut answer = Answer::allow().noting("injection", "injected");
                 answer.patch = Some(BASE64_STANDARD.encode(patch));
                 answer.patch_type = Some("JSONPatch");
                 answer
             }
-            Err(error) => return Answer::refuse(format!("the patch cannot be written: {error}")),
+            Err(error) => return Answer::refuse(format!("failed to encode the patch: {error}")),
         },
     };
     answer.warnings = injection.warnings.iter().take(WARNINGS.0).map(|one| review::cut(one, WARNINGS.1)).collect();

@@ -124,31 +124,34 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
-        registry.register("galley_validation_passed", "Objects found valid", m.passed);
-        registry.register("galley_validation_failed", "Objects refused, by reason", m.failed);
-        registry.register("galley_validation_http_error", "Reviews not taken, by HTTP status", m.http_errors);
-        let help = "Updates of webhook configurations that validate";
-        registry.register("galley_validation_config_updates", help, m.validation_updates);
-        let help = "Failed updates of webhook configurations that validate";
-        registry.register("galley_validation_config_update_error", help, m.validation_update_errors);
+        registry.register("galley_validation_passed", "Objects accepted by validation", m.passed);
+        registry.register("galley_validation_failed", "Objects rejected by validation, by reason", m.failed);
         registry.register(
-            "webhook_patch_attempts",
-            "Updates of webhook configurations that inject",
-            m.injection_updates,
+            "galley_validation_http_error",
+            "AdmissionReviews rejected with an HTTP error, by status",
+            m.http_errors,
         );
-        let help = "Failed updates of webhook configurations that inject";
+        let help = "Updates of ValidatingWebhookConfigurations";
+        registry.register("galley_validation_config_updates", help, m.validation_updates);
+        let help = "Failed updates of ValidatingWebhookConfigurations";
+        registry.register("galley_validation_config_update_error", help, m.validation_update_errors);
+        registry.register("webhook_patch_attempts", "Updates of MutatingWebhookConfigurations", m.injection_updates);
+        let help = "Failed updates of MutatingWebhookConfigurations";
         registry.register("webhook_patch_failures", help, m.injection_update_errors);
-        let help = "Updates of webhook configurations that inject that are tried again";
+        let help = "Retried updates of MutatingWebhookConfigurations";
         registry.register("webhook_patch_retries", help, m.injection_retries);
-        registry.register("sidecar_injection_requests", "Pods asked about", m.asked);
-        registry.register("sidecar_injection_success", "Pods that got a proxy", m.injected);
-        registry.register("sidecar_injection_failure", "Pods refused", m.not_injectable);
-        registry.register("sidecar_injection_skip", "Pods left as they are", m.skipped);
-        registry.register("sidecar_injection_time_seconds", "Seconds to answer about a pod", m.injection_time);
-        let help = "1 for the state of the injector's configuration: off, pending, failed, ready, or stale where a later one is refused";
+        registry.register("sidecar_injection_requests", "Injection requests", m.asked);
+        registry.register("sidecar_injection_success", "Pods injected", m.injected);
+        registry.register("sidecar_injection_failure", "Pods that failed to be injected", m.not_injectable);
+        registry.register("sidecar_injection_skip", "Pods not injected by policy", m.skipped);
+        registry.register(
+            "sidecar_injection_time_seconds",
+            "Duration of an injection request, in seconds",
+            m.injection_time,
+        );
+        let help = "1 for the current state of the injector configuration: off, pending, failed, ready, or stale if the newest one is invalid";
         registry.register("navarch_injector_state", help, m.injector);
-        let help =
-            "Objects about which was asked what they would do: told, unchanged, or not found out (late, busy, unknown)";
+        let help = "Objects whose effect was planned for admission warnings, by result: told, unchanged, late, busy or unknown";
         registry.register("navarch_plan_warnings", help, m.advised);
         metrics
     }

@@ -231,15 +231,15 @@ impl State {
     fn tried(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => {
-                tracing::info!("validation is in force: failurePolicy is set to Fail");
+                tracing::info!("validation webhook works; setting failurePolicy to Fail");
                 self.is_tried = true;
             }
             Err(reason) => {
                 self.trials += 1;
                 if self.trials == TRIALS {
-                    tracing::warn!(reason, "validation is not in force: failurePolicy stays Ignore");
+                    tracing::warn!(reason, "validation webhook does not work; failurePolicy stays Ignore");
                 } else {
-                    tracing::debug!(reason, "validation is not in force yet");
+                    tracing::debug!(reason, "validation webhook does not work yet");
                 }
             }
         }
@@ -262,10 +262,7 @@ impl State {
             return true;
         }
         let next = written.front().map(|first| *first + WINDOW);
-        tracing::warn!(
-            name,
-            "the webhook configuration is written by somebody else, too; it is left alone for a while"
-        );
+        tracing::warn!(name, "another writer keeps changing the webhook configuration; pausing updates");
         self.look_again(next);
         false
     }

@@ -192,9 +192,8 @@ async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>)
     };
     match answer {
         Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
-        None => {
-            (StatusCode::INTERNAL_SERVER_ERROR, "the review could not be answered; see Navarch's log").into_response()
-        }
+        None => (StatusCode::INTERNAL_SERVER_ERROR, "failed to answer the AdmissionReview; see Navarch's log")
+            .into_response(),
     }
 }
 
@@ -210,7 +209,7 @@ async fn advised(webhooks: &Webhooks, mut answer: Unwritten, intent: Intent) -> 
 
 /// An answer, where it could be written.
 fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
-    answer.inspect_err(|error| tracing::error!(%error, "an answer could not be written")).ok()
+    answer.inspect_err(|error| tracing::error!(%error, "failed to encode an AdmissionReview response")).ok()
 }
 
 /// Answers the body of a review; `None` when that failed. A panic goes no further: the next review is answered as if it had

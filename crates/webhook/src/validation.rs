@@ -54,9 +54,9 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
         let fault = verdict.errors.first().map(tracing::field::display);
         if request.is_dry_run() {
             // Nothing was to be stored; among these are our own trials.
-            tracing::debug!(%subject, fault, "refused in a dry run");
+            tracing::debug!(%subject, fault, "rejected object in a dry run");
         } else {
-            tracing::info!(%subject, fault, "refused");
+            tracing::info!(%subject, fault, "rejected object");
         }
         let fields = verdict.errors.iter().map(|problem| problem.field.as_str()).collect::<Vec<_>>().join(", ");
         return Answer::refuse(refusal(&subject.to_string(), &verdict.errors))

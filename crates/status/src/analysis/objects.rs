@@ -89,12 +89,12 @@ impl Objects {
                 if is_new {
                     self.keep(kind, &BTreeSet::new());
                     let error = InWords(&error);
-                    tracing::warn!(kind = kind.plural(), %error, "analyzers of objects that may not be read are left out");
+                    tracing::warn!(kind = kind.plural(), %error, "not authorized to read a kind; its analyzers are skipped");
                 }
                 is_new
             }
             Err(error) => {
-                tracing::debug!(kind = kind.plural(), error = %InWords(&error), "failed to watch for analysis");
+                tracing::debug!(kind = kind.plural(), error = %InWords(&error), "failed to watch objects for analysis");
                 false
             }
         };

@@ -143,7 +143,7 @@ impl GatewayDeployments {
             Ok(injector) => injector,
             Err((_, reason)) => {
                 // A change of that makes all Gateways due.
-                tracing::warn!(ns = %name.namespace, gateway = %name.name, %reason, "a Gateway waits for its proxies");
+                tracing::warn!(ns = %name.namespace, gateway = %name.name, %reason, "gateway deployment delayed: injection is not configured");
                 return Ok(Outcome::Applied);
             }
         };
@@ -158,7 +158,7 @@ impl GatewayDeployments {
         let (takes, objects) = match plan {
             Plan::Objects { takes, objects } => (takes, objects),
             Plan::Nothing(reason) => {
-                tracing::debug!(ns = %name.namespace, gateway = %name.name, reason, "a Gateway has no proxies from here");
+                tracing::debug!(ns = %name.namespace, gateway = %name.name, reason, "gateway is not deployed by this controller");
                 return Ok(Outcome::Applied);
             }
             Plan::Reads(_) => return Ok(Outcome::Applied),
@@ -174,7 +174,7 @@ impl GatewayDeployments {
             if writer.apply(made, object, world).await? == Outcome::Foreign {
                 tracing::warn!(
                     ns = %name.namespace, gateway = %name.name, kind = ?made, object = %of,
-                    "an object that is not of this controller has the name of one of a Gateway; it is left as it is"
+                    "an object of the same name is not managed by this controller; not changed"
                 );
                 outcome = Outcome::Foreign;
             }
@@ -198,11 +198,11 @@ fn hear(world: &mut World, (source, event): TaggedEvent) {
     match event {
         Ok(event) => world.take(source, event),
         Err(error) if is_absent(&error) => {
-            tracing::debug!(?source, error = %InWords(&error), "the cluster has no such kind");
+            tracing::debug!(?source, error = %InWords(&error), "the cluster has no CustomResourceDefinition for the kind");
             world.absent(source);
         }
         Err(error) => {
-            tracing::warn!(?source, error = %InWords(&error), "a watch for the deployment of Gateways failed")
+            tracing::warn!(?source, error = %InWords(&error), "failed to watch objects of gateway deployments")
         }
     }
 }
@@ -218,14 +218,14 @@ fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Qu
         }
         Err(Failure::Objects(error)) => {
             queue.succeeded(name);
-            tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "a Gateway cannot have proxies");
+            tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "failed to render the gateway deployment");
         }
         Err(Failure::Api(error)) => {
             let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409);
             if is_stale {
-                tracing::debug!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "an object of a Gateway has changed");
+                tracing::debug!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "an object of the gateway deployment changed concurrently; retrying");
             } else {
-                tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "cannot deploy a Gateway");
+                tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "failed to apply the gateway deployment");
             }
             queue.failed(name.clone(), now);
         }

@@ -46,7 +46,7 @@ impl GatewayClasses {
                 event = events.next() => match event {
                     Some(Ok(event)) => _ = known.take(without_content(event), |_| Some(())),
                     // Without the definition of the kind there are none; the watch goes on asking.
-                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "cannot watch GatewayClasses"),
+                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch GatewayClasses"),
                     None => return,
                 },
                 () = tokio::time::sleep(RETRY), if failed => {}
@@ -67,7 +67,7 @@ impl GatewayClasses {
             if known.get(&NamespacedName::new("", &name)).is_none() {
                 let made = self.make(&name, &class).await;
                 settled = settled.and(made.inspect_err(
-                    |error| tracing::warn!(class = %name, error = %InWords(error), "cannot make a GatewayClass"),
+                    |error| tracing::warn!(class = %name, error = %InWords(error), "failed to create a GatewayClass"),
                 ));
             }
         }
@@ -85,7 +85,7 @@ impl GatewayClasses {
         let classes =
             Api::<DynamicObject>::all_with(self.cluster.0.clone(), &gateway_api("GatewayClass", "gatewayclasses"));
         match classes.create(&PostParams::default(), &object).await {
-            Ok(_) => tracing::info!(class = %name, controller = %class.controller, "made a GatewayClass"),
+            Ok(_) => tracing::info!(class = %name, controller = %class.controller, "created a GatewayClass"),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error),
         }

@@ -39,7 +39,7 @@ pub enum ObjectsError {
     #[error(transparent)]
     Template(#[from] InjectError),
     /// The Gateway refers to something that is no ConfigMap.
-    #[error("infrastructure.parametersRef is of kind {group:?}/{kind:?}; it must be of ConfigMap")]
+    #[error("infrastructure.parametersRef has kind {group:?}/{kind:?}; only ConfigMap is supported")]
     Parameters {
         /// API group that the reference names; empty is the core group.
         group: String,
@@ -47,15 +47,15 @@ pub enum ObjectsError {
         kind: String,
     },
     /// There is no such ConfigMap.
-    #[error("infrastructure.parametersRef names ConfigMap {0:?}, which does not exist")]
+    #[error("infrastructure.parametersRef: ConfigMap {0:?} not found")]
     NoParameters(String),
     /// A ConfigMap has a key that is no overlay's.
     #[error(
-        "the overlay {0:?} is unknown; known are deployment, horizontalPodAutoscaler, podDisruptionBudget, service and serviceAccount"
+        "unknown overlay {0:?}; use deployment, horizontalPodAutoscaler, podDisruptionBudget, service or serviceAccount"
     )]
     Key(String),
     /// An overlay cannot be laid over its object.
-    #[error("the overlay {key:?}: {reason}")]
+    #[error("overlay {key:?}: {reason}")]
     Overlay {
         /// Key of the ConfigMap, as in `deployment`.
         key: String,
@@ -63,13 +63,13 @@ pub enum ObjectsError {
         reason: String,
     },
     /// An overlay changes which object it is, or whose.
-    #[error("the overlay {key:?} changes what says which object it is, or whose")]
+    #[error("overlay {key:?} may not change the identity or owner of the object")]
     Identity {
         /// Key of the ConfigMap, as in `deployment`.
         key: String,
     },
     /// A template makes objects of a kind that is not made.
-    #[error("the template makes a {kind} of {version}, which is not made for Gateways")]
+    #[error("the template renders {version} {kind}, which is not supported for Gateways")]
     Kind {
         /// `apiVersion` of the object.
         version: String,
@@ -77,7 +77,7 @@ pub enum ObjectsError {
         kind: String,
     },
     /// A template makes an object in another namespace, or of a name that says nothing of the Gateway.
-    #[error("the template makes {kind} {namespace}/{name}, which is not the Gateway's")]
+    #[error("the template renders {kind} {namespace}/{name}, which does not belong to the Gateway")]
     Foreign {
         /// `kind` of the object.
         kind: String,

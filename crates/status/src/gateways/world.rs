@@ -399,7 +399,7 @@ fn spec<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
     let read = serde_json::from_value(spec.clone());
     if let Err(error) = &read {
         let (ns, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        tracing::warn!(%ns, %name, %error, "cannot read the spec of an object of the Gateway API");
+        tracing::warn!(%ns, %name, %error, "failed to decode the spec of a Gateway API object");
     }
     read.ok()
 }

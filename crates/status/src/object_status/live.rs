@@ -140,7 +140,9 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
         let pauses = ResetTimerBackoff::new(Pauses(FIRST_PAUSE), GOOD);
         let events = watcher(objects, watcher::Config::default()).backoff(pauses);
         events.filter_map(move |event| {
-            let event = event.inspect_err(|error| tracing::debug!(%kind, %error, "cannot watch for status")).ok();
+            let event = event
+                .inspect_err(|error| tracing::debug!(%kind, %error, "failed to watch objects whose status is written"))
+                .ok();
             std::future::ready(event.map(|event| (kind, (resource.clone(), event))))
         })
     });

@@ -24,11 +24,11 @@ impl RegistrationMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         for (name, help, counter) in [
-            ("auto_registration_success", "Workloads that were registered", &metrics.created),
-            ("auto_registration_updates", "Registered workloads that came back", &metrics.updated),
-            ("auto_registration_unregister", "Registered workloads that went", &metrics.ended),
-            ("auto_registration_deletes", "Entries that were deleted some time later", &metrics.deleted),
-            ("auto_registration_errors", "Registrations that failed", &metrics.failed),
+            ("auto_registration_success", "Workloads registered", &metrics.created),
+            ("auto_registration_updates", "Reconnects of registered workloads", &metrics.updated),
+            ("auto_registration_unregister", "Disconnects of registered workloads", &metrics.ended),
+            ("auto_registration_deletes", "WorkloadEntries deleted after their grace period", &metrics.deleted),
+            ("auto_registration_errors", "Failed registrations", &metrics.failed),
         ] {
             registry.register(name, help, counter.clone());
         }

@@ -46,7 +46,7 @@ impl Registrar {
                     }
                     Some(Ok(Event::Init | Event::InitDone)) => {}
                     // Without the definition of the kind there are none; the watch goes on asking.
-                    Some(Err(error)) => tracing::debug!(%error, "cannot watch workload groups"),
+                    Some(Err(error)) => tracing::debug!(%error, "failed to watch WorkloadGroups"),
                     None => break,
                 },
                 _ = rounds.tick() => tokio::select! {
@@ -81,7 +81,7 @@ impl Registrar {
             let found = match entries.list(&page).await {
                 Ok(found) => found,
                 Err(error) => {
-                    tracing::debug!(%error, "cannot look through workload entries");
+                    tracing::debug!(%error, "failed to list WorkloadEntries");
                     return;
                 }
             };
@@ -89,7 +89,7 @@ impl Registrar {
                 if self.remedy(entry).is_some() {
                     let name = NamespacedName::new(&entry.namespace().unwrap_or_default(), &entry.name_any());
                     if let Err(error) = self.clean_up(&name, entry).await {
-                        tracing::debug!(%name, %error, "cannot clean up the workload entry");
+                        tracing::debug!(%name, %error, "failed to clean up a WorkloadEntry");
                     }
                     tokio::time::sleep(PACE).await;
                 }

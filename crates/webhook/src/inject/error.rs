@@ -25,7 +25,7 @@ pub enum ConfigError {
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
     /// The request holds no pod.
-    #[error("the object is no pod: {0}")]
+    #[error("the object is not a Pod: {0}")]
     NotAPod(String),
     /// An annotation's value is not good.
     #[error("annotation {name}: {reason}; its value is {value:?}")]
@@ -38,7 +38,7 @@ pub enum InjectError {
         reason: String,
     },
     /// The pod asks for a template that nobody has.
-    #[error("annotation inject.istio.io/templates names {name:?}, which is none of: {}", known.join(", "))]
+    #[error("annotation inject.istio.io/templates names {name:?}, which is not one of: {}", known.join(", "))]
     UnknownTemplate {
         /// What was asked for.
         name: String,
@@ -60,6 +60,6 @@ pub enum InjectError {
     #[error("prometheus: {0}")]
     Prometheus(String),
     /// What was to be added does not fit onto the pod.
-    #[error("the pod cannot be merged with what is injected: {0}")]
+    #[error("failed to merge the pod with the injected template: {0}")]
     Merge(String),
 }
