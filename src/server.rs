@@ -404,10 +404,10 @@ async fn until_the_end(
         () = told.cancelled() => Ok(()),
         ended = tasks.join_next() => Err(ended_unasked(ended)),
     };
-    tracing::info!("shutting down: closing the streams of proxies");
+    tracing::info!("shutting down; closing proxy streams");
     stop.cancel();
     if tokio::time::timeout(shutdown, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
-        tracing::warn!(after = ?shutdown, "shutting down before all tasks ended");
+        tracing::warn!(after = ?shutdown, "some tasks did not end within the shutdown grace period");
         tasks.abort_all();
     }
     outcome
@@ -475,9 +475,9 @@ fn serve_plain(
 fn ended_unasked(ended: Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>) -> anyhow::Error {
     match ended {
         Some(Ok((name, Err(error)))) => error.context(format!("{name} failed")),
-        Some(Ok((name, Ok(())))) => anyhow::anyhow!("{name} ended unasked"),
+        Some(Ok((name, Ok(())))) => anyhow::anyhow!("{name} ended unexpectedly"),
         Some(Err(error)) => anyhow::Error::from(error).context("a task failed"),
-        None => anyhow::anyhow!("nothing is left to do"),
+        None => anyhow::anyhow!("no task is left"),
     }
 }
 
@@ -485,6 +485,6 @@ fn ended_unasked(ended: Option<Result<(&'static str, anyhow::Result<()>), tokio:
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, message = panic.payload_as_str().unwrap_or_default(), "panicked");
+        tracing::error!(place, message = panic.payload_as_str().unwrap_or_default(), "thread panicked");
     }));
 }

@@ -59,7 +59,7 @@ pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, 
         return Ok(Sight::Everything);
     }
     if !request.method.is_safe() && page(request.uri.path()) != PLAN {
-        tracing::debug!(?peer, path = request.uri.path(), "changes are taken from the same machine alone");
+        tracing::debug!(?peer, path = request.uri.path(), "rejected a change from another machine");
         return Err(StatusCode::FORBIDDEN);
     }
     let credentials = Credentials { peer, certificates: &[], headers: &request.headers };
@@ -67,7 +67,7 @@ pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, 
         Ok(_) if !state.access.by_namespace => Ok(Sight::Everything),
         Ok(caller) => Ok(rules::sight(page(request.uri.path()), &caller, &state.access.operators)),
         Err(unknown) => {
-            tracing::debug!(?peer, %unknown, "caller is not known");
+            tracing::debug!(?peer, %unknown, "caller is not authenticated");
             Err(StatusCode::UNAUTHORIZED)
         }
     }

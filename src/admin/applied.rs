@@ -142,7 +142,7 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
     }
     let rollout = context.rollouts.get(&name).map(|rollout| state.rollouts.state(&name, rollout));
     let Some(object) = context.objects.any(&name).or_else(|| context.new_versions.any(&name)) else {
-        return (StatusCode::NOT_FOUND, format!("there is no {name}\n")).into_response();
+        return (StatusCode::NOT_FOUND, format!("{name} not found\n")).into_response();
     };
     let generation = object.meta().generation;
     let Ok(come) = come(&state.push, &state.connections, vec![object]).await else { return reply::ended() };

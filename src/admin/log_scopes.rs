@@ -37,7 +37,7 @@ pub enum ScopeError {
     #[error("unknown scope name: {0}")]
     Unknown(String),
     /// The filter was refused.
-    #[error("the level is not put in force: {0}")]
+    #[error("failed to apply the log level: {0}")]
     Refused(String),
 }
 

@@ -58,7 +58,7 @@ pub(super) async fn plan(
     Json(proposal): Json<Proposal>,
 ) -> Response {
     let Ok(turn) = state.plans.turn() else {
-        return (StatusCode::TOO_MANY_REQUESTS, "another plan is being made; try again").into_response();
+        return (StatusCode::TOO_MANY_REQUESTS, "another plan is in progress; try again").into_response();
     };
     let asker = Asker::new(&state.push, &state.connections);
     let (answer, made) = oneshot::channel();

@@ -27,7 +27,7 @@ pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
 
 /// The answer while the process goes down.
 pub(super) fn ended() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "the push thread has ended").into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, "the push thread has stopped").into_response()
 }
 
 /// A map as Go writes one that was never made where it is empty: `null`.

@@ -42,13 +42,13 @@ pub(super) const MAX_BYTES: usize = 4 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RolloutRefusal {
     /// There is no such rollout.
-    #[error("no change of {0} is on its way in stages; navarch rollout status lists those that are")]
+    #[error("{0} has no rollout in progress; navarch rollout status lists those in progress")]
     Unknown(ObjectRef),
     /// It was stopped.
-    #[error("the change of {0} was stopped, and all proxies have the version before: edit the object to begin again")]
+    #[error("the rollout of {0} was stopped and all proxies use the previous version: edit the object to start again")]
     Stopped(ObjectRef),
     /// It could not be kept for other replicas.
-    #[error("the order cannot be kept, so that other replicas would not know of it: {0}")]
+    #[error("failed to store the command for other replicas: {0}")]
     NotKept(String),
 }
 

@@ -42,7 +42,8 @@ type Effects = BTreeMap<ObjectRef, Effect>;
 fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Box<Response>> {
     let name = parameters.get("proxy").map(String::as_str).unwrap_or_default();
     let found = state.connections.of_proxy(name).pop();
-    let missing = || (StatusCode::NOT_FOUND, format!("no proxy {name:?} is connected here\n")).into_response();
+    let missing =
+        || (StatusCode::NOT_FOUND, format!("proxy {name:?} is not connected to this replica\n")).into_response();
     found.ok_or_else(|| Box::new(missing()))
 }
 
@@ -269,7 +270,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         all.filter_map(|other| Some((*other.proxy.ips.first()?, other))).collect()
     };
     let Ok(turn) = state.plans.turn() else {
-        return (StatusCode::TOO_MANY_REQUESTS, "another answer is being worked out; try again").into_response();
+        return (StatusCode::TOO_MANY_REQUESTS, "another request is in progress; try again").into_response();
     };
     let (answer, found) = oneshot::channel();
     let work = move || {
@@ -289,7 +290,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     }
     match found.await {
         Ok(found) => reply::json(&parameters, &json!(found)),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no answer could be found; see the log").into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed to compute the answer; see the log").into_response(),
     }
 }
 

@@ -149,9 +149,12 @@ impl Analyze {
     fn analyze(&self) -> anyhow::Result<u8> {
         let files = self.gather()?;
         let is_live = self.use_kube.unwrap_or_else(|| self.live.is_given() || files.is_empty() && !self.complete);
-        ensure!(is_live || !files.is_empty(), "at least one file must be named, such as navarch analyze config/");
-        ensure!(!(is_live && self.complete), "--complete says that files are all there is: leave it or --use-kube out");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        ensure!(is_live || !files.is_empty(), "name at least one file, such as navarch analyze config/");
+        ensure!(!(is_live && self.complete), "--complete and --use-kube cannot be combined");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
         let opened = is_live.then(|| runtime.block_on(self.live.open())).transpose()?;
         let target = self.target(opened.as_ref());
         let mut reader = Reader::new(&target, self.complete);
@@ -227,7 +230,7 @@ impl Analyze {
             } else if path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known)) {
                 files.push(path.clone());
             } else {
-                ensure!(path.exists(), "there is no file {}", path.display());
+                ensure!(path.exists(), "file not found: {}", path.display());
                 say(&format!("Skipping file {}, recognized file extensions are: [.json .yaml .yml]", path.display()));
             }
         }

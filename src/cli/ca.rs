@@ -66,7 +66,7 @@ impl Ca {
         match self.command {
             Command::Status { json: true } => println!("{answer}"),
             Command::Status { json: false } | Command::Rotate { .. } => {
-                let status = serde_json::from_str(&answer).context("the answer is not that of a debug API")?;
+                let status = serde_json::from_str(&answer).context("invalid response of the debug API")?;
                 print!("{}", describe(&status));
             }
         }
@@ -80,7 +80,10 @@ impl Ca {
             question.method = Method::POST;
             question.headers.insert(CA_ORDER, HeaderValue::from_static(order));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
         let (place, answer) = runtime.block_on(async {
             let servers = self.api.servers().await?;
             let (place, _) = servers.one().await?;
@@ -92,11 +95,11 @@ impl Ca {
             200 => Ok(text),
             403 if order.is_some() => {
                 bail!(
-                    "{place} is changed from its own machine alone: name --kubeconfig, or ask there by an address or localhost"
+                    "{place} accepts changes only from its own machine: use --kubeconfig, or run the command there with localhost as the address"
                 )
             }
-            401 | 403 => bail!("{place} does not let you: {LET_IN}"),
-            _ => bail!("refused: {}", text.trim()),
+            401 | 403 => bail!("{place} denied access: {LET_IN}"),
+            _ => bail!("command rejected: {}", text.trim()),
         }
     }
 }

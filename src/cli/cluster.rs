@@ -133,7 +133,7 @@ pub(super) async fn open(
     let context = context.map(str::to_owned).or_else(|| file.current_context.clone());
     let Some(context) = context.filter(|name| !name.is_empty()) else {
         if path.is_some() || is_asked_for {
-            bail!("the kubeconfig has no current context: name one of `kubectl config get-contexts` by --context");
+            bail!("the kubeconfig has no current context: set --context (see `kubectl config get-contexts`)");
         }
         return Ok(None);
     };
@@ -141,9 +141,8 @@ pub(super) async fn open(
     let cluster = named.map(|named| named.cluster.clone()).unwrap_or_default();
     let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
     let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-    let config = config.with_context(|| {
-        format!("context {context:?} cannot be used: `kubectl config get-contexts` lists those there are")
-    })?;
+    let config =
+        config.with_context(|| format!("failed to use context {context:?} (see `kubectl config get-contexts`)"))?;
     let name = format!("context {context:?}, {}", config.cluster_url);
     let namespace = config.default_namespace.clone();
     let client = api_client(config).with_context(|| name.clone())?;
@@ -194,12 +193,12 @@ impl Cluster {
         let listed = listed.map_err(|error| {
             if matches!(error, kube::Error::Api(_)) {
                 return anyhow::anyhow!(
-                    "{name}: {}. Ask for the verb list of pods in {namespace}, or name a control plane by --address",
+                    "{name}: {}. Ask for the verb list of pods in {namespace}, or set --address",
                     InWords(&error)
                 );
             }
             let error = anyhow::Error::from(error);
-            let next = format!("Try `kubectl get pods -n {namespace}`, or name a control plane by --address");
+            let next = format!("Try `kubectl get pods -n {namespace}`, or set --address");
             anyhow::anyhow!("{name} does not answer: {error:#}. {next}")
         })?;
         let is_wanted = |pod: &&Pod| match among {
@@ -285,7 +284,7 @@ impl ReadyPod {
                 "{self}: {said}. Ask for the verbs get and create of pods/portforward in {namespace}, or name a control plane \
                  by --address with --token-file"
             ),
-            404 => anyhow::anyhow!("{self} is gone: ask again (`kubectl get pods -n {namespace}`)"),
+            404 => anyhow::anyhow!("{self} no longer exists: try again (`kubectl get pods -n {namespace}`)"),
             _ => anyhow::anyhow!(
                 "{self} cannot be reached through the API server: {said}. Try `kubectl port-forward -n {namespace} {name} {}`",
                 self.port

@@ -10,7 +10,7 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, files: usize) ->
     let number = |name: &str| {
         let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(None) };
         let number: Option<usize> = text.parse().ok().filter(|number| *number > 0);
-        number.map(Some).with_context(|| format!("{name}={text:?} is no whole number above 0"))
+        number.map(Some).with_context(|| format!("{name}={text:?} is not a positive integer"))
     };
     let defaults = ConnectionLimits::of_files(files);
     Ok(ConnectionLimits {

@@ -93,7 +93,10 @@ impl Dashboard {
     /// When the port is taken, or the control plane does not answer.
     #[expect(clippy::print_stdout, reason = "the address is what the command is for")]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
         runtime.block_on(async {
             let servers = self.api.servers().await?;
             let place = servers.ready().await?.into_iter().next().context("no control plane is ready")?;
@@ -105,23 +108,23 @@ impl Dashboard {
             let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
                 200 => {}
-                401 | 403 => anyhow::bail!("{name} does not let you: {LET_IN}"),
+                401 | 403 => anyhow::bail!("{name} denied access: {LET_IN}"),
                 404 => {
                     anyhow::bail!(
-                        "{name} has no page: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set there"
+                        "{name} has no dashboard: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set"
                     )
                 }
                 status => anyhow::bail!("{name} answers {status}"),
             }
             let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-            let listener = TcpListener::bind(own).await.with_context(|| format!("{own} cannot be listened on"))?;
+            let listener = TcpListener::bind(own).await.with_context(|| format!("failed to listen on {own}"))?;
             let url = format!("http://{}/", listener.local_addr()?);
             println!("{url} shows the mesh of {name}; Ctrl-C ends it");
             if self.browser {
                 show(&url);
             }
             let routes = Router::new().fallback(pass_on).layer(DefaultBodyLimit::max(BODY)).with_state(forward);
-            axum::serve(listener, routes).await.context("the port cannot be served any more")
+            axum::serve(listener, routes).await.context("failed to serve the dashboard")
         })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -133,7 +136,7 @@ fn show(url: &str) {
     let mut command = Command::new(program);
     let started = command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     if let Err(error) = started {
-        eprintln!("no browser: {program} cannot be started ({error}); open the address yourself");
+        eprintln!("failed to start the browser {program}: {error}; open the address yourself");
     }
 }
 
@@ -180,7 +183,7 @@ impl Forward {
         let replicas = self.replicas().await?;
         let answers = replicas.iter().map(async |place| {
             let answer = tokio::time::timeout(LISTING, self.proxies_of(place, &wanted)).await;
-            let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} has not answered after {LISTING:?}")));
+            let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not answer within {LISTING:?}")));
             (place.to_string(), answer.map_err(|error| format!("{error:#}")))
         });
         let told = join_all(answers).await;
@@ -201,11 +204,11 @@ impl Forward {
             let answer = self.servers.put(place, question).await?;
             match answer.status.as_u16() {
                 200 => {}
-                401 | 403 => anyhow::bail!("{place} does not let you: {LET_IN}"),
+                401 | 403 => anyhow::bail!("{place} denied access: {LET_IN}"),
                 status => anyhow::bail!("{place} answers {status}"),
             }
             let part: proxies::Part =
-                serde_json::from_slice(&answer.body).context("the answer is of another release")?;
+                serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")?;
             read += proxies::ROWS;
             let is_last = part.total <= read;
             parts.push(part);
@@ -238,11 +241,11 @@ async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     // The token is for whoever sits at this machine, not for pages of other sites in their browser.
     if !admin::is_of_this_machine(&head.uri, &head.headers) {
-        return (StatusCode::FORBIDDEN, "ask by localhost or an address\n").into_response();
+        return (StatusCode::FORBIDDEN, "use localhost or an IP address\n").into_response();
     }
     let path = head.uri.path();
     if !(head.method == Method::GET || (head.method == Method::POST && path == "/debug/plan")) {
-        return (StatusCode::METHOD_NOT_ALLOWED, "nothing is changed through this port\n").into_response();
+        return (StatusCode::METHOD_NOT_ALLOWED, "this port is read-only\n").into_response();
     }
     if !matches!(path.split('/').nth(1), Some("" | "assets" | "debug")) {
         return StatusCode::NOT_FOUND.into_response();

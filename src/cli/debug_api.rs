@@ -191,7 +191,10 @@ impl DebugApi {
         if let Some(opened) = self.opened.get() {
             return Ok(opened.clone());
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
         let servers = runtime.block_on(self.servers())?;
         Ok(self.opened.get_or_init(|| Rc::new(Opened { runtime, servers })).clone())
     }
@@ -205,7 +208,9 @@ impl Servers {
     pub(super) async fn one(&self) -> anyhow::Result<(Place, usize)> {
         match &self.way {
             Way::Addresses(named) => {
-                let [address] = named.as_slice() else { bail!("name one --address: one replica answers for all") };
+                let [address] = named.as_slice() else {
+                    bail!("set exactly one --address: one replica answers for all")
+                };
                 let (host, port) = host_and_port(address)?;
                 Ok((Place::Address { host: host.to_owned(), port }, 0))
             }
@@ -269,19 +274,19 @@ impl Servers {
         match answer.status.as_u16() {
             // What is not there is an answer, too.
             200..=299 | 404 => Ok(answer),
-            401 | 403 => bail!("{place} does not let you: {LET_IN}"),
+            401 | 403 => bail!("{place} denied access: {LET_IN}"),
             status => bail!("{place} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
         }
     }
 }
 
 /// What lets somebody in that is refused.
-pub(super) const LET_IN: &str = "use --token-file, --kubeconfig, or ask on its own machine";
+pub(super) const LET_IN: &str = "use --token-file or --kubeconfig, or run the command on its machine";
 
 /// The control planes that an address stands for.
 fn resolved(address: &str) -> anyhow::Result<Vec<Place>> {
     let (host, port) = host_and_port(address)?;
-    let found = (host, port).to_socket_addrs().with_context(|| format!("{address} cannot be resolved"))?;
+    let found = (host, port).to_socket_addrs().with_context(|| format!("failed to resolve {address}"))?;
     let mut found: Vec<_> = found.collect();
     found.sort_unstable();
     found.dedup();
@@ -319,8 +324,8 @@ pub(super) fn host_and_port(address: &str) -> anyhow::Result<(&str, u16)> {
 /// # Errors
 /// When the file cannot be read or holds no token.
 pub(super) fn authorization(file: &Path) -> anyhow::Result<HeaderValue> {
-    let token = regular_file::read_text(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("this is no token")?;
+    let token = regular_file::read_text(file).with_context(|| format!("failed to read {}", file.display()))?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("not a valid bearer token")?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -164,7 +164,10 @@ impl Discovery {
         let config = self.config(&variables, log_scopes)?;
         let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
         say("environment variables of istiod that have no effect", &ignored);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
         runtime.block_on(server::run(config))
     }
 
@@ -319,11 +322,11 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
             .ok()
             .and_then(navarch_api::duration::Duration::as_std)
             .filter(|interval| !interval.is_zero())
-            .with_context(|| format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is no duration"))?,
+            .with_context(|| format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is not a duration"))?,
     };
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
     let blocked = navarch_api::cidr::Cidr::parse_list(&ranges)
-        .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is no range of addresses"))?;
+        .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is not a CIDR"))?;
     let allow_loopback = super::environment::flag(set, "NAVARCH_JWKS_ALLOW_LOOPBACK", false)?;
     Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
 }
@@ -405,7 +408,7 @@ fn registry(name: &str) -> anyhow::Result<bool> {
     match name {
         "Kubernetes" => Ok(true),
         "" => Ok(false),
-        _ => anyhow::bail!("there is Kubernetes alone"),
+        _ => anyhow::bail!("only Kubernetes is supported"),
     }
 }
 

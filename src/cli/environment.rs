@@ -16,7 +16,7 @@ use navarch_status::GatewayControllerSettings;
 
 /// A variable with a value that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} is no {expected}")]
+#[error("{name}={value:?} is not a valid {expected}")]
 pub struct VariableError {
     /// The variable.
     pub name: &'static str,

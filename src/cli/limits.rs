@@ -58,7 +58,7 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     };
     let number = |name: &str, default: usize| match text(name) {
         None => Ok(default),
-        Some(value) => value.parse().with_context(|| format!("{name}={value:?} is not a whole number")),
+        Some(value) => value.parse().with_context(|| format!("{name}={value:?} is not an integer")),
     };
     if let Some(value) = text("PILOT_PUSH_THROTTLE") {
         tracing::warn!(value, "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are one computation here");

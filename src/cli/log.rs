@@ -79,7 +79,7 @@ impl LogFlags {
             (None, Some(levels)) => (levels.clone(), Vec::new()),
             (None, None) => ("info".to_owned(), Vec::new()),
         };
-        let read = EnvFilter::try_new(&filter).with_context(|| format!("log levels {filter:?} cannot be read"))?;
+        let read = EnvFilter::try_new(&filter).with_context(|| format!("invalid log levels {filter:?}"))?;
         let log = tracing_subscriber::fmt().with_ansi(false).with_writer(self.writer()?);
         let scopes = if self.log_as_json {
             let log = log.event_format(<JsonLines>::default()).with_env_filter(read).with_filter_reloading();
@@ -90,7 +90,7 @@ impl LogFlags {
             let scopes = scopes(filter, log.reload_handle());
             log.try_init().map(|()| scopes)
         };
-        Ok((unknown, scopes.map_err(|error| anyhow::anyhow!("no log: {error}"))?))
+        Ok((unknown, scopes.map_err(|error| anyhow::anyhow!("failed to initialize logging: {error}"))?))
     }
 
     /// Writes to all targets.

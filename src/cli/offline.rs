@@ -30,14 +30,17 @@ fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
 /// # Errors
 /// When there is no such directory, or mesh config cannot be read.
 pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
-    ensure!(directory.is_dir(), "{} is no directory", directory.display());
+    ensure!(directory.is_dir(), "{} is not a directory", directory.display());
     let mut config = MeshConfig::istio_defaults();
     if let Some(file) = mesh {
         config = config.apply(&read(file)?).with_context(|| file.display().to_string())?.value;
     }
     let mut changes = vec![Change::Mesh(Arc::new(config))];
     let mut problems = Vec::new();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the tokio runtime")?;
     runtime.block_on(async {
         let (sender, mut batches) = mpsc::channel(64);
         let source = FileSource::new(FileSourceConfig { root: directory.to_owned() });

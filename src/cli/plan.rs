@@ -110,7 +110,7 @@ impl PlanCommand {
                 files.push(ProposedFile { place: file.display().to_string(), text: reading::read(&file)? });
             }
         }
-        ensure!(!(files.is_empty() && self.remove.is_empty()), "there is nothing in what -f names");
+        ensure!(!(files.is_empty() && self.remove.is_empty()), "the files of -f contain no objects");
         Ok(Proposal { files, remove: self.remove.clone() })
     }
 
@@ -142,15 +142,15 @@ impl PlanCommand {
         // Translation nests deeply.
         let make = move || part(&mut Mirror::of(&context, implied(&context)), &proposal, &mut |_| ()).whole();
         let thread = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(make)?;
-        let mut plan = thread.join().map_err(|_| anyhow::anyhow!("the plan cannot be made; see above"))?;
-        plan.more.extend(problems.iter().map(|problem| format!("of the directory: {problem}")));
+        let mut plan = thread.join().map_err(|_| anyhow::anyhow!("the planning thread panicked; see the log above"))?;
+        plan.more.extend(problems.iter().map(|problem| format!("directory: {problem}")));
         Ok(plan)
     }
 }
 
 /// What a control plane says.
 fn read(answer: &Answer) -> anyhow::Result<PlanPart> {
-    serde_json::from_slice(&answer.body).context("the answer is not that of a control plane of this release")
+    serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")
 }
 
 impl FailOn {

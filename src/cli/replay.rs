@@ -58,7 +58,7 @@ impl Replay {
         let output = self.output;
         let play = move || self.play();
         let thread = std::thread::Builder::new().name("replay".to_owned()).stack_size(STACK).spawn(play)?;
-        let Ok(played) = thread.join() else { bail!("a panic while the record was played; see above") };
+        let Ok(played) = thread.join() else { bail!("panic while replaying the recording; see the log above") };
         let outcome = played?;
         let code = match outcome {
             Outcome { differs: true, .. } => DIFFERS,
@@ -80,10 +80,10 @@ impl Replay {
 
     /// Plays all segments; prints as it goes where people read it.
     fn play(&self) -> anyhow::Result<Outcome> {
-        let all = segments(&self.dir).with_context(|| format!("{} cannot be read", self.dir.display()))?;
+        let all = segments(&self.dir).with_context(|| format!("failed to read {}", self.dir.display()))?;
         let Some((last, _)) = all.last().cloned() else {
             bail!(
-                "{} holds no record: files record-….jsonl, as navarch discovery --record writes them",
+                "no recording in {}: expected files record-….jsonl, as navarch discovery --record writes them",
                 self.dir.display()
             )
         };

@@ -35,15 +35,18 @@ impl Request {
                 .method
                 .to_ascii_uppercase()
                 .parse()
-                .with_context(|| format!("{:?} is no method", self.method))?,
+                .with_context(|| format!("invalid HTTP method {:?}", self.method))?,
             body: self.body.unwrap_or_default().into(),
             limit: LIMIT,
             ..Question::get("127.0.0.1", self.port, &path, TIMEOUT)
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
         let answer = runtime.block_on(question.ask()).with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
         println!("{}", String::from_utf8_lossy(&answer.body));
-        ensure!(answer.status.is_success(), "the answer has status {}", answer.status);
+        ensure!(answer.status.is_success(), "unexpected HTTP status {}", answer.status);
         Ok(())
     }
 }

@@ -190,7 +190,7 @@ fn path(kind: &str, namespace: &str, name: &str) -> anyhow::Result<String> {
 /// What the control plane said.
 fn read(answer: &Answer) -> anyhow::Result<Rollouts> {
     if answer.status.as_u16() == 404 {
-        bail!("the control plane has no such page: it is not Navarch, or an older one");
+        bail!("the control plane has no rollout page: it is not Navarch, or an older version");
     }
-    serde_json::from_slice(&answer.body).context("the answer is not that of a debug API")
+    serde_json::from_slice(&answer.body).context("invalid response of the debug API")
 }

@@ -36,7 +36,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     if let Some(percent) = text("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE") {
         let parsed = percent.parse().ok().filter(|percent| (1..100).contains(percent));
         config.root_grace = parsed.with_context(|| {
-            format!("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE={percent:?} is no percentage")
+            format!("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE={percent:?} is not a percentage")
         })?;
     }
     config.lifetimes.default = duration("DEFAULT_WORKLOAD_CERT_TTL", config.lifetimes.default)?;
@@ -50,9 +50,8 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
             audiences.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();
     }
     let trusted = text("TRUSTED_GATEWAY_CIDR").unwrap_or_default();
-    config.trusted_gateways = TrustedNetworks::parse(&trusted).map_err(|part| {
-        anyhow::anyhow!("TRUSTED_GATEWAY_CIDR: {part:?} is no block of addresses such as 10.0.0.0/8")
-    })?;
+    config.trusted_gateways = TrustedNetworks::parse(&trusted)
+        .map_err(|part| anyhow::anyhow!("TRUSTED_GATEWAY_CIDR: {part:?} is not a CIDR such as 10.0.0.0/8"))?;
     let namespaces = text("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES").unwrap_or_default();
     let namespaces = namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
     config.debug_namespaces = namespaces.map(Namespace::new).collect();
@@ -78,7 +77,7 @@ fn registration(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option
     match text("EXTERNAL_CA").as_deref() {
         None => Ok(None),
         Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig { signer, signer_domain, roots: None })),
-        Some(other) => anyhow::bail!("EXTERNAL_CA={other:?}: there is ISTIOD_RA_KUBERNETES_API alone"),
+        Some(other) => anyhow::bail!("EXTERNAL_CA={other:?}: only ISTIOD_RA_KUBERNETES_API is supported"),
     }
 }
 
@@ -87,7 +86,7 @@ fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
     match provider {
         None | Some("istiod") => Ok(None),
         Some("kubernetes") => anyhow::bail!(
-            "PILOT_CERT_PROVIDER=kubernetes: Kubernetes signs no such certificates any more; k8s.io/<signer> names another"
+            "PILOT_CERT_PROVIDER=kubernetes: Kubernetes no longer signs such certificates; use k8s.io/<signer>"
         ),
         Some(provider) => {
             let signer = provider.strip_prefix("k8s.io/");

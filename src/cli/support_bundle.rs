@@ -96,7 +96,7 @@ impl SupportBundle {
         let name = || PathBuf::from(format!("navarch-support-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ")));
         let path = self.file.clone().unwrap_or_else(name);
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let file = made.with_context(|| format!("{} cannot be written: name another --file", path.display()))?;
+        let file = made.with_context(|| format!("failed to write {}: choose another --file", path.display()))?;
         let packed = self.pack(file, now).with_context(|| path.display().to_string());
         let (files, errors) = packed.inspect_err(|_| {
             // A part of a bundle helps nobody; why it is one is told.
@@ -118,7 +118,7 @@ impl SupportBundle {
             pack_record(&mut bundle, dir)?;
         }
         if bundle.files.is_empty() {
-            bail!("nothing could be packed: {}", bundle.errors.join("; "));
+            bail!("no data was collected: {}", bundle.errors.join("; "));
         }
         let own =
             json!({ "version": env!("NAVARCH_VERSION"), "commit": env!("NAVARCH_COMMIT"), "at": now.to_string() });
@@ -150,8 +150,8 @@ impl SupportBundle {
 
 /// Packs a record. A segment that goes meanwhile, as the oldest do, is left out.
 fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()> {
-    let all = segments(dir).with_context(|| format!("--record {} cannot be read", dir.display()))?;
-    ensure!(!all.is_empty(), "--record {} holds no record", dir.display());
+    let all = segments(dir).with_context(|| format!("--record: failed to read {}", dir.display()))?;
+    ensure!(!all.is_empty(), "--record: no recording in {}", dir.display());
     let progress = Progress::begin("packing the record");
     for (at, (_, path)) in all.iter().enumerate() {
         progress.say(format!("packing the record, {} of {} files", at + 1, all.len()));

@@ -124,7 +124,8 @@ impl Why {
         for (address, answer) in answers {
             match answer {
                 Ok(answer) if answer.status.is_success() => {
-                    let told: T = serde_json::from_slice(&answer.body).context("the answer is of another release")?;
+                    let told: T = serde_json::from_slice(&answer.body)
+                        .context("the response is of an incompatible Navarch release")?;
                     print(self.output, &told, &told)?;
                     return Ok(told);
                 }

@@ -38,7 +38,7 @@ pub(super) fn config(
     let prefixes = ["PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"];
     for (range, name) in config.ranges.iter_mut().zip(prefixes) {
         if let Some(value) = text(name) {
-            *range = Range::parse(&value).with_context(|| format!("{name}={value:?} is no range of addresses"))?;
+            *range = Range::parse(&value).with_context(|| format!("{name}={value:?} is not a CIDR"))?;
         }
     }
     let interval = |name: &str, usual: Duration| match text(name) {

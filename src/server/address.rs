@@ -20,7 +20,7 @@ pub enum ListenAddress {
 
 /// A text that is no listening address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address to listen at: write host:port, :port for all addresses, or nothing to switch it off")]
+#[error("invalid listen address {0:?}: use host:port, :port for all addresses, or an empty value to disable it")]
 pub struct AddressError(String);
 
 impl FromStr for ListenAddress {

@@ -13,15 +13,15 @@ use navarch_push::worker::CurrentSnapshot;
 
 /// What subjects are counted of, by istiod's names.
 const GAUGES: [(&str, &str); 7] = [
-    ("pilot_vservice_dup_domain", "Virtual hosts that ask for a domain that another has"),
+    ("pilot_vservice_dup_domain", "Virtual hosts with a domain that another one already has"),
     ("pilot_destrule_subsets", "Hosts of which DestinationRules name a subset twice"),
-    ("pilot_dns_cluster_without_endpoints", "Clusters that are left out, having no endpoints to be resolved"),
+    ("pilot_dns_cluster_without_endpoints", "STRICT_DNS clusters that are skipped because they have no endpoints"),
     (
         "pilot_conflict_outbound_listener_tcp_over_current_tcp",
-        "Listeners where services ask for the same connections, of which the first gets them",
+        "Listeners with conflicting services; the first service wins",
     ),
-    ("pilot_conflict_inbound_listener", "Ports of workloads that services take for different protocols"),
-    ("pilot_endpoint_not_ready", "Proxies that a service without selector lists as not ready"),
+    ("pilot_conflict_inbound_listener", "Workload ports that services use with different protocols"),
+    ("pilot_endpoint_not_ready", "Proxies listed as not ready by a service without selector"),
     ("pilot_eds_no_instances", "Clusters without endpoints"),
 ];
 
@@ -58,25 +58,20 @@ fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
 impl Collector for ConfigurationMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let context = self.current.context();
-        gauge(&mut encoder, "pilot_services", "Services that are known", context.directory.services.len())?;
+        gauge(&mut encoder, "pilot_services", "Services in the mesh", context.directory.services.len())?;
         let routes = context.objects.count(Kind::VirtualService);
-        gauge(&mut encoder, "pilot_virt_services", "VirtualServices that are known", routes)?;
+        gauge(&mut encoder, "pilot_virt_services", "VirtualServices in the mesh", routes)?;
         let quarantined = context.quarantined.len();
         gauge(
             &mut encoder,
             "navarch_quarantined_objects",
-            "Objects out of force since proxies refuse them",
+            "Objects quarantined because proxies reject them",
             quarantined,
         )?;
         let stopped = context.rollouts.values().filter(|rollout| rollout.is_stopped()).count();
         let under_way = context.rollouts.len() - stopped;
-        gauge(&mut encoder, "navarch_rollouts", "Changes on their way to proxies in stages", under_way)?;
-        gauge(
-            &mut encoder,
-            "navarch_rollouts_stopped",
-            "Changes that were stopped on their way, and are in force nowhere",
-            stopped,
-        )?;
+        gauge(&mut encoder, "navarch_rollouts", "Rollouts in progress", under_way)?;
+        gauge(&mut encoder, "navarch_rollouts_stopped", "Stopped rollouts", stopped)?;
         let notices = self.current.notices();
         let counts = count(&notices);
         for (name, help) in GAUGES {
@@ -87,7 +82,7 @@ impl Collector for ConfigurationMetrics {
         }
         let one = ConstGauge::new(1_i64);
         let mut patches =
-            encoder.encode_descriptor(PATCHES, "EnvoyFilters that change something", None, one.metric_type())?;
+            encoder.encode_descriptor(PATCHES, "EnvoyFilters with applied patches", None, one.metric_type())?;
         for notice in notices.iter() {
             if let Notice::Patched { filter, kind } = notice {
                 let labels = [("name", filter.as_ref()), ("patch", *kind), ("result", "applied")];

@@ -43,12 +43,16 @@ impl ConnectionLimits {
         let Self { xds, webhooks, http, .. } = *self;
         let all = 2 * xds + webhooks + 2 * http;
         if all > files {
-            tracing::warn!(files, all, "the limits of connections exceed the limit of open files (RLIMIT_NOFILE)");
+            tracing::warn!(files, all, "connection limits exceed the limit of open files (RLIMIT_NOFILE)");
         }
         if xds < ENOUGH {
-            tracing::warn!(files, xds, "few connections per xDS port: raise the limit of open files (RLIMIT_NOFILE)");
+            tracing::warn!(
+                files,
+                xds,
+                "few connections allowed per xDS port: raise the limit of open files (RLIMIT_NOFILE)"
+            );
         }
-        tracing::info!(files, xds, webhooks, http, "limits of connections per port");
+        tracing::info!(files, xds, webhooks, http, "connection limits per port");
     }
 
     /// The limits of a port with TLS.

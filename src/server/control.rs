@@ -26,7 +26,7 @@ pub(super) async fn start(
         Ok(Some(listener)) => listener,
         Ok(None) => return,
         Err(error) => {
-            tracing::warn!(address = %config.ctrlz, %error, "there is no ControlZ: its port cannot be opened");
+            tracing::warn!(address = %config.ctrlz, %error, "failed to listen on the ControlZ port");
             return;
         }
     };

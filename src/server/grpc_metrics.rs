@@ -59,11 +59,11 @@ impl GrpcMetrics {
             seconds: Family::new_with_constructor(seconds),
         };
         let m = metrics.clone();
-        registry.register("grpc_server_started", "Unary calls that began", m.started);
-        registry.register("grpc_server_handled", "Unary calls that ended, by their code", m.handled);
-        registry.register("grpc_server_msg_received", "Messages that came in unary calls", m.received);
-        registry.register("grpc_server_msg_sent", "Messages that were sent in unary calls", m.sent);
-        registry.register("grpc_server_handling_seconds", "Seconds that unary calls took", m.seconds);
+        registry.register("grpc_server_started", "Unary calls started", m.started);
+        registry.register("grpc_server_handled", "Unary calls completed, by code", m.handled);
+        registry.register("grpc_server_msg_received", "Messages received in unary calls", m.received);
+        registry.register("grpc_server_msg_sent", "Messages sent in unary calls", m.sent);
+        registry.register("grpc_server_handling_seconds", "Duration of unary calls, in seconds", m.seconds);
         metrics
     }
 }

@@ -293,18 +293,15 @@ impl Follower {
         match &state {
             InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => self.readiness.release(INJECTION),
             InjectorState::Pending(_) => {
-                tracing::warn!(reason, "injection is not configured yet: pods are refused");
+                tracing::warn!(reason, "injection is not configured yet; rejecting pods");
                 self.readiness.hold(INJECTION, reason);
             }
             InjectorState::Failed(_) => {
-                tracing::error!(reason, "injection is not configured: pods are refused until it is");
-                self.readiness.go_on_without(INJECTION, format!("not configured, pods are refused: {reason}"));
+                tracing::error!(reason, "injection is not configured; rejecting pods until it is");
+                self.readiness.go_on_without(INJECTION, format!("not configured, pods are rejected: {reason}"));
             }
             InjectorState::Ready { refused: Some(_), .. } => {
-                tracing::error!(
-                    reason,
-                    "the injector's configuration cannot be used; the last good one stays in force"
-                );
+                tracing::error!(reason, "invalid injector configuration; keeping the last valid one");
                 self.readiness.go_on_without(INJECTION, format!("the last good configuration is in force: {reason}"));
             }
         }

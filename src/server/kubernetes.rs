@@ -37,7 +37,7 @@ pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> 
             config.with_context(|| format!("--kubeconfig {}", path.display()))?
         }
         None => kube::Config::incluster().context(
-            "this is no pod of a cluster: give --kubeconfig FILE, or --config-dir DIR to take the configuration from files",
+            "not running in a cluster: set --kubeconfig FILE, or --config-dir DIR to read the configuration from files",
         )?,
     };
     client_of(config, rate)
@@ -51,7 +51,7 @@ pub(super) fn client_of(mut config: kube::Config, rate: Option<ApiRate>) -> anyh
     config.connect_timeout = Some(CONNECT);
     // Who asks knows better how long to wait, and whether to ask again.
     config.default_retry = false;
-    connect(config, rate).context("the Kubernetes API cannot be used")
+    connect(config, rate).context("failed to use the Kubernetes API")
 }
 
 /// A client for a command, by the configuration that a user has.

@@ -69,7 +69,7 @@ pub(super) async fn run(
     let proxy = match Proxy::parse(&node, Value::Object(Map::new()), Locality::default()) {
         Ok(proxy) => Arc::new(proxy),
         Err(error) => {
-            tracing::error!(%error, "statuses are not written");
+            tracing::error!(%error, "failed to parse the node ID of the status reader; statuses are not written");
             return;
         }
     };

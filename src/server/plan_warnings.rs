@@ -108,7 +108,7 @@ impl PlanWarnings {
             spent.lock().add(now.elapsed());
         };
         if let Err(error) = background::spawn("plan", STACK, work) {
-            tracing::warn!(%error, "no plan can be made for the warnings of an object");
+            tracing::warn!(%error, "failed to start the thread that plans the warnings of an object");
             return Advice::Unknown;
         }
         match timeout(LIMIT, made).await {

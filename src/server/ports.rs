@@ -58,5 +58,5 @@ impl Ports {
 
 /// Opens a port, naming the flag that gave it.
 fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
-    address.bind().with_context(|| format!("{flag}: cannot listen at {address}; is another server there?"))
+    address.bind().with_context(|| format!("{flag}: failed to listen on {address}"))
 }

@@ -48,7 +48,7 @@ impl Collector for ProcessMetrics {
         info(encoder, ("pilot_info", "The release"), [("version", self.version)])?;
         info(encoder, ("istio_build", "The release by component"), [("component", "pilot"), ("tag", self.version)])?;
         let uptime = self.begun.elapsed().as_secs_f64();
-        gauge(encoder, "istiod_uptime_seconds", "Seconds since the start", uptime)?;
+        gauge(encoder, "istiod_uptime_seconds", "Uptime, in seconds", uptime)?;
         ProcessUsage::read(self.booted).metrics().try_for_each(|metric| {
             let ProcessMetric { name, help, kind, value } = metric;
             let name = format!("process_{name}");

@@ -96,7 +96,7 @@ impl Pump {
                 Fault::UnknownField(_) | Fault::Warning(_) => {
                     tracing::warn!(%problem, "accepted an object with warnings")
                 }
-                Fault::UnknownKind => tracing::debug!(%problem, "passed over"),
+                Fault::UnknownKind => tracing::debug!(%problem, "ignored an object of an unknown kind"),
             }
         }
         self.problems.set(place, problems);
@@ -108,7 +108,7 @@ fn tell_deletions(context: &PushContext, changes: &[Change]) {
     for name in deleted_at_once(context, changes) {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
-            "navarch.io/rollout does not hold for deletions, which cannot be taken back: the object is gone for all proxies at once"
+            "navarch.io/rollout does not apply to deletions, which cannot be undone: all proxies lose the object at once"
         );
     }
 }

@@ -130,7 +130,7 @@ impl QuarantineWork {
             Some(name) => self.charge(name, (&info, kind), &said).await,
             None => {
                 let (proxy, kind) = (&*info.id, kind.short_name());
-                tracing::warn!(proxy, kind, error = &*said, "a refused response cannot be charged to one object");
+                tracing::warn!(proxy, kind, error = &*said, "failed to attribute a rejected response to one object");
                 false
             }
         };
@@ -201,7 +201,7 @@ impl QuarantineWork {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
             proxy = &*info.id, error = &**said,
-            "quarantined: proxies refuse what the object makes; the version before it is served until it is edited"
+            "quarantined: proxies reject the configuration of the object; the previous version is served until it is edited"
         );
         self.push.change(vec![Change::Quarantine(name, said.clone())]).await.is_ok()
     }

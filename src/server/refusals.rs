@@ -63,9 +63,9 @@ impl Refusals {
     /// Nothing so far.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let (total, current) = (Family::default(), Family::<OfKind, Gauge>::default());
-        let help = "Objects and mesh configs that were refused";
+        let help = "Objects and mesh configs rejected";
         registry.register("pilot_total_rejected_configs", help, total.clone());
-        let help = "Objects and mesh configs that are refused right now, their last good versions being in force";
+        let help = "Objects and mesh configs currently rejected; their last valid versions stay in use";
         registry.register("navarch_refused_configs", help, current.clone());
         current.get_or_create(&OfKind { kind: MESH_CONFIG }).set(0);
         Self { total, current, named: KeyedSet::default(), places: BTreeMap::new() }

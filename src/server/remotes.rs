@@ -197,7 +197,10 @@ impl Source {
                 Ok(client) => configs::follow_secrets(client, &namespace, events).await,
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::error!(error, "LOCAL_CLUSTER_SECRET_WATCHER: the own cluster cannot be asked for Secrets");
+                    tracing::error!(
+                        error,
+                        "LOCAL_CLUSTER_SECRET_WATCHER: failed to create a client for the local cluster"
+                    );
                     events.send(configs::ConfigEvent::Synced).await.map_err(|_| configs::Closed)
                 }
             },

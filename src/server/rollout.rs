@@ -298,7 +298,7 @@ impl Work {
         let (stage, stages, generation) = (at + 1, shares.len(), rollout.generation);
         tracing::info!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
-            stage, stages, %share, "rollout: the change reaches this share of the proxies"
+            stage, stages, %share, "rollout: advancing the change to this share of the proxies"
         );
         if let Some(known) = self.known.get_mut(name) {
             known.refusing = refusing(connections);
@@ -310,7 +310,7 @@ impl Work {
     async fn complete(&mut self, name: &ObjectRef, rollout: &Rollout) -> Result<(), Ended> {
         tracing::info!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
-            "rollout: complete, the change is in force for all proxies"
+            "rollout: complete; all proxies use the change"
         );
         self.order(name, RolloutOrder::Complete { serial: Some(rollout.serial) }).await
     }
@@ -319,7 +319,7 @@ impl Work {
     async fn stop(&mut self, name: &ObjectRef, rollout: &Rollout, reason: &str) -> Result<(), Ended> {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
-            reason, "rollout: stopped, all proxies get the version before until the object is edited"
+            reason, "rollout: stopped; all proxies get the previous version until the object is edited"
         );
         self.order(name, RolloutOrder::Stop { serial: Some(rollout.serial), reason: reason.into() }).await
     }

@@ -226,7 +226,7 @@ where
                     }
                     if let Some(suppressed) = log.admit() {
                         let (peer, path) = (shown.peer.map(|peer| peer.to_string()), request.uri().path());
-                        tracing::warn!(peer, path, %unknown, suppressed, "caller refused");
+                        tracing::warn!(peer, path, %unknown, suppressed, "caller rejected");
                     }
                     return Ok(Status::unauthenticated(unknown.to_string()).into_http());
                 }

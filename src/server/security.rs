@@ -238,7 +238,7 @@ pub(super) async fn start(
     let certificates = match registration {
         None => certificates,
         Some(registration) => {
-            let client = client.context("EXTERNAL_CA: there is no API server whose CSR API could be used")?;
+            let client = client.context("EXTERNAL_CA: no API server to use the CSR API of")?;
             certificates.signed_by(Registration::new(client.clone(), registration, mesh))
         }
     };
@@ -271,12 +271,12 @@ fn server_certificate(
     Ok(match (&config.given, &config.server_signer) {
         (Some(given), _) => ServerCertificate::Given(given.clone()),
         (None, None) if !config.signs => anyhow::bail!(
-            "ENABLE_CA_SERVER=false: nobody signs a certificate for Navarch itself; mount one at \
+            "ENABLE_CA_SERVER=false: no CA to sign the server certificate; mount one at \
              ./var/run/secrets/istiod/tls, name one by --tlsCertFile and --tlsKeyFile, or a signer by PILOT_CERT_PROVIDER=k8s.io/SIGNER"
         ),
         (None, None) => ServerCertificate::Issued(names),
         (None, Some(signer)) => {
-            let client = client.context("PILOT_CERT_PROVIDER: there is no API server whose CSR API could be used")?;
+            let client = client.context("PILOT_CERT_PROVIDER: no API server to use the CSR API of")?;
             let registration = Registration::new(client.clone(), RegistrationConfig::default(), mesh.clone());
             ServerCertificate::Requested(Box::new(ServerRequest { names, signer: signer.clone(), registration }))
         }
@@ -344,9 +344,7 @@ async fn roots(
         }
         (None, Some(folder)) => (RootStore::Folder(folder.clone()), RootStore::Folder(folder.join("plugged-in"))),
         (None, None) => {
-            tracing::warn!(
-                "roots are kept in memory: proxies must be started anew after Navarch is (--state-dir keeps them)"
-            );
+            tracing::warn!("root CA is in memory only; proxies must restart after a Navarch restart (set --state-dir)");
             (RootStore::Memory, RootStore::Memory)
         }
     };
@@ -370,5 +368,5 @@ async fn roots(
         replica: names.replica.to_owned(),
         clock,
     };
-    keeper::start(keeper).await.context("no CA")
+    keeper::start(keeper).await.context("failed to start the CA")
 }

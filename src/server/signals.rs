@@ -48,7 +48,7 @@ impl Handlers {
                 () = receive(&mut self.terminate) => return,
                 () = receive(&mut self.interrupt) => return,
                 () = receive(&mut self.reload) => {
-                    tracing::info!("SIGUSR1: reading all files again");
+                    tracing::info!("received SIGUSR1; reloading all files");
                     reload.notify_one();
                 }
             }

@@ -29,7 +29,7 @@ pub struct XdsServer {
 
 /// A text that names no source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no configuration source that is read: those are fs:///path, xds://host:port and k8s://")]
+#[error("unsupported config source {0:?}: use fs:///path, xds://host:port or k8s://")]
 pub struct SourceAddressError(String);
 
 impl SourceAddress {

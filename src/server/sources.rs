@@ -262,9 +262,9 @@ pub(super) struct SourceMetrics {
 pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
     let keys = KeyMetrics::default();
     let KeyMetrics { fetched, failed } = keys.clone();
-    let about = "Keys of token issuers that were fetched";
+    let about = "JWKS of token issuers fetched";
     registry.register("pilot_jwks_resolver_network_fetch_success_total", about, fetched);
-    let about = "Keys of token issuers that could not be fetched";
+    let about = "JWKS of token issuers that failed to be fetched";
     registry.register("pilot_jwks_resolver_network_fetch_fail_total", about, failed);
     SourceMetrics { keys, xds: XdsMetrics::register(registry) }
 }
@@ -287,7 +287,7 @@ impl Starter<'_> {
                 Planned::Files(root) => self.start_files(root, &mut reloads),
                 Planned::Xds(server) => self.start_xds(server, plan.client.clone()),
                 Planned::Kubernetes(kinds) => {
-                    let Some(client) = plan.client.clone() else { bail!("no client of the Kubernetes API") };
+                    let Some(client) = plan.client.clone() else { bail!("no Kubernetes client") };
                     let system_namespace = self.namespace.clone();
                     let scope = KubernetesScope { kinds, system_namespace, ..self.config.scope.clone() };
                     self.start_kubernetes(KubernetesSourceConfig {

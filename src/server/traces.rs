@@ -56,7 +56,7 @@ pub(super) fn start(
     let (endpoint, protocol) = (traces.endpoint.authority(), traces.protocol);
     tracing::info!(endpoint, ?protocol, "sending traces of changes (OTEL_EXPORTER_OTLP_ENDPOINT)");
     if config.limits.push_history == 0 {
-        tracing::warn!("NAVARCH_PUSH_HISTORY=0: traces do not say what proxies were sent and answered");
+        tracing::warn!("NAVARCH_PUSH_HISTORY=0: traces do not include responses and ACKs of proxies");
     }
     let resource = resource(config, traces).into_iter().map(|(key, value)| attribute(&key, value)).collect();
     let (queue, exporter) = navarch_otlp::start(traces.clone(), resource, config.build.version, metrics.clone());

@@ -298,7 +298,10 @@ async fn what_was_never_good_is_left_out_where_proxies_refuse_it_at_first() {
     // Whoever refuses everything charges nobody.
     let everything = Manner::Refuses("", "no");
     let _hostile = connect(navarch.xds, ("hostile", "bookshop", "10.7.9.9"), &[("app", "web")], everything).await;
-    until("it was looked into", async || navarch.output().contains("cannot be charged to one object")).await;
+    until("it was looked into", async || {
+        navarch.output().contains("failed to attribute a rejected response to one object")
+    })
+    .await;
     let page: serde_json::Value = serde_json::from_str(&navarch.page("/debug/push_status").await.unwrap()).unwrap();
     assert_eq!(page["quarantined"].as_array().map(Vec::len), Some(1), "{page}");
 }

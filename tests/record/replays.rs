@@ -134,7 +134,7 @@ async fn a_record_that_was_changed_torn_or_broken_says_where() {
     assert!(code == 1 && words.contains(&place) && words.contains("is passed over"), "{code} {words}");
     let empty = tempfile::tempdir().unwrap();
     let (words, code) = told(&["replay", empty.path().to_str().unwrap()]);
-    assert!(code == 1 && words.contains("holds no record"), "{code} {words}");
+    assert!(code == 1 && words.contains("no recording in"), "{code} {words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,7 +65,9 @@ pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: 
             add_waypoints(&state, &mut answer).await;
             reply::json(&parameters, &answer)
         }
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the mesh could not be read; see the log").into_response(),
+        Err(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "failed to compute the mesh overview; see the log").into_response()
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub(in crate::admin) async fn resources(
     };
     match (parameters.get("name"), kinds.as_slice()) {
         (Some(name), [kind]) => whole(&info, *kind, name, &parameters),
-        (Some(_), _) => (StatusCode::BAD_REQUEST, "a name goes with one type\n").into_response(),
+        (Some(_), _) => (StatusCode::BAD_REQUEST, "name requires exactly one type\n").into_response(),
         (None, _) => list(&info, &kinds, &parameters),
     }
 }

@@ -122,7 +122,7 @@ impl LiveFlags {
         let name = &opened.name;
         let read = tokio::time::timeout(self.timeout, reading).await;
         read.with_context(|| {
-            format!("{name} and its remote clusters did not answer within {:?}: allow more by --timeout", self.timeout)
+            format!("{name} and its remote clusters did not answer within {:?}: increase --timeout", self.timeout)
         })?
     }
 
@@ -173,7 +173,7 @@ async fn check(opened: &Opened, namespace: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     match Api::<Namespace>::all(opened.client.clone()).get_opt(namespace).await {
-        Ok(None) => bail!("{}: namespace {namespace:?} not found: name another by -n, or all by -A", opened.name),
+        Ok(None) => bail!("{}: namespace {namespace:?} not found: set another with -n, or all with -A", opened.name),
         // Whoever may not read it may know of it nevertheless.
         Ok(Some(_)) | Err(kube::Error::Api(_)) => Ok(()),
         Err(error) => {

@@ -115,11 +115,11 @@ impl Clusters {
                 Some((cluster, number, milestone)) = news.recv() => self.hear(&cluster, number, milestone).await,
                 Some(ended) = self.readers.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "the reader of a remote cluster failed");
+                        tracing::error!(%error, "remote cluster reader failed");
                     }
                 }
                 () = tokio::time::sleep_until(limit.unwrap_or(start)), if limit.is_some() => {
-                    tracing::warn!("the Secrets of remote clusters cannot be read; going on without");
+                    tracing::warn!("timed out listing remote cluster Secrets; starting without them");
                     is_listed = true;
                 }
             }
@@ -136,7 +136,7 @@ impl Clusters {
         }
         let ended = async { while self.readers.join_next().await.is_some() {} };
         if tokio::time::timeout(RELEASE, ended).await.is_err() {
-            tracing::warn!(after = ?RELEASE, "remote clusters do not answer at the end: their locks run out by themselves");
+            tracing::warn!(after = ?RELEASE, "failed to release leader locks of remote clusters; they will expire");
         }
         self.readers.shutdown().await;
     }
@@ -150,14 +150,14 @@ impl Clusters {
         }
         for (cluster, content) in kubeconfigs {
             if cluster == self.own {
-                tracing::info!(%cluster, place, "a kubeconfig is passed over: its cluster configures the mesh");
+                tracing::info!(%cluster, place, "ignored kubeconfig: its cluster is the config cluster");
                 continue;
             }
             let hash = sha256_hex(&content);
             match self.managed.get(&cluster) {
                 Some(managed) if managed.place != place => {
                     let by = &managed.place;
-                    tracing::warn!(%cluster, place, by, "a kubeconfig is passed over: another is for the same cluster");
+                    tracing::warn!(%cluster, place, by, "ignored kubeconfig: another one names the same cluster");
                     continue;
                 }
                 Some(managed) if managed.hash == hash => continue,
@@ -167,7 +167,7 @@ impl Clusters {
                 Ok(client) => self.read(cluster, (place, hash), client, news).await,
                 Err(error) => {
                     let error = anyhow::Error::from(error);
-                    tracing::error!(%cluster, place, error = format!("{error:#}"), "a remote cluster is not read");
+                    tracing::error!(%cluster, place, error = format!("{error:#}"), "failed to use a kubeconfig; remote cluster is not read");
                 }
             }
         }
@@ -206,13 +206,13 @@ impl Clusters {
         });
         let started = Started { number: self.next, client: client.clone(), serve, stop, ended };
         if let Some(managed) = self.managed.get_mut(&cluster) {
-            tracing::info!(%cluster, place, "a remote cluster has another kubeconfig");
+            tracing::info!(%cluster, place, "remote cluster kubeconfig changed");
             managed.hash = hash;
             if let Some(outdated) = managed.coming.replace(started) {
                 outdated.end().await;
             }
         } else {
-            tracing::info!(%cluster, place, "a remote cluster is read");
+            tracing::info!(%cluster, place, "added remote cluster");
             let leading = self.stop.child_token();
             let lead = self.leading.clone().run(cluster.clone(), client.clone(), leading.clone());
             self.readers.spawn(lead);
@@ -232,7 +232,7 @@ impl Clusters {
         match milestone {
             Milestone::Late if is_coming || serves => {
                 let timeout = self.config.timeout;
-                tracing::error!(%cluster, ?timeout, "a remote cluster was not read in time; going on without");
+                tracing::error!(%cluster, ?timeout, "timed out reading a remote cluster; starting without it");
                 self.metrics.timed_out(cluster);
                 if is_coming && !replaces {
                     self.take_over(cluster).await;
@@ -268,7 +268,7 @@ impl Clusters {
     /// A cluster is read no more, and nothing of it counts.
     async fn remove(&mut self, cluster: &ClusterId) {
         let Some(managed) = self.managed.remove(cluster) else { return };
-        tracing::info!(%cluster, place = managed.place, "a remote cluster is no longer part of the mesh");
+        tracing::info!(%cluster, place = managed.place, "removed remote cluster");
         managed.leading.cancel();
         for reader in managed.serving.into_iter().chain(managed.coming) {
             reader.end().await;

@@ -116,7 +116,7 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
         match read {
             Ok(Ok((now, faults))) => {
                 for (file, fault) in faults.iter().filter(|(file, fault)| faulty.get(*file) != Some(*fault)) {
-                    tracing::warn!(file, fault, "a kubeconfig is passed over");
+                    tracing::warn!(file, fault, "ignored invalid kubeconfig");
                 }
                 faulty = faults;
                 // What a file said last holds while it is broken.

@@ -15,15 +15,13 @@ pub(crate) enum KubeconfigError {
     #[error("the kubeconfig is empty")]
     Empty,
     /// It is none.
-    #[error("the kubeconfig cannot be read: {0}")]
+    #[error("failed to parse the kubeconfig: {0}")]
     Unreadable(String),
     /// It would have this process do what it must not.
-    #[error(
-        "the kubeconfig is not allowed: {0} is not allowed; PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS can allow it"
-    )]
+    #[error("the kubeconfig uses {0}, which is not allowed; see PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS")]
     Insecure(String),
     /// No client can be made of it.
-    #[error("the kubeconfig cannot be used")]
+    #[error("failed to create a client from the kubeconfig")]
     Unusable(#[source] anyhow::Error),
 }
 

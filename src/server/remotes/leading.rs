@@ -93,7 +93,7 @@ impl Leading {
         }
         let told = until(&stop, self.told.wait_for(Option::is_some)).await;
         let Some(ToldRemotes { published, webhooks }) = told.and_then(|told| told.ok()?.clone()) else { return };
-        tracing::info!(cluster = %remote, "this control plane writes the root certificates and webhook caBundles of a remote cluster");
+        tracing::info!(cluster = %remote, "writing root certificates and webhook caBundles to a remote cluster");
         let publish = async {
             if let Some(published) = published {
                 self.publish(published, &client, &stop).await;
@@ -123,7 +123,7 @@ impl Leading {
             match until(&stop, self.may_lock(&client)).await {
                 Some(true) => {}
                 Some(false) => {
-                    tracing::info!(cluster = %remote, "ServiceExports are left to the cluster's own control plane: ConfigMaps may not be created there");
+                    tracing::info!(cluster = %remote, "not authorized to create ConfigMaps in a remote cluster; its ServiceExports are not managed here");
                     return;
                 }
                 None => return,
@@ -211,7 +211,7 @@ async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(what: &str, ask:
     loop {
         match ask().await {
             Ok(answer) => return answer,
-            Err(error) => tracing::debug!(error = %InWords(&error), what, "a remote cluster does not answer"),
+            Err(error) => tracing::debug!(error = %InWords(&error), what, "remote cluster does not answer"),
         }
         tokio::time::sleep(waits.next().unwrap_or(LONGEST)).await;
     }

@@ -47,15 +47,15 @@ impl Metrics {
     /// Registers them; the own cluster is there from the start.
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("istiod_managed_clusters", "Clusters that are read", metrics.clusters.clone());
+        registry.register("istiod_managed_clusters", "Clusters being read", metrics.clusters.clone());
         registry.register(
             "remote_cluster_sync_timeouts",
-            "How often a remote cluster took too long to be read, and was gone on without",
+            "Remote clusters that were not read within the timeout",
             metrics.timeouts.clone(),
         );
         registry.register(
             "istiod_remote_cluster_sync_status",
-            "How far remote clusters have come: 1 for the status that a cluster has",
+            "1 for the current sync status of a remote cluster",
             metrics.statuses.clone(),
         );
         registry.register(

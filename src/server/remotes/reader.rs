@@ -67,7 +67,7 @@ impl Reader {
                 () = self.stop.cancelled() => break,
                 ended = &mut source => {
                     if let Err(error) = ended {
-                        tracing::error!(cluster = %self.cluster, error = %InWords(&error), "failed to read a remote cluster");
+                        tracing::error!(cluster = %self.cluster, error = %InWords(&error), "failed to read remote cluster");
                     }
                     break;
                 }
@@ -115,7 +115,7 @@ impl Reader {
                 },
                 SourceEvent::Problems { place, problems } => {
                     for problem in &problems {
-                        tracing::warn!(cluster = %self.cluster, %problem, "a remote cluster cannot be read in full");
+                        tracing::warn!(cluster = %self.cluster, %problem, "failed to read some objects of a remote cluster");
                     }
                     self.problems.set(format!("{}: {place}", self.cluster).into(), problems);
                 }

@@ -52,7 +52,7 @@ impl Prometheus {
             Ok(text) => read(&text),
             // The address is not repeated: there may be a secret in it.
             Err(FetchError::Address(_)) => {
-                Answer::Unknown("NAVARCH_PROMETHEUS_URL is not an address of HTTP".to_owned())
+                Answer::Unknown("NAVARCH_PROMETHEUS_URL is not an HTTP or HTTPS URL".to_owned())
             }
             Err(error) => Answer::Unknown(navarch_api::error_chain::chain(&error)),
         }

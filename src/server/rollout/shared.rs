@@ -78,10 +78,7 @@ impl Shared {
             Err(error) => {
                 let error = error.to_string();
                 if self.failed.as_ref() != Some(&error) {
-                    tracing::warn!(
-                        error,
-                        "what other replicas decided of rollouts cannot be read: changes stay at their stages"
-                    );
+                    tracing::warn!(error, "failed to read the rollout state of other replicas; rollouts are paused");
                 }
                 self.failed = Some(error);
             }
@@ -111,7 +108,7 @@ impl Shared {
             if since.elapsed() >= LEFT_OVER
                 && let Err(error) = self.store.delete(kept).await
             {
-                tracing::debug!(%error, object = %name, "a rollout that is over cannot be forgotten yet");
+                tracing::debug!(%error, object = %name, "failed to delete the state of a finished rollout");
             }
         }
     }
@@ -200,7 +197,7 @@ impl Shared {
         // Others that have ended say nothing any more.
         kept.waits.retain(|_, at| now.duration_since(*at).unsigned_abs() < COUNTS);
         if let Err(error) = self.put(kept).await {
-            tracing::debug!(%error, object = %name, "it could not be said whether proxies have taken a stage");
+            tracing::debug!(%error, object = %name, "failed to record whether proxies accepted a rollout stage");
         }
     }
 

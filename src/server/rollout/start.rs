@@ -61,11 +61,11 @@ async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
     let kept = match tokio::time::timeout(TAKE_UP, store.list()).await {
         Ok(Ok(kept)) => kept,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "rollouts that were on their way are not known: new versions reach all proxies");
+            tracing::warn!(%error, "failed to read the rollout state; new versions go to all proxies");
             return Ok(());
         }
         Err(_) => {
-            tracing::warn!(after = ?TAKE_UP, "rollouts that were on their way cannot be read: new versions reach all proxies");
+            tracing::warn!(after = ?TAKE_UP, "timed out reading the rollout state; new versions go to all proxies");
             return Ok(());
         }
     };
