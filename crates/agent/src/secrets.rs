@@ -167,10 +167,12 @@ impl Secrets {
         let wanted = match &name {
             SecretName::Workload => return Ok(self.0.certificate.subscribe()),
             SecretName::Roots => return Ok(self.0.roots.subscribe()),
-            SecretName::SystemRoots => files::Wanted::Roots(self.0.config.system_roots.clone().ok_or_else(unknown)?),
-            SecretName::FileRoots(path) => files::Wanted::Roots(path.clone()),
+            SecretName::SystemRoots => {
+                files::FileResource::Roots(self.0.config.system_roots.clone().ok_or_else(unknown)?)
+            }
+            SecretName::FileRoots(path) => files::FileResource::Roots(path.clone()),
             SecretName::FileCertificate { chain, key } => {
-                files::Wanted::Certificate { chain: chain.clone(), key: key.clone() }
+                files::FileResource::Certificate { chain: chain.clone(), key: key.clone() }
             }
         };
         let mut files = self.0.files.lock();
@@ -208,7 +210,7 @@ impl Secrets {
     }
 
     /// Keeps a resource that is in files fresh while somebody watches it.
-    async fn serve_file(self, name: SecretName, wanted: files::Wanted, sender: SecretSender) {
+    async fn serve_file(self, name: SecretName, wanted: files::FileResource, sender: SecretSender) {
         let publish = sender.clone();
         let how = (self.0.config.debounce, &self.0.metrics);
         let follow = files::follow(wanted, how, move |secret| replace(&publish, secret));

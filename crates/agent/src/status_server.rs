@@ -38,9 +38,9 @@ use readiness::Readiness;
 pub use scrape::{ScrapeConfig, ScrapeConfigError};
 
 /// Bytes of all scrapes under way, shared fairly by those who scrape.
-const SCRAPES: usize = 64 << 20;
+const MAX_SCRAPE_BYTES: usize = 64 << 20;
 /// What one scrape takes in buffers and threads of Envoy and application, however little it answers.
-const SCRAPE: usize = 1 << 20;
+const SCRAPE_OVERHEAD: usize = 1 << 20;
 
 /// What the server is given.
 #[derive(Clone)]
@@ -120,7 +120,7 @@ fn router(config: StatusConfig) -> Router {
         .route("/drain", any(drain))
         .route("/debug/ndsz", any(name_table))
         .layer(axum::middleware::from_fn(gzip::pack))
-        .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(SCRAPES) }))
+        .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(MAX_SCRAPE_BYTES) }))
 }
 
 /// A short answer in plain text.
@@ -159,7 +159,7 @@ async fn metrics(
     {
         return refusal;
     }
-    let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE) else {
+    let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE_OVERHEAD) else {
         shared.config.work.scrape_failed(ScrapeTarget::Agent);
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once; try again\n");
     };

@@ -14,12 +14,12 @@ use crate::messages::{ExportTraceServiceRequest, Resource, ResourceSpans, ScopeS
 use crate::metrics::{Metrics, Outcome};
 use crate::variables::{Batching, Config};
 
-/// How long is waited before a batch is sent once more; twice as long each time, up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How long is waited before a batch is sent once more; twice as long each time, up to [`MAX_RETRY_DELAY`].
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The longest such wait, also where a collector asks for a longer one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// How long what is left may take once the process ends.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Takes the spans of traces. Never waits.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl Exporter {
     pub async fn run(mut self, stop: CancellationToken) {
         let late = async {
             stop.cancelled().await;
-            tokio::time::sleep(LAST_WORDS).await;
+            tokio::time::sleep(SHUTDOWN_GRACE).await;
         };
         tokio::select! {
             () = self.send_all(&stop) => {}
@@ -118,7 +118,7 @@ impl Exporter {
     async fn send(&mut self, spans: &[Span], stop: &CancellationToken) {
         let request = self.request(spans);
         let until = Instant::now() + self.batching.timeout;
-        let mut pause = FIRST_PAUSE;
+        let mut pause = FIRST_RETRY_DELAY;
         loop {
             let error = match self.collector.send(&request).await {
                 Ok(answer) => {
@@ -127,7 +127,7 @@ impl Exporter {
                 }
                 Err(error) => error,
             };
-            let wait = error.retry_after().unwrap_or(pause).min(LONGEST_PAUSE);
+            let wait = error.retry_after().unwrap_or(pause).min(MAX_RETRY_DELAY);
             let is_last = stop.is_cancelled() || Instant::now() + wait >= until;
             if is_last || !error.is_passing() {
                 return self.failed(spans.len(), &error);
@@ -137,7 +137,7 @@ impl Exporter {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => {}
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_RETRY_DELAY);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::random;
 use navarch_api::hash::KeyedSet;
 
 /// Questions that may be under way. With so many the resolvers are down or flooded: further ones fail at once.
-const CONCURRENT: usize = 1024;
+const MAX_CONCURRENT_QUERIES: usize = 1024;
 /// Bytes of a header.
 const HEADER: usize = 12;
 /// The response codes for which another resolver may know better: server failure, not implemented, refused.
@@ -70,7 +70,13 @@ impl Forwarding {
         if !own.is_empty() {
             tracing::warn!(?own, "upstream resolvers that are the agent itself are ignored");
         }
-        let inner = Inner { resolvers, parallel, timeout, room: Semaphore::new(CONCURRENT), asked: Mutex::default() };
+        let inner = Inner {
+            resolvers,
+            parallel,
+            timeout,
+            room: Semaphore::new(MAX_CONCURRENT_QUERIES),
+            asked: Mutex::default(),
+        };
         Self(Arc::new(inner))
     }
 

@@ -23,7 +23,7 @@ use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
 
 /// Connections at a time. Programs ask over TCP only what does not fit a datagram.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// How long a connection may be silent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait after a socket failed, as when there are no files left.
@@ -96,7 +96,7 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
     for socket in udp {
         tasks.spawn(datagrams(Arc::new(socket), handler.clone()));
     }
-    let port = Port::new("dns", PortLimits::plain(CONNECTIONS), Rejections::default());
+    let port = Port::new("dns", PortLimits::plain(MAX_CONNECTIONS), Rejections::default());
     for listener in tcp {
         tasks.spawn(connections(listener, handler.clone(), port.clone()));
     }

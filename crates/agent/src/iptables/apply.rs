@@ -32,7 +32,7 @@ pub struct DryRun {
 }
 
 /// The tools and rules of one family.
-struct Part {
+struct FamilyRules {
     family: Family,
     tool: Tool,
     rules: Vec<Rule>,
@@ -89,7 +89,7 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
 }
 
 /// Takes old rules away where asked for, and applies the new ones where they lack.
-fn exchange(options: &Options, parts: &[Part], clean: bool, delta: bool) -> Result<(), ToolError> {
+fn exchange(options: &Options, parts: &[FamilyRules], clean: bool, delta: bool) -> Result<(), ToolError> {
     if clean {
         for part in parts {
             // Rules that tell of others may be there from before, though they are not wanted now.
@@ -114,17 +114,17 @@ fn made(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
 }
 
 /// Finds the tools and makes the rules of each family.
-fn parts(options: &Options) -> Result<Vec<Part>, ApplyError> {
+fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
     let lock_file = Some(options.network_namespace.as_str()).filter(|path| options.cni_mode && !path.is_empty());
     let part = |family| {
         let tool = Tool::find(family, &options.binary, lock_file)?;
-        Ok(Part { family, tool, rules: made(options, family)? })
+        Ok(FamilyRules { family, tool, rules: made(options, family)? })
     };
     options.capture.families().map(part).collect()
 }
 
 /// Whether something of a mesh is in the kernel, and whether it is not what is wanted.
-fn drift(parts: &[Part], capture: &Capture, options: &Options) -> (bool, bool) {
+fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, bool) {
     let mut found = parts.iter().map(|part| (part, comparison(part))).collect::<Vec<_>>();
     found.retain(|(part, comparison)| {
         tracing::debug!(family = ?part.family, ?comparison, "compared the kernel's rules");
@@ -143,7 +143,7 @@ fn drift(parts: &[Part], capture: &Capture, options: &Options) -> (bool, bool) {
 }
 
 /// How the kernel stands to the rules of a family.
-fn comparison(part: &Part) -> Comparison {
+fn comparison(part: &FamilyRules) -> Comparison {
     let wanted = State::of(&part.rules);
     let Ok(saved) = part.tool.save() else { return Comparison::Clean };
     let alike = State::parse(&saved).against(&wanted);
@@ -152,7 +152,7 @@ fn comparison(part: &Part) -> Comparison {
 }
 
 /// Stops all traffic. Guards of an earlier run that broke off are taken away first.
-fn raise_guards(parts: &[Part]) -> Result<(), ToolError> {
+fn raise_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
     lower_guards(parts);
     for part in parts {
         for guard in guards() {
@@ -163,7 +163,7 @@ fn raise_guards(parts: &[Part]) -> Result<(), ToolError> {
 }
 
 /// Lets traffic through again.
-fn lower_guards(parts: &[Part]) {
+fn lower_guards(parts: &[FamilyRules]) {
     for part in parts {
         try_all(&part.tool, guards().iter().filter_map(Rule::undoing).collect());
     }

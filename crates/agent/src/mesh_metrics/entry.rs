@@ -33,7 +33,7 @@ const NO_ROOM: Option<u32> = Some(u32::MAX);
 
 /// What an entry says, as far as labels depend on it.
 #[derive(Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct EntryFields<'a> {
     pub(super) reporter: Reporter,
     /// What the peer's proxy said of it, or its endpoint.
     peer: PeerMetadata<'a>,
@@ -81,7 +81,7 @@ fn uri(certificate: Option<&Certificate>) -> &str {
     names.iter().map(|name| text(&name.uri)).find(|uri| !uri.is_empty()).unwrap_or_default()
 }
 
-impl<'a> Seen<'a> {
+impl<'a> EntryFields<'a> {
     /// Reads what all entries have.
     fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: Spoken) -> Self {
         // Envoy writes a hyphen where it has nothing to say.
@@ -202,7 +202,7 @@ impl State {
             false => Spoken::Http { code },
         };
         let flags = flags(common.response_flags.as_ref());
-        let mut seen = Seen::new(log.config.reporter, common, &flags, spoken);
+        let mut seen = EntryFields::new(log.config.reporter, common, &flags, spoken);
         if log.config.host_names_service && seen.services.is_empty() {
             seen.host = request.map_or("", |request| text(&request.authority));
         }
@@ -229,7 +229,7 @@ impl State {
         let (received, sent) =
             entry.connection_properties.map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
         let flags = flags(common.response_flags.as_ref());
-        let seen = Seen::new(log.config.reporter, common, &flags, Spoken::Tcp);
+        let seen = EntryFields::new(log.config.reporter, common, &flags, Spoken::Tcp);
         let known = self.connections.take(&common.stream_id);
         let is_new = known.is_none();
         let (rendered, before) = match known {
@@ -252,7 +252,7 @@ impl State {
     }
 
     /// Where an entry is counted.
-    fn handles(&mut self, own: &Workload, log: &Log, seen: &Seen<'_>, now: Instant) -> Handles {
+    fn handles(&mut self, own: &Workload, log: &Log, seen: &EntryFields<'_>, now: Instant) -> Handles {
         let mut key = std::mem::take(&mut self.key);
         seen.write_key(log, &mut key);
         let known = self.kinds.get(key.as_slice()).copied();
@@ -273,7 +273,7 @@ impl State {
     }
 
     /// The labels of an entry, by metric.
-    fn render(&mut self, own: &Workload, log: &Log, seen: &Seen<'_>) -> Rendered {
+    fn render(&mut self, own: &Workload, log: &Log, seen: &EntryFields<'_>) -> Rendered {
         let peer = match seen.peer {
             PeerMetadata::Headers(headers) => self.peers.read(headers),
             PeerMetadata::Endpoint(endpoint) => Arc::new(Workload::from_endpoint(endpoint)),

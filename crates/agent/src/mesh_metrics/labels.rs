@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use navarch_api::metrics_log::Reporter;
 use serde::Deserialize;
 
-use super::entry::{Seen, Spoken};
+use super::entry::{EntryFields, Spoken};
 use super::peers::{self, Workload};
 
 /// What stands where nothing is known.
@@ -76,7 +76,7 @@ pub(super) fn of_peers<'a>(
     own: &'a Workload,
     peer: &'a Workload,
     endpoint: &'a Workload,
-    seen: &Seen<'a>,
+    seen: &EntryFields<'a>,
 ) -> Labels<'a> {
     let peer_namespace = namespace_of(seen.peer_principal).unwrap_or(&peer.namespace);
     let service = service(seen, own, peer_namespace);
@@ -128,7 +128,7 @@ pub(super) fn of_peers<'a>(
 }
 
 /// Host, name and namespace of the service that was called.
-fn service<'a>(seen: &Seen<'a>, own: &'a Workload, peer_namespace: &'a str) -> [Cow<'a, str>; 3] {
+fn service<'a>(seen: &EntryFields<'a>, own: &'a Workload, peer_namespace: &'a str) -> [Cow<'a, str>; 3] {
     let (mut host, mut name, mut namespace) = (Cow::Borrowed(seen.host), Cow::Borrowed(seen.host), Cow::Borrowed(""));
     if let Some(place) = seen.no_service {
         name = Cow::Borrowed(place);
@@ -159,7 +159,7 @@ fn first_service(json: &str) -> Option<Service> {
 }
 
 /// Adds the labels that an entry has at its end.
-pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &Seen<'a>) {
+pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
     match seen.spoken {
         Spoken::Tcp => labels.push(("request_protocol", "tcp".into())),
         Spoken::Http { code } => {

@@ -22,7 +22,7 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 /// How often files are looked at although nothing was heard.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// How long Envoy may take to check a bootstrap.
-const CHECK: Duration = Duration::from_secs(20);
+const VALIDATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The files to watch.
 pub(super) fn watched(prepared: &Prepared) -> Vec<PathBuf> {
@@ -115,7 +115,7 @@ async fn loads(program: &str, arguments: &[String]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).args(["--mode", "validate"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-    matches!(timeout(CHECK, command.status()).await, Ok(Ok(status)) if status.success())
+    matches!(timeout(VALIDATE_TIMEOUT, command.status()).await, Ok(Ok(status)) if status.success())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::ca_client::{CaClient, CaError};
-use super::files::{self, Wanted};
+use super::files::{self, FileResource};
 use super::pem::{self, PemError};
 use super::request::Request;
 use super::{Secret, Secrets, replace};
@@ -17,10 +17,10 @@ use crate::random;
 use navarch_security::Clock;
 
 /// The shortest time between two renewals that succeed: a CA whose certificates last for seconds is not asked without pause.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often, at the least, a failed renewal is tried again before the certificate in force ends.
-const URGENCY: u32 = 4;
+const MIN_RETRIES: u32 = 4;
 
 /// What the CA gave.
 struct Issued {
@@ -79,7 +79,7 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
                 metrics.certificate_ends(issued.ends, clock);
                 backoff.reset();
                 let now = clock();
-                let wait = secrets.0.config.grace.wait(now, issued.ends, now, random::unit()).max(SHORTEST);
+                let wait = secrets.0.config.grace.wait(now, issued.ends, now, random::unit()).max(MIN_RENEWAL_INTERVAL);
                 due = Instant::now() + wait;
                 ends = Some(issued.ends);
                 let renewed_in = Duration::from_secs(wait.as_secs());
@@ -93,9 +93,10 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
             }
             Err(error) => {
                 // The nearer the end, the more often.
-                let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / URGENCY);
+                let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / MIN_RETRIES);
                 let wait = backoff.wait();
-                let wait = left.filter(|left| !left.is_zero()).map_or(wait, |left| wait.min(left.max(SHORTEST)));
+                let wait =
+                    left.filter(|left| !left.is_zero()).map_or(wait, |left| wait.min(left.max(MIN_RENEWAL_INTERVAL)));
                 due = Instant::now() + wait;
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, again_in = ?wait, "failed to renew the workload certificate");
@@ -132,7 +133,7 @@ fn publish_roots(secrets: &Secrets, roots: &[u8]) {
 }
 
 /// Keeps `ROOTCA` at what a file and the proxy config say.
-pub(super) async fn follow_roots(secrets: &Secrets, wanted: Wanted) {
+pub(super) async fn follow_roots(secrets: &Secrets, wanted: FileResource) {
     let in_file = tokio::sync::watch::Sender::new(None::<Arc<Secret>>);
     let mut changed = in_file.subscribe();
     let mut bundle = secrets.0.bundle.subscribe();

@@ -15,7 +15,7 @@ use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file;
 
 /// How often files are looked at that cannot be used.
-const MISSING: Duration = Duration::from_secs(1);
+const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The largest file that is read: a bundle of all public roots has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -33,13 +33,13 @@ pub struct CertificateFiles {
 /// What of them is there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Present {
-    pub(super) certificate: Option<Wanted>,
-    pub(super) roots: Option<Wanted>,
+    pub(super) certificate: Option<FileResource>,
+    pub(super) roots: Option<FileResource>,
 }
 
 /// What is read from files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum FileResource {
     /// A certificate.
     Certificate { chain: PathBuf, key: PathBuf },
     /// Roots.
@@ -71,15 +71,15 @@ impl CertificateFiles {
             return Present { certificate: None, roots: None };
         }
         let filled = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
-        let certificate = Wanted::Certificate { chain: self.chain.clone(), key: self.key.clone() };
+        let certificate = FileResource::Certificate { chain: self.chain.clone(), key: self.key.clone() };
         Present {
             certificate: (filled(&self.chain) && filled(&self.key)).then_some(certificate),
-            roots: filled(&self.roots).then(|| Wanted::Roots(self.roots.clone())),
+            roots: filled(&self.roots).then(|| FileResource::Roots(self.roots.clone())),
         }
     }
 }
 
-impl Wanted {
+impl FileResource {
     fn paths(&self) -> Vec<&Path> {
         match self {
             Self::Certificate { chain, key } => vec![chain, key],
@@ -133,7 +133,7 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
 
 /// Publishes what the files hold, now and whenever it has changed, for ever. What cannot be used is said once and the last
 /// stays.
-pub(super) async fn follow(wanted: Wanted, (debounce, metrics): (Duration, &AgentMetrics), publish: impl Fn(Secret)) {
+pub(super) async fn follow(wanted: FileResource, (debounce, metrics): (Duration, &AgentMetrics), publish: impl Fn(Secret)) {
     let mut events = FileEvents::of_files(wanted.paths());
     let mut seen = None;
     let mut usable = false;
@@ -164,6 +164,6 @@ pub(super) async fn follow(wanted: Wanted, (debounce, metrics): (Duration, &Agen
                 }
             }
         }
-        events.wait(if usable && events.is_watching() { WATCHED_INTERVAL } else { MISSING }).await;
+        events.wait(if usable && events.is_watching() { WATCHED_INTERVAL } else { MISSING_POLL_INTERVAL }).await;
     }
 }

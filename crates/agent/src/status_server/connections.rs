@@ -29,7 +29,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a connection may last, whatever happens on it: an answer that nobody reads holds what it is made of.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// How long a caller may read nothing of an answer.
-const READING: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// What of a request is kept in memory before its end is seen.
 const BUFFER: usize = 16 << 10;
 
@@ -38,7 +38,7 @@ pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usi
     let limits = PortLimits { connections, handshakes: None, loopback: connections / LOOPBACK };
     let port = Port::new("status", limits, rejections);
     let serve = |stream: PortStream, peer| {
-        let stream = stream.with_read_limit(READING);
+        let stream = stream.with_read_limit(READ_TIMEOUT);
         let router = router.clone();
         async move {
             if tokio::time::timeout(MAX_CONNECTION_AGE, converse(stream, peer, router)).await.is_err() {

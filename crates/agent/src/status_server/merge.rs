@@ -34,7 +34,7 @@ const MAX_SCRAPE_TIMEOUT: Duration = Duration::from_secs(120);
 const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
 /// A part of the answer.
-enum Part {
+enum BodyPart {
     /// One that is there.
     There(Bytes),
     /// The mesh's, made piece by piece, and how far that has come.
@@ -44,8 +44,8 @@ enum Part {
 }
 
 /// What is left of an answer.
-struct Left {
-    parts: VecDeque<Part>,
+struct RemainingBody {
+    parts: VecDeque<BodyPart>,
     /// Until when they must have come.
     deadline: Instant,
     /// What is charged until all are sent.
@@ -61,14 +61,14 @@ pub(super) async fn merge(
 ) -> (&'static str, Body) {
     let deadline = Instant::now() + patience(headers);
     let taken = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default().to_owned();
-    let mut parts = VecDeque::from([Part::There((config.metrics)().into())]);
-    parts.extend(config.mesh_metrics.clone().map(|metrics| Part::Mesh(metrics, Cursor::default())));
+    let mut parts = VecDeque::from([BodyPart::There((config.metrics)().into())]);
+    parts.extend(config.mesh_metrics.clone().map(|metrics| BodyPart::Mesh(metrics, Cursor::default())));
     if let Some(port) = config.envoy_metrics {
         let path = query.map_or_else(|| "/stats/prometheus".to_owned(), |query| format!("/stats/prometheus?{query}"));
         let accepted = exposition::accepted(&taken, exposition::OF_ENVOY);
         match scrape(port, &path, headers, &accepted, deadline).await {
             // Envoy is trusted, and its metrics may be many.
-            Ok((_, body)) => parts.push_back(Part::Coming(body, usize::MAX)),
+            Ok((_, body)) => parts.push_back(BodyPart::Coming(body, usize::MAX)),
             Err(reason) => {
                 config.work.scrape_failed(Failed::Envoy);
                 tracing::error!(reason, "failed to scrape Envoy's metrics");
@@ -80,7 +80,7 @@ pub(super) async fn merge(
         None | Some([]) => exposition::PLAIN,
         Some([target]) => match scrape(target.port, &target.path, headers, &accepted, deadline).await {
             Ok((content_type, body)) => {
-                parts.push_back(Part::Coming(body, MAX_TARGET));
+                parts.push_back(BodyPart::Coming(body, MAX_TARGET));
                 exposition::announced(&content_type)
             }
             Err(reason) => {
@@ -93,7 +93,7 @@ pub(super) async fn merge(
             several((targets, &config.work), headers, (&accepted, deadline), &mut parts, &mut charge).await
         }
     };
-    (content_type, Body::from_stream(stream::unfold(Left { parts, deadline, _charge: charge }, next)))
+    (content_type, Body::from_stream(stream::unfold(RemainingBody { parts, deadline, _charge: charge }, next)))
 }
 
 /// How long the scrape may take.
@@ -104,16 +104,16 @@ fn patience(headers: &HeaderMap) -> Duration {
 }
 
 /// Takes the next bytes. A part that breaks off, lasts too long or grows too large ends there; the others go on.
-async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
+async fn next(mut rest: RemainingBody) -> Option<(Result<Bytes, std::io::Error>, RemainingBody)> {
     loop {
         let (body, left) = match rest.parts.pop_front()? {
-            Part::There(bytes) => return Some((Ok(bytes), rest)),
-            Part::Mesh(metrics, mut cursor) => {
+            BodyPart::There(bytes) => return Some((Ok(bytes), rest)),
+            BodyPart::Mesh(metrics, mut cursor) => {
                 let Some(page) = metrics.page(&mut cursor) else { continue };
-                rest.parts.push_front(Part::Mesh(metrics, cursor));
+                rest.parts.push_front(BodyPart::Mesh(metrics, cursor));
                 return Some((Ok(page.into()), rest));
             }
-            Part::Coming(body, left) => (body, left),
+            BodyPart::Coming(body, left) => (body, left),
         };
         let mut body = body;
         let frame = timeout(probing::STEP, timeout_at(rest.deadline, body.frame())).await;
@@ -129,7 +129,7 @@ async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
             tracing::warn!(limit = MAX_TARGET, "scraped metrics exceed the size limit and are cut off");
             continue;
         };
-        rest.parts.push_front(Part::Coming(body, left));
+        rest.parts.push_front(BodyPart::Coming(body, left));
         return Some((Ok(data), rest));
     }
 }
@@ -139,7 +139,7 @@ async fn several(
     (targets, work): (&[ScrapeTarget], &AgentMetrics),
     headers: &HeaderMap,
     (accepted, deadline): (&str, Instant),
-    parts: &mut VecDeque<Part>,
+    parts: &mut VecDeque<BodyPart>,
     charge: &mut Charge,
 ) -> &'static str {
     let read = async |target: &ScrapeTarget| {
@@ -157,7 +157,7 @@ async fn several(
         match charged {
             Ok((format, body)) => {
                 formats.push(format);
-                parts.push_back(Part::There(whole_lines(&body)));
+                parts.push_back(BodyPart::There(whole_lines(&body)));
             }
             Err(reason) => {
                 work.scrape_failed(Failed::Application);
@@ -171,7 +171,7 @@ async fn several(
         Some(_) | None => exposition::PLAIN,
     };
     if format != exposition::PLAIN {
-        parts.push_back(Part::There(Bytes::from_static(b"# EOF\n")));
+        parts.push_back(BodyPart::There(Bytes::from_static(b"# EOF\n")));
     }
     format
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::ModulesConfig;
-use super::fetch::{self, Ask, FetchError, FetchedModule};
+use super::fetch::{self, FetchError, FetchRequest, FetchedModule};
 use super::manifest::Packing;
 use super::reference::{Reference, Version, is_sha256};
 use super::registry::{self, Registry, RegistryError};
@@ -22,11 +22,11 @@ use navarch_api::kubernetes::SecretBytes;
 use navarch_security::Clock;
 
 /// Modules that are fetched at a time. Each may hold its largest size in memory.
-const FETCHES: usize = 2;
+const MAX_CONCURRENT_FETCHES: usize = 2;
 /// The scheme of images.
 const IMAGE: &str = "oci://";
 /// Waits between attempts of a download.
-const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
 /// Whether a module that is there is asked for again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) enum PullPolicy {
 
 /// A module that is wanted.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct ModuleRequest {
     /// Where it is.
     pub(super) url: String,
     /// Its sha256 in hexadecimal, of the file or of the image's manifest; empty is any.
@@ -150,7 +150,7 @@ impl Cache {
     /// An empty cache.
     pub(super) fn new(config: ModulesConfig, clock: Clock) -> Self {
         let metrics = AgentMetrics::default();
-        Self { config, clock, state: Mutex::default(), room: Semaphore::new(FETCHES), metrics }
+        Self { config, clock, state: Mutex::default(), room: Semaphore::new(MAX_CONCURRENT_FETCHES), metrics }
     }
 
     /// The same, counted there.
@@ -169,7 +169,7 @@ impl Cache {
     }
 
     /// The file with a module, fetched if need be.
-    pub(super) async fn get(&self, wanted: &Wanted) -> Result<PathBuf, ModuleError> {
+    pub(super) async fn get(&self, wanted: &ModuleRequest) -> Result<PathBuf, ModuleError> {
         let found = self.find(wanted);
         self.metrics.module_looked_up(found.is_some());
         if let Some(path) = found {
@@ -204,14 +204,18 @@ impl Cache {
     }
 
     /// Fetches a file.
-    async fn download(&self, wanted: &Wanted, end: tokio::time::Instant) -> Result<(String, Vec<u8>), ModuleError> {
+    async fn download(
+        &self,
+        wanted: &ModuleRequest,
+        end: tokio::time::Instant,
+    ) -> Result<(String, Vec<u8>), ModuleError> {
         let url = wanted.url.parse::<Uri>().map_err(|_| ModuleError::Url(wanted.url.clone()))?;
         let insecure = url.authority().is_some_and(|authority| self.config.is_insecure(authority.as_str()));
-        let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+        let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
         let mut attempt = 1;
         let got = loop {
             let left = end.saturating_duration_since(tokio::time::Instant::now());
-            let ask = Ask {
+            let ask = FetchRequest {
                 url: url.clone(),
                 headers: HeaderMap::new(),
                 insecure,
@@ -245,7 +249,7 @@ impl Cache {
     async fn pull(
         &self,
         reference: &Reference,
-        wanted: &Wanted,
+        wanted: &ModuleRequest,
         end: tokio::time::Instant,
     ) -> Result<(String, Vec<u8>), ModuleError> {
         let secret = wanted.secret.as_ref().map(|secret| &secret.expose()[..]);
@@ -259,7 +263,7 @@ impl Cache {
     }
 
     /// The file of a module that is there.
-    fn find(&self, wanted: &Wanted) -> Option<PathBuf> {
+    fn find(&self, wanted: &ModuleRequest) -> Option<PathBuf> {
         let mut state = self.state.lock();
         let image = Self::image(&wanted.url).ok()?;
         let checksum = match &image {
@@ -284,7 +288,7 @@ impl Cache {
     }
 
     /// Keeps a module in a file.
-    async fn keep(&self, wanted: &Wanted, checksum: String, module: Vec<u8>) -> Result<PathBuf, ModuleError> {
+    async fn keep(&self, wanted: &ModuleRequest, checksum: String, module: Vec<u8>) -> Result<PathBuf, ModuleError> {
         debug_assert!(is_sha256(&checksum), "files are named by digests");
         let name = Self::image(&wanted.url)?.map_or_else(|| wanted.url.clone(), |image| image.name());
         let folder = self.config.folder.join(sha256_hex(&name));
@@ -325,7 +329,7 @@ impl Cache {
     }
 }
 
-impl Wanted {
+impl ModuleRequest {
     /// Whether a module that is there is fetched again when the resource that names it has changed.
     fn asks_again(&self, image: Option<&Reference>) -> bool {
         match self.policy {

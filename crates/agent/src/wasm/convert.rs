@@ -20,7 +20,7 @@ use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
 use tokio::time::Instant;
 
-use super::cache::{Cache, ModuleError, PullPolicy, Wanted};
+use super::cache::{Cache, ModuleError, ModuleRequest, PullPolicy};
 use navarch_api::kubernetes::SecretBytes;
 
 /// An HTTP filter.
@@ -178,7 +178,7 @@ async fn fetch(cache: &Cache, resource: &str, vm: &mut VmConfig) -> Result<(), A
     let RemoteDataSource { http_uri, sha256, retry_policy: _ } = remote;
     let uri = http_uri.as_ref().ok_or(Absent::Url)?;
     let timeout = uri.timeout.and_then(|timeout| Duration::try_from(timeout).ok()).unwrap_or(TIMEOUT);
-    let wanted = Wanted {
+    let wanted = ModuleRequest {
         url: uri.uri.clone(),
         checksum: Some(sha256.clone()).filter(|sum| sum != NO_CHECKSUM).unwrap_or_default(),
         resource: resource.to_owned(),

@@ -20,7 +20,7 @@ use crate::tls;
 use navarch_net::destination::AddressPolicy;
 
 /// How often a request is sent on to elsewhere.
-const HOPS: usize = 5;
+const MAX_REDIRECTS: usize = 5;
 
 /// Why nothing was fetched.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub(super) enum FetchError {
     #[error("the response exceeds {0} bytes")]
     TooLarge(u64),
     /// It leads from one place to the next.
-    #[error("more than {HOPS} redirects, or a redirect from HTTPS to HTTP")]
+    #[error("more than {MAX_REDIRECTS} redirects, or a redirect from HTTPS to HTTP")]
     Hops,
 }
 
@@ -71,7 +71,7 @@ impl FetchError {
 
 /// What is asked for, and under which limits.
 #[derive(Clone, Debug)]
-pub(super) struct Ask<'a> {
+pub(super) struct FetchRequest<'a> {
     /// Where.
     pub(super) url: Uri,
     /// With these headers. What says who asks is kept from other hosts.
@@ -95,14 +95,14 @@ pub(super) struct FetchedModule {
 }
 
 /// Gets an answer, following where it is sent on to.
-pub(super) async fn get(ask: Ask<'_>) -> Result<FetchedModule, FetchError> {
+pub(super) async fn get(ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
     let timeout = ask.timeout;
     tokio::time::timeout(timeout, follow(ask)).await.unwrap_or(Err(FetchError::Slow(timeout)))
 }
 
 /// Follows the hops.
-async fn follow(mut ask: Ask<'_>) -> Result<FetchedModule, FetchError> {
-    for _ in 0..=HOPS {
+async fn follow(mut ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
+    for _ in 0..=MAX_REDIRECTS {
         let response = hop(&ask).await?;
         let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection());
         let Some(location) = location else {
@@ -134,7 +134,7 @@ fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
 }
 
 /// One request and the head of its answer.
-async fn hop(ask: &Ask<'_>) -> Result<Response<Incoming>, FetchError> {
+async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
     let wrong = || FetchError::Url(ask.url.to_string());
     let authority = ask.url.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
     let (secure, usual) = match ask.url.scheme_str() {

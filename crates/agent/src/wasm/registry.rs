@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::ModulesConfig;
 use super::credentials::Credentials;
-use super::fetch::{self, Ask, FetchError, FetchedModule};
+use super::fetch::{self, FetchError, FetchRequest, FetchedModule};
 use super::manifest::{self, Layer, Manifest, ManifestError};
 use super::reference::{Reference, Version};
 
@@ -155,7 +155,8 @@ impl<'a> Registry<'a> {
     async fn ask(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<FetchedModule, FetchError> {
         let left = self.end.saturating_duration_since(Instant::now()).min(self.config.request_timeout);
         let insecure = self.config.is_insecure(&self.reference.registry);
-        fetch::get(Ask { url, headers, insecure, addresses: &self.config.addresses, max_bytes, timeout: left }).await
+        fetch::get(FetchRequest { url, headers, insecure, addresses: &self.config.addresses, max_bytes, timeout: left })
+            .await
     }
 
     /// What the registry wants in every request.

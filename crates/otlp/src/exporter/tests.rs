@@ -127,5 +127,5 @@ async fn a_collector_that_never_answers_holds_nobody_up_at_the_end() {
     stop.cancel();
     drop(queue);
     exporter.run(stop).await;
-    assert!(begun.elapsed() <= LAST_WORDS * 3, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() <= SHUTDOWN_GRACE * 3, "{:?}", begun.elapsed());
 }
