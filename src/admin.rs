@@ -56,7 +56,7 @@ pub use over_xds::DebugOverXds;
 pub(crate) use plan::Asker as PlanAsker;
 pub use plan::Plans;
 pub use rollout::{OperatorOrder, OperatorRequest, RolloutControl, RolloutRefusal};
-pub use scratch::Turns;
+pub use scratch::PlanLimit;
 pub use state::{AdminState, Build, Problems, Readiness};
 pub(crate) use why::other_input as input_in_words;
 

@@ -18,7 +18,7 @@ use super::state::AdminState;
 use navarch_api::identity::Caller;
 use navarch_api::names::Namespace;
 use navarch_security::authenticate::{Credentials, Gatekeeper};
-use navarch_security::rules::{self, Sight};
+use navarch_security::rules::{self, Visibility};
 
 /// Who says who callers are, and which of them are operators.
 #[derive(Clone, Debug)]
@@ -38,10 +38,10 @@ const PLAN: &str = "plan";
 /// Lets a request for a debug page through, with what it may see noted, or refuses it.
 pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
-    match sight(&state, &head).await {
-        Ok(Sight::Nothing) => StatusCode::FORBIDDEN.into_response(),
-        Ok(sight) => {
-            head.extensions.insert(sight);
+    match visibility(&state, &head).await {
+        Ok(Visibility::Nothing) => StatusCode::FORBIDDEN.into_response(),
+        Ok(visibility) => {
+            head.extensions.insert(visibility);
             next.run(Request::from_parts(head, body)).await
         }
         Err(refused) => refused.into_response(),
@@ -52,11 +52,11 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
 ///
 /// # Errors
 /// With the status for those who may not ask at all.
-pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, StatusCode> {
+pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Visibility, StatusCode> {
     let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
     let is_loopback = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
     if is_loopback && is_of_this_machine(&request.uri, &request.headers) {
-        return Ok(Sight::Everything);
+        return Ok(Visibility::Everything);
     }
     if !request.method.is_safe() && page(request.uri.path()) != PLAN {
         tracing::debug!(?peer, path = request.uri.path(), "rejected a change from another machine");
@@ -64,8 +64,8 @@ pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, 
     }
     let credentials = Credentials { peer, certificates: &[], headers: &request.headers };
     match state.access.gatekeeper.admit(credentials).await {
-        Ok(_) if !state.access.by_namespace => Ok(Sight::Everything),
-        Ok(caller) => Ok(rules::sight(page(request.uri.path()), &caller, &state.access.operators)),
+        Ok(_) if !state.access.by_namespace => Ok(Visibility::Everything),
+        Ok(caller) => Ok(rules::visibility(page(request.uri.path()), &caller, &state.access.operators)),
         Err(unknown) => {
             tracing::debug!(?peer, %unknown, "caller is not authenticated");
             Err(StatusCode::UNAUTHORIZED)
@@ -118,7 +118,7 @@ pub(super) fn page(path: &str) -> &str {
 
 /// Whether a caller may see all pages.
 pub(super) fn is_operator(state: &AdminState, caller: &Caller) -> bool {
-    !state.access.by_namespace || rules::sight("list", caller, &state.access.operators) == Sight::Everything
+    !state.access.by_namespace || rules::visibility("list", caller, &state.access.operators) == Visibility::Everything
 }
 
 #[cfg(test)]

@@ -19,50 +19,50 @@ use super::state::AdminState;
 use navarch_envoy::routes::with_hosts;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{Collection, Resource, ResourceType};
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
 /// The dump of the first proxy whose connection id contains `proxyID`: everything but endpoints, which `include_eds` adds, as
 /// Envoy's own dump has it; or the resources of the types that `types` lists by short name or URL.
 pub(super) async fn config_dump(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
     let types = parameters.get("types").map(String::as_str).filter(|types| !types.is_empty());
-    answer(&state, &sight, &parameters, types)
+    answer(&state, &visibility, &parameters, types)
 }
 
 /// The endpoints of one proxy.
 pub(super) async fn edsz(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    answer(&state, &sight, &parameters, Some("eds"))
+    answer(&state, &visibility, &parameters, Some("eds"))
 }
 
 /// The extension configs of one proxy.
 pub(super) async fn ecdsz(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    answer(&state, &sight, &parameters, Some("ecds"))
+    answer(&state, &visibility, &parameters, Some("ecds"))
 }
 
 /// The table of names of one proxy.
 pub(super) async fn ndsz(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    answer(&state, &sight, &parameters, Some("nds"))
+    answer(&state, &visibility, &parameters, Some("nds"))
 }
 
 /// The dump of the proxy that a request names.
-fn answer(state: &AdminState, sight: &Sight, parameters: &Parameters, types: Option<&str>) -> Response {
-    let info = match proxies::named(state, sight, parameters) {
+fn answer(state: &AdminState, visibility: &Visibility, parameters: &Parameters, types: Option<&str>) -> Response {
+    let info = match proxies::named(state, visibility, parameters) {
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
     };

@@ -19,7 +19,7 @@ use super::log_scopes::{LogScopes, ScopeError};
 use super::state::AdminState;
 use super::{health, paths};
 use navarch_api::regular_file;
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 
 /// The topics: path before `z` (a page) and `j` (JSON), and what each shows.
 const TOPICS: [(&str, &str); 7] = [
@@ -76,9 +76,9 @@ pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
 /// Lets requests of the same machine through, and nobody else's: no rule speaks of these pages.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
-    match access::sight(&state, &head).await {
-        Ok(Sight::Everything) => next.run(Request::from_parts(head, body)).await,
-        Ok(Sight::Namespaces(_) | Sight::Nothing) => StatusCode::FORBIDDEN.into_response(),
+    match access::visibility(&state, &head).await {
+        Ok(Visibility::Everything) => next.run(Request::from_parts(head, body)).await,
+        Ok(Visibility::Namespaces(_) | Visibility::Nothing) => StatusCode::FORBIDDEN.into_response(),
         Err(refused) => refused.into_response(),
     }
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::access;
 use super::state::{AdminState, Build};
 use navarch_api::decode::Subject;
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 use navarch_source::{Fault, Problem};
 
 /// What is said before the first reading where nothing more is known.
@@ -18,7 +18,7 @@ const NOT_READ: &str = "the configuration has not been read yet";
 /// 200 once the first reading of all sources is pushed and nothing else holds readiness, 503 before, as istiod. The body says
 /// what is waited for, and what Navarch goes on without: by name to those who may see the debug pages, in numbers to others.
 pub(super) async fn ready(State(state): State<AdminState>, request: Parts) -> (StatusCode, String) {
-    let may_see = access::sight(&state, &request).await == Ok(Sight::Everything);
+    let may_see = access::visibility(&state, &request).await == Ok(Visibility::Everything);
     (status(&state), if may_see { reasons(&state) } else { counts(&state) })
 }
 

@@ -21,7 +21,7 @@ use super::state::AdminState;
 use super::{access, config_dump, debug, health, paths};
 use navarch_api::identity::Caller;
 use navarch_push::proxy::{Proxy, ProxyKind};
-use navarch_security::rules::{self, Sight};
+use navarch_security::rules::{self, Visibility};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 use navarch_xds::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
 
@@ -66,15 +66,15 @@ impl DebugOverXds {
             .map_err(|_| Status::invalid_argument("exactly one debug request is required"))?;
         let uri: Uri =
             format!("/debug/{name}").parse().map_err(|_| Status::invalid_argument("the page's name is no path"))?;
-        let sight = match rules::sight(access::page(uri.path()), &caller, &self.state.access.operators) {
+        let visibility = match rules::visibility(access::page(uri.path()), &caller, &self.state.access.operators) {
             // Operators are told what there is instead.
-            Sight::Nothing if access::is_operator(&self.state, &caller) => Sight::Everything,
-            Sight::Nothing => return Err(refused(asker)),
-            sight @ (Sight::Everything | Sight::Namespaces(_)) => sight,
+            Visibility::Nothing if access::is_operator(&self.state, &caller) => Visibility::Everything,
+            Visibility::Nothing => return Err(refused(asker)),
+            visibility @ (Visibility::Everything | Visibility::Namespaces(_)) => visibility,
         };
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = uri;
-        request.extensions_mut().insert(sight);
+        request.extensions_mut().insert(visibility);
         let response = self.pages.clone().call(request).await.unwrap_or_else(|never| match never {});
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
         let value = body.map_err(|error| Status::internal(error.to_string()))?.to_vec();
@@ -84,46 +84,46 @@ impl DebugOverXds {
     }
 
     /// What proxies were sent and have acknowledged, in the shape of Envoy's client status; tools that ask are none.
-    fn syncz(&self, sight: &Sight) -> DebugAnswer {
+    fn syncz(&self, visibility: &Visibility) -> DebugAnswer {
         let resource = |info: ConnectionInfo| (info.proxy.name.to_string(), pack(&client_status(&info)));
-        let resources = self.proxies(sight).map(resource).collect();
+        let resources = self.proxies(visibility).map(resource).collect();
         DebugAnswer { resources, control_plane: Some(self.control_plane()) }
     }
 
     /// What one proxy was sent; nothing where it is not here.
-    fn config_dump(&self, names: &[String], sight: &Sight) -> DebugAnswer {
+    fn config_dump(&self, names: &[String], visibility: &Visibility) -> DebugAnswer {
         let [name] = names else { return DebugAnswer::default() };
-        let found = self.visible(sight).find(|info| info.id.contains(name.as_str()));
+        let found = self.visible(visibility).find(|info| info.id.contains(name.as_str()));
         let sections = found.map(|info| config_dump::whole(&info, false)).unwrap_or_default();
         let resources = sections.into_iter().map(|section| (String::new(), section)).collect();
         DebugAnswer { resources, control_plane: None }
     }
 
     /// The nodes of connected proxies.
-    fn connections(&self, sight: &Sight) -> DebugAnswer {
+    fn connections(&self, visibility: &Visibility) -> DebugAnswer {
         let resource = |info: ConnectionInfo| {
             let node = Node { id: info.proxy.name.to_string(), metadata: Some(metadata(&info)), ..Node::default() };
             (info.proxy.name.to_string(), pack(&node))
         };
-        DebugAnswer { resources: self.proxies(sight).map(resource).collect(), control_plane: None }
+        DebugAnswer { resources: self.proxies(visibility).map(resource).collect(), control_plane: None }
     }
 
     /// The proxies that may be seen. Streams of tools say nothing of a proxy's configuration.
-    fn proxies(&self, sight: &Sight) -> impl Iterator<Item = ConnectionInfo> {
+    fn proxies(&self, visibility: &Visibility) -> impl Iterator<Item = ConnectionInfo> {
         let is_proxy = |info: &ConnectionInfo| {
             info.proxy.kind == ProxyKind::Ztunnel
                 || info.proxy.metadata.get("PROXY_CONFIG").is_some_and(|c| !c.is_null())
         };
-        self.visible(sight).filter(is_proxy)
+        self.visible(visibility).filter(is_proxy)
     }
 
     /// The connections that may be seen.
-    fn visible(&self, sight: &Sight) -> impl Iterator<Item = ConnectionInfo> {
-        let sight = sight.clone();
-        let is_visible = move |info: &ConnectionInfo| match &sight {
-            Sight::Everything => true,
-            Sight::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
-            Sight::Nothing => false,
+    fn visible(&self, visibility: &Visibility) -> impl Iterator<Item = ConnectionInfo> {
+        let visibility = visibility.clone();
+        let is_visible = move |info: &ConnectionInfo| match &visibility {
+            Visibility::Everything => true,
+            Visibility::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
+            Visibility::Nothing => false,
         };
         self.state.connections.list().into_iter().filter(is_visible)
     }
@@ -146,14 +146,14 @@ impl DebugPages for DebugOverXds {
             }
             let caller = known(&asker)?;
             // Whoever is no operator sees the proxies of its own namespace.
-            let sight = match access::is_operator(&self.state, &caller) {
-                true => Sight::Everything,
-                false => Sight::Namespaces(caller.identities.iter().map(|one| one.namespace.clone()).collect()),
+            let visibility = match access::is_operator(&self.state, &caller) {
+                true => Visibility::Everything,
+                false => Visibility::Namespaces(caller.identities.iter().map(|one| one.namespace.clone()).collect()),
             };
             Ok(match type_url.as_str() {
-                SYNCZ => self.syncz(&sight),
-                CONFIG_DUMP => self.config_dump(&names, &sight),
-                CONNECTIONS => self.connections(&sight),
+                SYNCZ => self.syncz(&visibility),
+                CONFIG_DUMP => self.config_dump(&names, &visibility),
+                CONNECTIONS => self.connections(&visibility),
                 _ => DebugAnswer::default(),
             })
         })

@@ -63,7 +63,7 @@ pub(super) async fn plan(
     let asker = Asker::new(&state.push, &state.connections);
     let (answer, made) = oneshot::channel();
     let work = move || {
-        let mut steps = Steps::begin();
+        let mut steps = ServerTiming::begin();
         let mut mirror = asker.mirror();
         steps.done("copy");
         let part = mirror.as_mut().map(|mirror| part(mirror, &proposal, &mut |step| steps.done(step)));
@@ -92,12 +92,12 @@ pub(super) async fn plan(
 }
 
 /// What took how long, as the header `Server-Timing` has it.
-struct Steps {
+struct ServerTiming {
     since: Instant,
     took: Vec<(&'static str, Duration)>,
 }
 
-impl Steps {
+impl ServerTiming {
     fn begin() -> Self {
         Self { since: Instant::now(), took: Vec::new() }
     }
@@ -109,7 +109,7 @@ impl Steps {
     }
 }
 
-impl fmt::Display for Steps {
+impl fmt::Display for ServerTiming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (step, took)) in self.took.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };

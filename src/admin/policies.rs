@@ -21,7 +21,7 @@ use navarch_envoy::filters::telemetry::{DescribeTelemetry, TelemetryDescription}
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, ProxyId};
 use navarch_registry::directory::NetworkGateway;
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 use navarch_store::Stored;
 
 pub(super) async fn authorizationz(State(state): State<AdminState>, parameters: Parameters) -> Response {
@@ -32,11 +32,11 @@ pub(super) async fn authorizationz(State(state): State<AdminState>, parameters: 
 /// All Telemetries, or those that hold for a proxy, put together.
 pub(super) async fn telemetryz(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
     let context = state.push.context();
-    let page = match proxies::named(&state, &sight, &parameters) {
+    let page = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => {
             let ask = |engine: &mut Engine, ids: &[ProxyId]| ids.first().map(|id| engine.ask(*id, &DescribeTelemetry));
             match scratch::ask(&state, vec![info.proxy], ask).await.flatten() {

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use navarch_net::background;
-use navarch_profile::{CpuError, CpuProfiler, Shown};
+use navarch_profile::{CpuError, CpuProfiler, DefaultSampleType};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -34,8 +34,11 @@ pub(super) fn routes() -> Router<AdminState> {
         .route("/debug/pprof/", get(index))
         .route("/debug/pprof/cmdline", get(command_line))
         .route("/debug/pprof/profile", get(cpu).post(cpu))
-        .route("/debug/pprof/heap", get(async |parameters| heap(Shown::InUse, "heap", &parameters).await))
-        .route("/debug/pprof/allocs", get(async |parameters| heap(Shown::Allocated, "allocs", &parameters).await))
+        .route("/debug/pprof/heap", get(async |parameters| heap(DefaultSampleType::InUse, "heap", &parameters).await))
+        .route(
+            "/debug/pprof/allocs",
+            get(async |parameters| heap(DefaultSampleType::Allocated, "allocs", &parameters).await),
+        )
         .route(
             "/debug/pprof/symbol",
             get(async |RawQuery(query)| symbol(query.unwrap_or_default()).await).post(symbol),
@@ -127,7 +130,7 @@ fn sample(mut profiler: CpuProfiler, ends: &Receiver<Duration>, started: i64) ->
 }
 
 /// What of the heap is sampled. `gc=1` is how Go is asked to leave out what is not freed yet; here there is no such thing.
-async fn heap(shown: Shown, name: &'static str, parameters: &Parameters) -> Response {
+async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Parameters) -> Response {
     for (parameter, value) in &parameters.0 {
         let reason = match (parameter.as_str(), value.as_str()) {
             ("debug", "0") | ("gc", _) => continue,

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::reply::Parameters;
 use super::state::AdminState;
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
 /// Why there is no proxy to speak of. The texts are istiod's: istioctl looks for them in answers.
@@ -33,31 +33,35 @@ impl IntoResponse for Missing {
 }
 
 /// The first proxy whose connection id contains `proxyID`, of those that the asker may see.
-pub(super) fn named(state: &AdminState, sight: &Sight, parameters: &Parameters) -> Result<ConnectionInfo, Missing> {
+pub(super) fn named(
+    state: &AdminState,
+    visibility: &Visibility,
+    parameters: &Parameters,
+) -> Result<ConnectionInfo, Missing> {
     let id = parameters.get("proxyID").filter(|id| !id.is_empty()).ok_or(Missing::NotNamed)?;
-    let mut visible = visible(state, sight);
+    let mut visible = visible(state, visibility);
     visible.find(|info| info.id.contains(id.as_str())).ok_or(Missing::NotConnected)
 }
 
 /// The proxies that the request names, or all.
 pub(super) fn chosen(
     state: &AdminState,
-    sight: &Sight,
+    visibility: &Visibility,
     parameters: &Parameters,
 ) -> Result<Vec<ConnectionInfo>, Missing> {
-    match named(state, sight, parameters) {
+    match named(state, visibility, parameters) {
         Ok(one) => Ok(vec![one]),
-        Err(Missing::NotNamed) => Ok(visible(state, sight).collect()),
+        Err(Missing::NotNamed) => Ok(visible(state, visibility).collect()),
         Err(Missing::NotConnected) => Err(Missing::NotConnected),
     }
 }
 
 /// All that the asker may see.
-fn visible<'a>(state: &AdminState, sight: &'a Sight) -> impl Iterator<Item = ConnectionInfo> + use<'a> {
+fn visible<'a>(state: &AdminState, visibility: &'a Visibility) -> impl Iterator<Item = ConnectionInfo> + use<'a> {
     let all = state.connections.list().into_iter();
-    all.filter(move |info| match sight {
-        Sight::Everything => true,
-        Sight::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
-        Sight::Nothing => false,
+    all.filter(move |info| match visibility {
+        Visibility::Everything => true,
+        Visibility::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
+        Visibility::Nothing => false,
     })
 }

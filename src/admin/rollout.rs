@@ -102,7 +102,7 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
 /// An order, as `{"object": "KIND/NAMESPACE/NAME", "order": "pause"}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Order {
+pub(super) struct RolloutCommand {
     object: String,
     order: String,
 }
@@ -111,9 +111,9 @@ pub(super) struct Order {
 pub(super) async fn order(
     State(state): State<AdminState>,
     parameters: Parameters,
-    order: Result<Json<Order>, JsonRejection>,
+    order: Result<Json<RolloutCommand>, JsonRejection>,
 ) -> Response {
-    let Order { object, order } = match order {
+    let RolloutCommand { object, order } = match order {
         Ok(Json(order)) => order,
         Err(rejection) => return rejection.into_response(),
     };

@@ -17,15 +17,15 @@ use navarch_envoy::scope::{DescribeScope, OutboundPolicy, RuleDescription, Scope
 use navarch_push::proxy::Proxy;
 use navarch_push::targets::TargetsOfProxy;
 use navarch_registry::model::{Service, ServiceTarget};
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 
 /// The scope of the proxy that the request names, in the shape of istiod's `SidecarScope`.
 pub(super) async fn sidecarz(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    let info = match proxies::named(&state, &sight, &parameters) {
+    let info = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
     };

@@ -18,9 +18,9 @@ const AT_ONCE: usize = 1;
 
 /// Whose turn it is to ask what is too much for the push thread.
 #[derive(Clone, Debug)]
-pub struct Turns(Arc<Semaphore>);
+pub struct PlanLimit(Arc<Semaphore>);
 
-impl Default for Turns {
+impl Default for PlanLimit {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
@@ -39,7 +39,7 @@ pub(super) async fn ask<T: Send + 'static>(
     proxies: Vec<Arc<Proxy>>,
     question: impl FnOnce(&mut Engine, &[ProxyId]) -> T + Send + 'static,
 ) -> Option<T> {
-    let (turns, context): (Turns, Arc<PushContext>) = (state.turns.clone(), state.push.context());
+    let (turns, context): (PlanLimit, Arc<PushContext>) = (state.turns.clone(), state.push.context());
     let turn = turns.0.acquire_owned().await.ok()?;
     let answer = tokio::task::spawn_blocking(move || {
         let _turn = turn;

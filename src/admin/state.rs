@@ -11,7 +11,7 @@ use super::doctor::{ApiServerLook, Certificates};
 use super::exposition::Exposition;
 use super::plan::Plans;
 use super::rollout::RolloutControl;
-use super::scratch::Turns;
+use super::scratch::PlanLimit;
 use navarch_net::rejections::Rejections;
 use navarch_push::worker::PushHandle;
 use navarch_security::ca::keeper::Orders;
@@ -88,7 +88,7 @@ pub struct AdminState {
     /// `--profile`: there are the pages of profiles.
     pub profiles: bool,
     /// Questions that are worked on beside the push thread.
-    pub turns: Turns,
+    pub turns: PlanLimit,
 }
 
 /// Problems of the input by place (file), as they stand now.

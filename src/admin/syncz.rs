@@ -11,7 +11,7 @@ use super::proxies::{self, Missing};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_push::resource::ResourceType;
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 use navarch_xds::connections::{ConnectionInfo, Mark, TypeInfo};
 
 /// What each proxy was sent and has acknowledged, by type; those of one `namespace` where the request names one.
@@ -32,13 +32,13 @@ pub(super) async fn connections(State(state): State<AdminState>, parameters: Par
 /// more.
 pub(super) async fn adsz(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
     if parameters.get("push").is_some_and(|push| !push.is_empty()) {
         return format!("Pushed to {} servers\n", state.connections.resend()).into_response();
     }
-    let clients: Vec<Value> = match proxies::chosen(&state, &sight, &parameters) {
+    let clients: Vec<Value> = match proxies::chosen(&state, &visibility, &parameters) {
         Ok(chosen) => chosen.iter().map(watches).collect(),
         Err(missing) => return missing.into_response(),
     };
@@ -48,10 +48,10 @@ pub(super) async fn adsz(
 /// Ends the stream of a proxy (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
 pub(super) async fn force_disconnect(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    match proxies::named(&state, &sight, &parameters) {
+    match proxies::named(&state, &visibility, &parameters) {
         Ok(info) if state.connections.disconnect(&info.id) => "OK".into_response(),
         Ok(_) => Missing::NotConnected.into_response(),
         Err(missing) => missing.into_response(),

@@ -31,9 +31,9 @@ use navarch_walk::token::Claims;
 use navarch_xds::connections::{ConnectionInfo, PushInfo};
 
 /// How many causes of one push are told.
-const CAUSES: usize = 8;
+const MAX_CAUSES: usize = 8;
 /// The most bytes that the claims of a token may have, as JSON.
-const CLAIMS: usize = 8 << 10;
+const MAX_CLAIMS_BYTES: usize = 8 << 10;
 
 /// What objects do to a resource, of those of which it is known.
 type Effects = BTreeMap<ObjectRef, Effect>;
@@ -195,8 +195,8 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
             causes.push("a change that is not remembered any more".to_owned());
         }
     }
-    let more = causes.len().saturating_sub(CAUSES);
-    causes.truncate(CAUSES);
+    let more = causes.len().saturating_sub(MAX_CAUSES);
+    causes.truncate(MAX_CAUSES);
     if more > 0 {
         causes.push(format!("{more} more"));
     }
@@ -228,14 +228,14 @@ fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, 
     match (reaching.is_empty(), push.objects.is_empty()) {
         (false, _) => reaching,
         (true, false) => push.objects.iter().map(told).collect(),
-        (true, true) => push.changed.iter().take(CAUSES).map(|fact| format!("{fact:?}")).collect(),
+        (true, true) => push.changed.iter().take(MAX_CAUSES).map(|fact| format!("{fact:?}")).collect(),
     }
 }
 
 /// The claims of a token: a JSON object, as its payload is one.
 fn read_claims(text: &str) -> Result<Claims, String> {
-    if text.len() > CLAIMS {
-        return Err(format!("claims must have at most {CLAIMS} bytes\n"));
+    if text.len() > MAX_CLAIMS_BYTES {
+        return Err(format!("claims must have at most {MAX_CLAIMS_BYTES} bytes\n"));
     }
     serde_json::from_str(text)
         .map_err(|error| format!("claims must be a JSON object, as in {{\"iss\": \"…\"}}: {error}\n"))

@@ -16,7 +16,7 @@ use navarch_analysis::{Context, Filter, Kind, Level, Mesh, Message, Reader, Supp
 use serde::Serialize as _;
 use tokio::runtime::Runtime;
 
-use super::cluster::Opened;
+use super::cluster::ClusterClient;
 use super::color::{Color, Colors};
 use super::reading;
 use live::{Live, LiveFlags};
@@ -207,13 +207,13 @@ impl Analyze {
     }
 
     /// What clusters hold of the kinds that analyzers read.
-    fn read_clusters(&self, runtime: &Runtime, opened: &Opened, target: &str) -> anyhow::Result<Live> {
+    fn read_clusters(&self, runtime: &Runtime, opened: &ClusterClient, target: &str) -> anyhow::Result<Live> {
         let kinds = analyzer::inputs(&self.analyzer);
         runtime.block_on(self.live.read(opened, &kinds, (target, self.istio_namespace.as_str())))
     }
 
     /// The namespace that is told of; empty for all.
-    fn target(&self, opened: Option<&Opened>) -> String {
+    fn target(&self, opened: Option<&ClusterClient>) -> String {
         if self.all_namespaces {
             return String::new();
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::debug_api::{Asked, DebugApi};
+use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::Answer;
@@ -13,9 +13,9 @@ use navarch_answers::applied::{Applied, AppliedEverywhere, Replica, Standing};
 use navarch_answers::proposal::{kind_of, object_ref};
 
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long is waited before it is asked again.
-const AGAIN: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Say which proxies have taken an object
 ///
@@ -69,7 +69,7 @@ impl AppliedCommand {
             false => format!("{}/{}/{}", kind.as_str(), self.namespace, self.name),
         };
         let object = object_ref(&path).map_err(anyhow::Error::msg)?.to_string();
-        let asked = Asked::get(format!("/debug/applied?object={path}"), ANSWER);
+        let asked = DebugRequest::get(format!("/debug/applied?object={path}"), ANSWER_TIMEOUT);
         let end = Instant::now() + self.timeout;
         let progress = Progress::begin(&format!("asking who has taken {object}"));
         loop {
@@ -83,7 +83,7 @@ impl AppliedCommand {
                 return Ok(ExitCode::from(code(standing)));
             }
             progress.say(all.to_string().lines().next().unwrap_or_default().to_owned());
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -27,7 +27,7 @@ const PORT_NAME: &str = "http-monitoring";
 /// The monitoring port of pods that do not name it.
 const PORT: u16 = 15014;
 /// How long the API server may take to say which pods there are.
-const LISTING: Duration = Duration::from_secs(15);
+const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Which cluster, and which of its control planes.
 #[derive(Args, Clone, Debug)]
@@ -110,7 +110,7 @@ impl ClusterFlags {
 }
 
 /// A cluster of a kubeconfig. Nothing was sent yet.
-pub(super) struct Opened {
+pub(super) struct ClusterClient {
     pub(super) client: kube::Client,
     /// Which cluster it is, for people.
     pub(super) name: String,
@@ -128,7 +128,7 @@ pub(super) struct Opened {
 pub(super) async fn open(
     (path, context, is_asked_for): (Option<&Path>, Option<&str>, bool),
     other_way: &'static str,
-) -> anyhow::Result<Option<Opened>> {
+) -> anyhow::Result<Option<ClusterClient>> {
     let Some(file) = kubeconfig(path, is_asked_for, other_way)? else { return Ok(None) };
     let context = context.map(str::to_owned).or_else(|| file.current_context.clone());
     let Some(context) = context.filter(|name| !name.is_empty()) else {
@@ -146,7 +146,7 @@ pub(super) async fn open(
     let name = format!("context {context:?}, {}", config.cluster_url);
     let namespace = config.default_namespace.clone();
     let client = api_client(config).with_context(|| name.clone())?;
-    Ok(Some(Opened { client, name, cluster, namespace }))
+    Ok(Some(ClusterClient { client, name, cluster, namespace }))
 }
 
 /// The kubeconfig that is named, or that kubectl would read; nothing where there is none.
@@ -187,9 +187,9 @@ impl Cluster {
     pub(super) async fn pods(&self, among: Among) -> anyhow::Result<Vec<ReadyPod>> {
         let Self { pods, namespace, selector, name } = self;
         let parameters = ListParams::default().labels(selector);
-        let listed = tokio::time::timeout(LISTING, pods.list(&parameters)).await;
-        let listed =
-            listed.with_context(|| format!("{name} does not answer within {LISTING:?}: see `kubectl get pods`"))?;
+        let listed = tokio::time::timeout(LIST_TIMEOUT, pods.list(&parameters)).await;
+        let listed = listed
+            .with_context(|| format!("{name} does not answer within {LIST_TIMEOUT:?}: see `kubectl get pods`"))?;
         let listed = listed.map_err(|error| {
             if matches!(error, kube::Error::Api(_)) {
                 return anyhow::anyhow!(

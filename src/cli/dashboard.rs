@@ -21,26 +21,26 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::debug_api::{DebugApi, LET_IN, Place, Servers};
+use super::debug_api::{ControlPlane, DebugApi, LET_IN, Servers};
 use crate::admin;
 use navarch_agent::local_http::{Answer, Question};
 
 /// How long a control plane may take for one answer; plans take longest.
 const TIMEOUT: Duration = Duration::from_mins(10);
 /// The most bytes of an answer, and of what is sent.
-const ANSWER: usize = 256 << 20;
-const BODY: usize = 4 << 20;
+const MAX_ANSWER: usize = 256 << 20;
+const MAX_BODY: usize = 4 << 20;
 /// Questions that are under way at once; others wait.
 const AT_ONCE: usize = 8;
 /// How many replicas are asked for their proxies.
-const REPLICAS: usize = 16;
+const MAX_REPLICAS: usize = 16;
 /// How long one may take to list them.
-const LISTING: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// For how long it is known which replicas there are.
-const KNOWN: Duration = Duration::from_secs(5);
+const REPLICAS_TTL: Duration = Duration::from_secs(5);
 /// What is told to the control plane of a request, and to the browser of an answer.
-const ASKED: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
-const ANSWERED: [HeaderName; 7] = [
+const REQUEST_HEADERS: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
+const RESPONSE_HEADERS: [HeaderName; 7] = [
     header::CACHE_CONTROL,
     header::CONTENT_SECURITY_POLICY,
     header::CONTENT_TYPE,
@@ -74,15 +74,15 @@ pub(super) struct Dashboard {
 }
 
 /// Who is ready, and since when that is known.
-type Known = Option<(Instant, Vec<Place>)>;
+type ReadyReplicas = Option<(Instant, Vec<ControlPlane>)>;
 
 /// Where requests go.
 #[derive(Clone, Debug)]
 struct Forward {
     servers: Servers,
     /// Who answers, as long as it does.
-    place: Arc<Mutex<Place>>,
-    known: Arc<Mutex<Known>>,
+    place: Arc<Mutex<ControlPlane>>,
+    known: Arc<Mutex<ReadyReplicas>>,
     turns: Arc<Semaphore>,
 }
 
@@ -123,7 +123,7 @@ impl Dashboard {
             if self.browser {
                 show(&url);
             }
-            let routes = Router::new().fallback(pass_on).layer(DefaultBodyLimit::max(BODY)).with_state(forward);
+            let routes = Router::new().fallback(pass_on).layer(DefaultBodyLimit::max(MAX_BODY)).with_state(forward);
             axum::serve(listener, routes).await.context("failed to serve the dashboard")
         })?;
         Ok(ExitCode::SUCCESS)
@@ -146,7 +146,7 @@ impl Forward {
         let question = Self::question((method, path), headers, body, TIMEOUT);
         let place = self.place.lock().clone();
         let answer = self.servers.put(&place, question.clone()).await;
-        let (Err(lost), Place::Pod(_)) = (&answer, &place) else { return answer };
+        let (Err(lost), ControlPlane::Pod(_)) = (&answer, &place) else { return answer };
         let ready = self.servers.ready().await.with_context(|| format!("{lost:#}"))?;
         let Some(next) = ready.into_iter().find(|next| next.to_string() != place.to_string()) else { return answer };
         *self.place.lock() = next.clone();
@@ -156,15 +156,15 @@ impl Forward {
     /// A question without its place.
     fn question((method, path): (Method, &str), headers: HeaderMap, body: Bytes, timeout: Duration) -> Question {
         let mut question = Question::get("", 0, path, timeout);
-        (question.method, question.headers, question.body, question.limit) = (method, headers, body, ANSWER);
+        (question.method, question.headers, question.body, question.limit) = (method, headers, body, MAX_ANSWER);
         question
     }
 
     /// All that are ready, the one that answers for all first; who was ready a moment ago is not looked for anew.
-    async fn replicas(&self) -> anyhow::Result<Vec<Place>> {
+    async fn replicas(&self) -> anyhow::Result<Vec<ControlPlane>> {
         let known = self.known.lock().clone();
         let mut all = match known {
-            Some((since, all)) if since.elapsed() < KNOWN => all,
+            Some((since, all)) if since.elapsed() < REPLICAS_TTL => all,
             Some(_) | None => {
                 let all = self.servers.ready().await?;
                 *self.known.lock() = Some((Instant::now(), all.clone()));
@@ -173,17 +173,18 @@ impl Forward {
         };
         let first = self.place.lock().to_string();
         all.sort_by_key(|place| place.to_string() != first);
-        all.truncate(REPLICAS);
+        all.truncate(MAX_REPLICAS);
         Ok(all)
     }
 
     /// The proxies of all replicas.
     async fn all_proxies(&self, query: &str) -> anyhow::Result<Value> {
-        let wanted = proxies::Wanted::read(query);
+        let wanted = proxies::RowQuery::read(query);
         let replicas = self.replicas().await?;
         let answers = replicas.iter().map(async |place| {
-            let answer = tokio::time::timeout(LISTING, self.proxies_of(place, &wanted)).await;
-            let answer = answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not answer within {LISTING:?}")));
+            let answer = tokio::time::timeout(LIST_TIMEOUT, self.proxies_of(place, &wanted)).await;
+            let answer =
+                answer.unwrap_or_else(|_| Err(anyhow::anyhow!("{place} did not answer within {LIST_TIMEOUT:?}")));
             (place.to_string(), answer.map_err(|error| format!("{error:#}")))
         });
         let told = join_all(answers).await;
@@ -195,21 +196,25 @@ impl Forward {
     }
 
     /// What one replica says of its proxies, as far as that may be shown.
-    async fn proxies_of(&self, place: &Place, wanted: &proxies::Wanted) -> anyhow::Result<Vec<proxies::Part>> {
+    async fn proxies_of(
+        &self,
+        place: &ControlPlane,
+        wanted: &proxies::RowQuery,
+    ) -> anyhow::Result<Vec<proxies::ProxyRows>> {
         let mut parts = Vec::new();
         let mut read = 0;
         while read < wanted.depth() {
             let path = wanted.path(read);
-            let question = Self::question((Method::GET, &path), HeaderMap::new(), Bytes::new(), LISTING);
+            let question = Self::question((Method::GET, &path), HeaderMap::new(), Bytes::new(), LIST_TIMEOUT);
             let answer = self.servers.put(place, question).await?;
             match answer.status.as_u16() {
                 200 => {}
                 401 | 403 => anyhow::bail!("{place} denied access: {LET_IN}"),
                 status => anyhow::bail!("{place} answers {status}"),
             }
-            let part: proxies::Part =
+            let part: proxies::ProxyRows =
                 serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")?;
-            read += proxies::ROWS;
+            read += proxies::MAX_ROWS;
             let is_last = part.total <= read;
             parts.push(part);
             if is_last {
@@ -250,7 +255,7 @@ async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
     if !matches!(path.split('/').nth(1), Some("" | "assets" | "debug")) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    let Ok(body) = axum::body::to_bytes(body, BODY).await else {
+    let Ok(body) = axum::body::to_bytes(body, MAX_BODY).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
     let Ok(_turn) = forward.turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
@@ -262,13 +267,13 @@ async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
     }
     let is_of_one = proxies::is_of_one(path);
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    let headers = some(&head.headers, &ASKED);
+    let headers = some(&head.headers, &REQUEST_HEADERS);
     let answer = match is_of_one {
         true => forward.ask_about_one(path, headers).await,
         false => forward.ask(head.method, path, headers, body).await,
     };
     match answer {
-        Ok(answer) => (answer.status, some(&answer.headers, &ANSWERED), answer.body).into_response(),
+        Ok(answer) => (answer.status, some(&answer.headers, &RESPONSE_HEADERS), answer.body).into_response(),
         Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
     }
 }

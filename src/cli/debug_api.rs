@@ -20,10 +20,10 @@ use tokio::runtime::Runtime;
 use super::cluster::{Cluster, ClusterFlags, ReadyPod};
 
 /// The most bytes of an answer that are read.
-const LIMIT: usize = 1 << 30;
+const MAX_ANSWER: usize = 1 << 30;
 
 /// Who is asked where neither an address nor a cluster is known.
-const BESIDE: &str = "127.0.0.1:15014";
+const LOCAL_ADDRESS: &str = "127.0.0.1:15014";
 
 /// Which control plane is asked.
 #[derive(Args, Clone, Debug)]
@@ -39,12 +39,12 @@ pub(super) struct DebugApi {
     #[command(flatten)]
     cluster: ClusterFlags,
     #[arg(skip)]
-    opened: OnceCell<Rc<Opened>>,
+    opened: OnceCell<Rc<Session>>,
 }
 
 /// Those that are asked.
 #[derive(Debug)]
-struct Opened {
+struct Session {
     runtime: Runtime,
     servers: Servers,
 }
@@ -52,20 +52,20 @@ struct Opened {
 /// Control planes, and how they are reached.
 #[derive(Clone, Debug)]
 pub(super) struct Servers {
-    way: Way,
+    way: ServerSource,
     token_file: Option<PathBuf>,
 }
 
 /// How control planes are reached.
 #[derive(Clone, Debug)]
-enum Way {
+enum ServerSource {
     Addresses(Vec<String>),
     Cluster(Box<Cluster>),
 }
 
 /// One control plane.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(super) enum ControlPlane {
     /// By its address.
     Address {
         /// Name or IP.
@@ -76,7 +76,7 @@ pub(super) enum Place {
     Pod(Box<ReadyPod>),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ControlPlane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
@@ -108,7 +108,7 @@ pub(super) enum Among {
 
 /// A question without its place.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct DebugRequest {
     pub(super) method: Method,
     /// Path and query.
     pub(super) path: String,
@@ -118,7 +118,7 @@ pub(super) struct Asked {
     pub(super) timeout: Duration,
 }
 
-impl Asked {
+impl DebugRequest {
     /// A question for a page.
     pub(super) fn get(path: String, timeout: Duration) -> Self {
         Self { method: Method::GET, path, body: Vec::new(), timeout }
@@ -130,8 +130,8 @@ impl DebugApi {
     ///
     /// # Errors
     /// When several addresses are named, or it gives no answer.
-    pub(super) fn ask(&self, asked: &Asked) -> anyhow::Result<Answer> {
-        let Opened { runtime, servers } = &*self.opened()?;
+    pub(super) fn ask(&self, asked: &DebugRequest) -> anyhow::Result<Answer> {
+        let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let (place, others) = servers.one().await?;
             if others > 0 {
@@ -149,7 +149,7 @@ impl DebugApi {
     ///
     /// # Errors
     /// When an address cannot be resolved, or no pod is ready.
-    pub(super) fn ask_each(&self, asked: &Asked) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
+    pub(super) fn ask_each(&self, asked: &DebugRequest) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
         Ok(self.ask_all(asked, Among::Ready)?.into_iter().map(|told| (told.place, told.answer)).collect())
     }
 
@@ -157,8 +157,8 @@ impl DebugApi {
     ///
     /// # Errors
     /// When an address cannot be resolved, or there is no such pod.
-    pub(super) fn ask_all(&self, asked: &Asked, among: Among) -> anyhow::Result<Vec<ReplicaAnswer>> {
-        let Opened { runtime, servers } = &*self.opened()?;
+    pub(super) fn ask_all(&self, asked: &DebugRequest, among: Among) -> anyhow::Result<Vec<ReplicaAnswer>> {
+        let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let places = servers.all(among).await?;
             let answers = places.iter().map(|place| async {
@@ -176,18 +176,17 @@ impl DebugApi {
     /// When a kubeconfig cannot be used.
     pub(super) async fn servers(&self) -> anyhow::Result<Servers> {
         let way = match self.addresses.as_slice() {
-            [] => self
-                .cluster
-                .open()
-                .await?
-                .map_or_else(|| Way::Addresses(vec![BESIDE.to_owned()]), |cluster| Way::Cluster(Box::new(cluster))),
-            named => Way::Addresses(named.to_vec()),
+            [] => self.cluster.open().await?.map_or_else(
+                || ServerSource::Addresses(vec![LOCAL_ADDRESS.to_owned()]),
+                |cluster| ServerSource::Cluster(Box::new(cluster)),
+            ),
+            named => ServerSource::Addresses(named.to_vec()),
         };
         Ok(Servers { way, token_file: self.token_file.clone() })
     }
 
     /// As [`DebugApi::servers`], once for all questions of a command.
-    fn opened(&self) -> anyhow::Result<Rc<Opened>> {
+    fn opened(&self) -> anyhow::Result<Rc<Session>> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened.clone());
         }
@@ -196,7 +195,7 @@ impl DebugApi {
             .build()
             .context("failed to start the tokio runtime")?;
         let servers = runtime.block_on(self.servers())?;
-        Ok(self.opened.get_or_init(|| Rc::new(Opened { runtime, servers })).clone())
+        Ok(self.opened.get_or_init(|| Rc::new(Session { runtime, servers })).clone())
     }
 }
 
@@ -205,20 +204,20 @@ impl Servers {
     ///
     /// # Errors
     /// When several addresses are named, or no pod is ready.
-    pub(super) async fn one(&self) -> anyhow::Result<(Place, usize)> {
+    pub(super) async fn one(&self) -> anyhow::Result<(ControlPlane, usize)> {
         match &self.way {
-            Way::Addresses(named) => {
+            ServerSource::Addresses(named) => {
                 let [address] = named.as_slice() else {
                     bail!("set exactly one --address: one replica answers for all")
                 };
                 let (host, port) = host_and_port(address)?;
-                Ok((Place::Address { host: host.to_owned(), port }, 0))
+                Ok((ControlPlane::Address { host: host.to_owned(), port }, 0))
             }
-            Way::Cluster(cluster) => {
+            ServerSource::Cluster(cluster) => {
                 let ready = cluster.ready().await?;
                 let others = ready.len().saturating_sub(1);
                 let first = ready.into_iter().next().context("no control plane is ready")?;
-                Ok((Place::Pod(Box::new(first)), others))
+                Ok((ControlPlane::Pod(Box::new(first)), others))
             }
         }
     }
@@ -227,20 +226,20 @@ impl Servers {
     ///
     /// # Errors
     /// When an address cannot be resolved, or no pod is ready.
-    pub(super) async fn ready(&self) -> anyhow::Result<Vec<Place>> {
+    pub(super) async fn ready(&self) -> anyhow::Result<Vec<ControlPlane>> {
         self.all(Among::Ready).await
     }
 
     /// Every control plane, as it is now.
-    async fn all(&self, among: Among) -> anyhow::Result<Vec<Place>> {
+    async fn all(&self, among: Among) -> anyhow::Result<Vec<ControlPlane>> {
         match &self.way {
-            Way::Addresses(named) => {
+            ServerSource::Addresses(named) => {
                 let resolved = named.iter().map(|address| resolved(address)).collect::<anyhow::Result<Vec<_>>>()?;
                 Ok(resolved.concat())
             }
-            Way::Cluster(cluster) => {
+            ServerSource::Cluster(cluster) => {
                 let pods = cluster.pods(among).await?;
-                Ok(pods.into_iter().map(|pod| Place::Pod(Box::new(pod))).collect())
+                Ok(pods.into_iter().map(|pod| ControlPlane::Pod(Box::new(pod))).collect())
             }
         }
     }
@@ -250,23 +249,24 @@ impl Servers {
     ///
     /// # Errors
     /// When there is no answer.
-    pub(super) async fn put(&self, place: &Place, mut question: Question) -> anyhow::Result<Answer> {
+    pub(super) async fn put(&self, place: &ControlPlane, mut question: Question) -> anyhow::Result<Answer> {
         if let Some(file) = &self.token_file {
             question.headers.insert(header::AUTHORIZATION, authorization(file)?);
         }
         match place {
-            Place::Address { host, port } => {
+            ControlPlane::Address { host, port } => {
                 (question.host, question.port) = (host.clone(), *port);
                 question.ask().await.with_context(|| format!("{place} does not answer"))
             }
-            Place::Pod(pod) => pod.ask(question).await,
+            ControlPlane::Pod(pod) => pod.ask(question).await,
         }
     }
 
     /// Asks at one place.
-    async fn ask_at(&self, place: &Place, asked: &Asked) -> anyhow::Result<Answer> {
+    async fn ask_at(&self, place: &ControlPlane, asked: &DebugRequest) -> anyhow::Result<Answer> {
         let mut question = Question::get("", 0, &asked.path, asked.timeout);
-        (question.method, question.body, question.limit) = (asked.method.clone(), asked.body.clone().into(), LIMIT);
+        (question.method, question.body, question.limit) =
+            (asked.method.clone(), asked.body.clone().into(), MAX_ANSWER);
         if !asked.body.is_empty() {
             question.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
@@ -284,7 +284,7 @@ impl Servers {
 pub(super) const LET_IN: &str = "use --token-file or --kubeconfig, or run the command on its machine";
 
 /// The control planes that an address stands for.
-fn resolved(address: &str) -> anyhow::Result<Vec<Place>> {
+fn resolved(address: &str) -> anyhow::Result<Vec<ControlPlane>> {
     let (host, port) = host_and_port(address)?;
     let found = (host, port).to_socket_addrs().with_context(|| format!("failed to resolve {address}"))?;
     let mut found: Vec<_> = found.collect();
@@ -292,9 +292,9 @@ fn resolved(address: &str) -> anyhow::Result<Vec<Place>> {
     found.dedup();
     // A machine that is named has loopback addresses of both families, and one control plane.
     if found.iter().all(|one| one.ip().is_loopback()) {
-        return Ok(vec![Place::Address { host: host.to_owned(), port }]);
+        return Ok(vec![ControlPlane::Address { host: host.to_owned(), port }]);
     }
-    Ok(found.iter().map(|one| Place::Address { host: one.ip().to_string(), port: one.port() }).collect())
+    Ok(found.iter().map(|one| ControlPlane::Address { host: one.ip().to_string(), port: one.port() }).collect())
 }
 
 /// Parameters as they stand in a path.

@@ -7,16 +7,16 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::debug_api::{Among, Asked, DebugApi, ReplicaAnswer};
+use super::debug_api::{Among, DebugApi, DebugRequest, ReplicaAnswer};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::Answer;
 use navarch_answers::doctor::{Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration};
 
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often replicas whose configuration differs are asked again: one may have read an edit a moment before the other.
-const AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit code where something is wrong.
 const WRONG: u8 = 3;
 
@@ -63,7 +63,7 @@ impl Doctor {
                 break;
             }
             progress.say("replicas differ; waiting for them to come to the same configuration".to_owned());
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
             answers = self.ask()?;
         }
         drop(progress);
@@ -87,7 +87,7 @@ impl Doctor {
 
     /// What every control plane says, and of those that say nothing why.
     fn ask(&self) -> anyhow::Result<Answers> {
-        let asked = Asked::get("/debug/doctor?whole=true".to_owned(), ANSWER);
+        let asked = DebugRequest::get("/debug/doctor?whole=true".to_owned(), ANSWER_TIMEOUT);
         let (mut well, mut silent) = (Vec::new(), Vec::new());
         for ReplicaAnswer { place, answer, window } in self.api.ask_all(&asked, Among::Running)? {
             match answer.and_then(|answer| read(&answer)) {

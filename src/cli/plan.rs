@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use http::Method;
 
-use super::debug_api::{Asked, DebugApi};
+use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
 use super::{offline, reading};
@@ -119,7 +119,9 @@ impl PlanCommand {
         let body = serde_json::to_vec(proposal)?;
         let path = "/debug/plan?part=true".to_owned();
         let (mut parts, mut silent) = (Vec::new(), Vec::new());
-        for (place, answer) in self.api.ask_each(&Asked { method: Method::POST, path, body, timeout: TIMEOUT })? {
+        for (place, answer) in
+            self.api.ask_each(&DebugRequest { method: Method::POST, path, body, timeout: TIMEOUT })?
+        {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(part) => parts.push((place, part)),
                 Err(error) => silent.push(format!("{error:#}")),

@@ -9,7 +9,7 @@ use navarch_agent::local_http::Question;
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The most bytes of an answer that are read: `config_dump`s are large.
-const LIMIT: usize = 1 << 30;
+const MAX_ANSWER: usize = 1 << 30;
 
 /// Ask the control plane that runs beside, on its port of metrics and debug pages
 #[derive(Args, Debug)]
@@ -37,7 +37,7 @@ impl Request {
                 .parse()
                 .with_context(|| format!("invalid HTTP method {:?}", self.method))?,
             body: self.body.unwrap_or_default().into(),
-            limit: LIMIT,
+            limit: MAX_ANSWER,
             ..Question::get("127.0.0.1", self.port, &path, TIMEOUT)
         };
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::json;
 
-use super::debug_api::{Asked, DebugApi};
+use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::Answer;
@@ -16,9 +16,9 @@ use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::rollout::{RolloutState, Rollouts};
 
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long is waited before it is asked again.
-const AGAIN: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The exit codes beside those of every command.
 const UNDER_WAY: u8 = 3;
@@ -133,7 +133,8 @@ impl Rollout {
         };
         let object = path(&object.kind, &object.namespace, &object.name)?;
         let body = json!({ "object": object, "order": order }).to_string().into_bytes();
-        let asked = Asked { method: Method::POST, path: "/debug/rollout".to_owned(), body, timeout: ANSWER };
+        let asked =
+            DebugRequest { method: Method::POST, path: "/debug/rollout".to_owned(), body, timeout: ANSWER_TIMEOUT };
         let answer = self.api.ask(&asked)?;
         if answer.status.as_u16() == 404 {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
@@ -165,7 +166,7 @@ impl Rollout {
                 }));
             }
             progress.say(standing.to_string().lines().next().unwrap_or_default().to_owned());
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -175,7 +176,7 @@ impl Rollout {
             Some(object) => format!("/debug/rollout?object={object}"),
             None => "/debug/rollout".to_owned(),
         };
-        read(&self.api.ask(&Asked::get(path, ANSWER))?)
+        read(&self.api.ask(&DebugRequest::get(path, ANSWER_TIMEOUT))?)
     }
 }
 

@@ -14,14 +14,14 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::debug_api::{Asked, DebugApi};
+use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_api::regular_file;
 use navarch_record::segments;
 
 /// How long one page may take.
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most bytes of a file of a record.
 const SEGMENT: u64 = 8 << 30;
 /// The pages that are packed, with the files that they become. None of them shows a key or a password.
@@ -136,7 +136,7 @@ impl SupportBundle {
         let progress = Progress::begin("packing");
         for (at, (path, name)) in PAGES.iter().enumerate() {
             progress.say(format!("packing {path}, {} of {} pages", at + 1, PAGES.len()));
-            for (address, answer) in self.api.ask_each(&Asked::get((*path).to_owned(), ANSWER))? {
+            for (address, answer) in self.api.ask_each(&DebugRequest::get((*path).to_owned(), ANSWER_TIMEOUT))? {
                 let place = format!("{}/{name}", address.replace(['/', ':', '[', ']'], "_"));
                 match answer {
                     Ok(answer) => bundle.add(&place, &answer.body)?,

@@ -9,13 +9,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::debug_api::{Asked, DebugApi, query};
+use super::debug_api::{DebugApi, DebugRequest, query};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
 
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The exit code of a request that fails.
 const FAILS: u8 = 3;
 
@@ -116,7 +116,7 @@ impl Why {
         page: &str,
         parameters: &[(&str, &str)],
     ) -> anyhow::Result<T> {
-        let asked = Asked::get(format!("{page}?{}", query(parameters)), ANSWER);
+        let asked = DebugRequest::get(format!("{page}?{}", query(parameters)), ANSWER_TIMEOUT);
         let mut said = Vec::new();
         let progress = Progress::begin("asking the control planes");
         let answers = self.api.ask_each(&asked)?;

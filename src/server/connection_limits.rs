@@ -11,7 +11,7 @@ const HTTP: usize = 512;
 /// TLS handshakes under way on a port.
 const HANDSHAKES: usize = 1024;
 /// What proxies of a large mesh need: less is said in the log.
-const ENOUGH: usize = 5000;
+const MIN_CONNECTIONS: usize = 5000;
 
 /// How many connections each port has at once. When there are more, the idlest of the client that holds the most is closed,
 /// so that small limits keep nobody out for long.
@@ -45,7 +45,7 @@ impl ConnectionLimits {
         if all > files {
             tracing::warn!(files, all, "connection limits exceed the limit of open files (RLIMIT_NOFILE)");
         }
-        if xds < ENOUGH {
+        if xds < MIN_CONNECTIONS {
             tracing::warn!(
                 files,
                 xds,

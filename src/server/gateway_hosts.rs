@@ -19,7 +19,7 @@ use navarch_source::HostNames;
 /// After the gateways were looked at, they are not for so long: much else changes, and they hardly ever do.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// How long nothing is due where nothing is.
-const LONG: Duration = Duration::from_hours(24);
+const IDLE_DELAY: Duration = Duration::from_hours(24);
 /// Where the machine's resolvers are named.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
@@ -52,7 +52,7 @@ async fn follow(push: PushHandle) -> Result<(), Ended> {
             }
         }
         tokio::time::sleep(REFRESH_INTERVAL).await;
-        let due = names.as_ref().and_then(HostNames::due).unwrap_or_else(|| Instant::now() + LONG);
+        let due = names.as_ref().and_then(HostNames::due).unwrap_or_else(|| Instant::now() + IDLE_DELAY);
         tokio::select! {
             changed = contexts.changed() => changed.map_err(|_| Ended)?,
             () = tokio::time::sleep_until(due) => {}

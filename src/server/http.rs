@@ -27,30 +27,30 @@ use tower_service::Service as _;
 use navarch_net::activity::Activity;
 use navarch_net::answers;
 use navarch_net::budget::Budget;
+use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::handshake::handshake;
 use navarch_net::peer::counted_as;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
-use navarch_net::turns::Turns;
 use navarch_webhook::registration::Rollover;
 
 /// How long a client may take for the headers of a request (slow loris), and may be silent before its first one; istiod's
 /// read timeout.
-const HEADERS: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection may go without a request.
-const IDLE: Duration = Duration::from_mins(5);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long a connection may last. Clients open another.
-const AGE: Duration = Duration::from_mins(30);
+const MAX_CONNECTION_AGE: Duration = Duration::from_mins(30);
 /// How long requests under way may take then.
-const GRACE: Duration = Duration::from_secs(30);
+const MAX_CONNECTION_AGE_GRACE: Duration = Duration::from_secs(30);
 /// How long requests under way may take when the server ends.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// How long a client may read nothing of an answer.
-const READING: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent HTTP/2 client is asked whether it is there.
-const PING: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 100;
+const MAX_CONCURRENT_STREAMS: u32 = 100;
 /// Bytes of the headers of a request.
 const HEADER_BYTES: u32 = 64 << 10;
 /// Bytes that may be under way on one HTTP/2 connection before anybody takes them.
@@ -58,7 +58,7 @@ const WINDOW: u32 = 128 << 10;
 
 /// Answers of a port that are made at once. One client has half of these, and its other requests wait behind its own; the connections
 /// say how many can.
-const ANSWERS_AT_ONCE: usize = 32;
+const MAX_CONCURRENT_RESPONSES: usize = 32;
 
 /// How every connection of HTTP/2 begins.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -101,16 +101,16 @@ struct Client {
     /// Pays for answers.
     answers: Arc<Budget>,
     /// Whose answers are made.
-    turns: Arc<Turns<IpAddr>>,
+    turns: Arc<FairSemaphore<IpAddr>>,
 }
 
 impl HttpPort {
     /// Serves until told to end.
     pub(super) async fn serve(self, stop: CancellationToken) {
         let OpenHttpPort { listener, port, answers } = self.open;
-        let (mut connections, turns) = (JoinSet::new(), Turns::new(ANSWERS_AT_ONCE, usize::MAX));
+        let (mut connections, turns) = (JoinSet::new(), FairSemaphore::new(MAX_CONCURRENT_RESPONSES, usize::MAX));
         let converse = |stream: PortStream, peer| {
-            let stream = stream.with_read_limit(READING);
+            let stream = stream.with_read_limit(READ_TIMEOUT);
             let client = Client {
                 peer,
                 activity: stream.place().activity().clone(),
@@ -123,7 +123,7 @@ impl HttpPort {
             let grpc = self.grpc.clone();
             async move {
                 if let Some(grpc) = grpc
-                    && let Ok(true) = timeout(HEADERS, stream.begins_with(HTTP2)).await.unwrap_or(Ok(false))
+                    && let Ok(true) = timeout(HEADER_TIMEOUT, stream.begins_with(HTTP2)).await.unwrap_or(Ok(false))
                 {
                     let info = TcpConnectInfo { local_addr: None, remote_addr: Some(peer) };
                     drop(grpc.send((stream.without_read_limit(), info)).await);
@@ -140,7 +140,7 @@ impl HttpPort {
             () = port.for_each(&listener, &mut connections, converse) => {}
             () = stop.cancelled() => {}
         }
-        drop(timeout(STOP_GRACE, async { while connections.join_next().await.is_some() {} }).await);
+        drop(timeout(SHUTDOWN_GRACE, async { while connections.join_next().await.is_some() {} }).await);
     }
 }
 
@@ -155,14 +155,14 @@ where
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),
         () = until_unused(&activity) => None,
-        () = sleep(AGE) => None,
+        () = sleep(MAX_CONNECTION_AGE) => None,
         () = stop.cancelled() => None,
     };
     let ended = match ended {
         Some(ended) => ended,
         None => {
             connection.as_mut().graceful_shutdown();
-            match timeout(GRACE, connection).await {
+            match timeout(MAX_CONNECTION_AGE_GRACE, connection).await {
                 Ok(ended) => ended,
                 Err(_) => return,
             }
@@ -176,7 +176,7 @@ where
 /// Waits until no request came for too long.
 async fn until_unused(activity: &Activity) {
     loop {
-        let limit = if activity.is_asked() { IDLE } else { HEADERS };
+        let limit = if activity.is_asked() { IDLE_TIMEOUT } else { HEADER_TIMEOUT };
         match limit.checked_sub(activity.idle()) {
             None | Some(Duration::ZERO) => return,
             Some(left) => sleep(left).await,
@@ -220,22 +220,22 @@ impl Client {
 /// HTTP/1 with bounds.
 fn plain() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
     builder
 }
 
 /// HTTP/1 and HTTP/2 with bounds.
 fn with_http2() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .max_header_list_size(HEADER_BYTES)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(HEADERS);
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(HEADER_TIMEOUT);
     builder
 }

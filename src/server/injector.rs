@@ -72,7 +72,7 @@ struct Texts {
 
 /// What was found where the texts are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Found {
+enum TextsState {
     /// Nobody knows yet, and why.
     Unknown(Arc<str>),
     /// There are no texts, and why.
@@ -107,7 +107,7 @@ impl InjectorSource<'_> {
         let found = match (self.settings.enabled, &folder, self.client) {
             (false, _, _) => return self.off("INJECT_ENABLED is false"),
             (true, None, None) => return self.off("there are no files of its configuration, and no cluster"),
-            (true, Some(_), _) => watch::channel(Found::Unknown(Arc::from(""))).1,
+            (true, Some(_), _) => watch::channel(TextsState::Unknown(Arc::from(""))).1,
             (true, None, Some(client)) => self.follow_map(client, stop, tasks),
         };
         let pending: Arc<str> = Arc::from("the configuration of the mesh has not been read yet");
@@ -142,7 +142,12 @@ impl InjectorSource<'_> {
     }
 
     /// Follows the ConfigMap.
-    fn follow_map(&self, client: &kube::Client, stop: &CancellationToken, tasks: &mut Tasks) -> watch::Receiver<Found> {
+    fn follow_map(
+        &self,
+        client: &kube::Client,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) -> watch::Receiver<TextsState> {
         let name = match self.revision {
             "" | "default" => NAME.to_owned(),
             revision => format!("{NAME}-{revision}"),
@@ -150,7 +155,8 @@ impl InjectorSource<'_> {
         let place: Arc<str> = Arc::from(format!("ConfigMap {}/{name}", self.namespace));
         let maps = Api::<ConfigMap>::namespaced(client.clone(), self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let (sender, receiver) = watch::channel(Found::Unknown(Arc::from(format!("{place} has not been read yet"))));
+        let (sender, receiver) =
+            watch::channel(TextsState::Unknown(Arc::from(format!("{place} has not been read yet"))));
         let stop = stop.clone();
         spawn("injector config", tasks, async move {
             let mut events = std::pin::pin!(watcher(maps, config).default_backoff());
@@ -168,14 +174,14 @@ impl InjectorSource<'_> {
                     }
                     Ok(Event::InitDone) if is_listed => continue,
                     Ok(Event::InitDone | Event::Delete(_)) => {
-                        Found::Missing(Arc::from(format!("{place} does not exist")))
+                        TextsState::Missing(Arc::from(format!("{place} does not exist")))
                     }
                     Err(error) => {
                         tracing::warn!(%place, error = %InWords(&error), "failed to watch the injector's configuration");
-                        if matches!(*sender.borrow(), Found::Missing(_) | Found::Texts(_)) {
+                        if matches!(*sender.borrow(), TextsState::Missing(_) | TextsState::Texts(_)) {
                             continue;
                         }
-                        Found::Unknown(Arc::from(format!("failed to read {place}: {error}")))
+                        TextsState::Unknown(Arc::from(format!("failed to read {place}: {error}")))
                     }
                 };
                 sender.send_replace(found);
@@ -188,12 +194,12 @@ impl InjectorSource<'_> {
 }
 
 /// What a ConfigMap holds. As with istiod, both keys must be there.
-fn texts(map: ConfigMap, place: &str) -> Found {
+fn texts(map: ConfigMap, place: &str) -> TextsState {
     let mut data = map.data.unwrap_or_default();
     let mut take = |key: &str| data.remove(key).ok_or_else(|| format!("{place} has no key {key:?}"));
     match take("values").and_then(|values| Ok(Texts { values, config: take("config")? })) {
-        Ok(texts) => Found::Texts(texts),
-        Err(reason) => Found::Missing(Arc::from(reason)),
+        Ok(texts) => TextsState::Texts(texts),
+        Err(reason) => TextsState::Missing(Arc::from(reason)),
     }
 }
 
@@ -206,7 +212,7 @@ struct Follower {
     /// Where the texts are, if in files.
     folder: Option<PathBuf>,
     /// What was found, if not in files.
-    found: watch::Receiver<Found>,
+    found: watch::Receiver<TextsState>,
     /// The snapshot in force.
     push: PushHandle,
     /// What requests are answered by.
@@ -249,9 +255,9 @@ impl Follower {
             None => self.found.borrow_and_update().clone(),
         };
         let problem = match found {
-            Found::Unknown(reason) => return self.tell(InjectorState::Pending(reason)),
-            Found::Missing(reason) => Some(reason),
-            Found::Texts(texts) => {
+            TextsState::Unknown(reason) => return self.tell(InjectorState::Pending(reason)),
+            TextsState::Missing(reason) => Some(reason),
+            TextsState::Texts(texts) => {
                 self.take(texts);
                 self.refused.clone()
             }
@@ -345,14 +351,14 @@ fn kubelets(objects: &Objects) -> BTreeMap<String, String> {
 }
 
 /// The texts of a folder. As with istiod, both files must be there.
-fn read(folder: &Path) -> Found {
+fn read(folder: &Path) -> TextsState {
     let text = |name: &str| {
         let path = folder.join(name);
         regular_file::read_text(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
     };
     match text("values").and_then(|values| Ok(Texts { values, config: text("config")? })) {
-        Ok(texts) => Found::Texts(texts),
-        Err(reason) => Found::Missing(Arc::from(reason)),
+        Ok(texts) => TextsState::Texts(texts),
+        Err(reason) => TextsState::Missing(Arc::from(reason)),
     }
 }
 
@@ -490,7 +496,7 @@ mod tests {
     #[tokio::test]
     async fn readiness_waits_until_the_map_was_looked_for() {
         let started = Started::new([]);
-        let (sender, found) = watch::channel(Found::Unknown(Arc::from("ConfigMap n/m has not been read yet")));
+        let (sender, found) = watch::channel(TextsState::Unknown(Arc::from("ConfigMap n/m has not been read yet")));
         started.push.full_sync().await.unwrap();
         let mut follower = Follower {
             settings: InjectionSettings::default(),
@@ -508,11 +514,11 @@ mod tests {
         follower.look();
         assert!(!started.readiness.is_ready() && started.readiness.lacks().contains("ConfigMap n/m"));
         assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
-        sender.send_replace(Found::Missing(Arc::from("ConfigMap n/m does not exist")));
+        sender.send_replace(TextsState::Missing(Arc::from("ConfigMap n/m does not exist")));
         follower.look();
         assert!(started.readiness.is_ready() && started.readiness.lacks().contains("does not exist"));
         assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
-        sender.send_replace(Found::Texts(Texts::default()));
+        sender.send_replace(TextsState::Texts(Texts::default()));
         follower.look();
         assert_eq!((started.asked().await.0, started.readiness.lacks().as_str()), (StatusCode::OK, ""));
     }
@@ -531,8 +537,8 @@ mod tests {
             let data = keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
             texts(ConfigMap { data: Some(data), ..ConfigMap::default() }, "ConfigMap n/m")
         };
-        assert_eq!(map(&["config", "values", "other"]), Found::Texts(Texts::default()));
-        assert_eq!(map(&["config"]), Found::Missing(Arc::from("ConfigMap n/m has no key \"values\"")));
-        assert_eq!(map(&["values"]), Found::Missing(Arc::from("ConfigMap n/m has no key \"config\"")));
+        assert_eq!(map(&["config", "values", "other"]), TextsState::Texts(Texts::default()));
+        assert_eq!(map(&["config"]), TextsState::Missing(Arc::from("ConfigMap n/m has no key \"values\"")));
+        assert_eq!(map(&["values"]), TextsState::Missing(Arc::from("ConfigMap n/m has no key \"config\"")));
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn admin_state(
         injector,
         unsafe_pages: config.debug.harmful,
         profiles: config.debug.profiles,
-        turns: admin::Turns::default(),
+        turns: admin::PlanLimit::default(),
         plans,
     }
 }

@@ -1,7 +1,7 @@
 //! Says to those who store or delete an object what that would do (`NAVARCH_PLAN_WARNINGS`): the plan of `navarch plan`, in brief, as
 //! warnings of a webhook.
 //!
-//! A plan takes as long as it takes, but nobody waits for it longer than [`LIMIT`]; one that takes longer goes on to its end. All
+//! A plan takes as long as it takes, but nobody waits for it longer than [`PLAN_TIMEOUT`]; one that takes longer goes on to its end. All
 //! together take [`BURST`] and then [`SHARE`] of a core: whoever reaches the port of the webhooks can ask.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use navarch_webhook::{Advice, Adviser, Intent};
 use navarch_xds::connections::Connections;
 
 /// How long whoever stores an object waits for what is said of it.
-const LIMIT: Duration = Duration::from_millis(500);
+const PLAN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long plans may take after a rest.
 const BURST: Duration = Duration::from_secs(10);
 /// What part of the time plans may take in the long run.
@@ -111,7 +111,7 @@ impl PlanWarnings {
             tracing::warn!(%error, "failed to start the thread that plans the warnings of an object");
             return Advice::Unknown;
         }
-        match timeout(LIMIT, made).await {
+        match timeout(PLAN_TIMEOUT, made).await {
             Ok(Ok(Some(lines))) => Advice::Warnings(lines),
             Ok(Ok(None) | Err(_)) => Advice::Unknown,
             Err(_) => Advice::Late,

@@ -36,19 +36,19 @@ use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 /// Refusals that may wait to be looked at.
 pub(super) const QUEUE: usize = 256;
 /// How many resources of a refused response are looked at.
-const RESOURCES: usize = 32;
+const MAX_RESOURCES: usize = 32;
 /// How many objects may be it, at the most.
-const CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = 64;
 /// How many objects wait for another proxy to refuse them.
-const CHARGED: usize = 256;
+const MAX_SUSPECTS: usize = 256;
 /// How many proxies must refuse an object that reaches as many.
-const WITNESSES: usize = 2;
+const MIN_REJECTING_PROXIES: usize = 2;
 /// How long a proxy may take to answer what is tried on it.
-const TRIAL: Duration = Duration::from_secs(5);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// For how many times as long as the last trials took none are made: clients that refuse at will cost a small share of a core.
-const REST: u32 = 9;
+const REST_FACTOR: u32 = 9;
 /// How often it is looked for its answer.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Charges objects with what proxies refuse.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl QuarantineWork {
             several => {
                 let begun = Instant::now();
                 let found = self.bisect(&info, kind, several.to_vec(), suspect).await;
-                self.rests_until = Instant::now() + REST * begun.elapsed();
+                self.rests_until = Instant::now() + REST_FACTOR * begun.elapsed();
                 found
             }
         };
@@ -156,7 +156,7 @@ impl QuarantineWork {
 
     /// Has a proxy sent again what is in force, after something was tried on it.
     async fn give_up(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
-        if self.given_up.len() >= CHARGED {
+        if self.given_up.len() >= MAX_SUSPECTS {
             self.given_up.clear();
         }
         self.given_up.insert(of, shown.clone());
@@ -177,7 +177,7 @@ impl QuarantineWork {
         let looked = self.push.inspect(move |inspect| (inspect.engine.reached(&facts), changed_at(inspect, &of)));
         let Ok((reached, changed_at)) = looked.await else { return false };
         let generation = object.meta().generation;
-        if self.charged.len() >= CHARGED {
+        if self.charged.len() >= MAX_SUSPECTS {
             self.charged.clear();
         }
         let witnesses = self.charged.entry((name.clone(), generation)).or_default();
@@ -194,7 +194,7 @@ impl QuarantineWork {
             taken.is_some_and(|(_, at)| *at >= changed_at) && !witnesses.contains(&witness(other))
         };
         let (reached, takers) = (alike.clone().count(), alike.filter(has_taken).count());
-        if witnesses.len() < WITNESSES.min(reached) || witnesses.len() <= takers {
+        if witnesses.len() < MIN_REJECTING_PROXIES.min(reached) || witnesses.len() <= takers {
             return false;
         }
         self.charged.remove(&(name.clone(), generation));
@@ -219,7 +219,7 @@ impl QuarantineWork {
             let named: Vec<_> = all.iter().filter(|name| said.contains(name.as_str())).cloned().collect();
             let names = if named.is_empty() { all } else { named };
             let facts =
-                names.iter().take(RESOURCES).flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
+                names.iter().take(MAX_RESOURCES).flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
             let behind = objects_of(inspect, facts);
             (changed_since(inspect, &behind, since.unwrap_or_default()), behind)
         });
@@ -229,7 +229,7 @@ impl QuarantineWork {
             (true, true) => behind.into_iter().filter(|name| writes_for_envoy(name.kind)).collect(),
             (false, _) => by_suspicion(behind, &changed),
         };
-        found.truncate(CANDIDATES);
+        found.truncate(MAX_CANDIDATES);
         found
     }
 
@@ -303,9 +303,9 @@ impl QuarantineWork {
         if !self.connections.offer(info.proxy_id, collection.clone(), revision) {
             return None;
         }
-        let end = Instant::now() + TRIAL;
+        let end = Instant::now() + TRIAL_TIMEOUT;
         while Instant::now() < end {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let now = self.connections.of_id(info.proxy_id)?;
             let watch = now.types.iter().find(|watch| watch.kind == kind)?;
             if watch.taken.as_ref().is_some_and(|(taken, _)| Arc::ptr_eq(taken, &collection)) {
@@ -344,7 +344,7 @@ fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Ve
         } else if let FactKey::List(kind, namespace) = &fact {
             objects.all_of(*kind).filter(|name| name.name.namespace == *namespace).for_each(&mut add);
         } else if let FactKey::ListAll(kind) = &fact {
-            objects.all_of(*kind).filter(|name| is_chargeable(name.kind)).take(CANDIDATES).for_each(&mut add);
+            objects.all_of(*kind).filter(|name| is_chargeable(name.kind)).take(MAX_CANDIDATES).for_each(&mut add);
         }
     }
     all

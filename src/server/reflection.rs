@@ -31,12 +31,12 @@ const MAX_QUESTION: usize = 16 << 10;
 pub(super) struct Question {
     #[prost(string, tag = "1")]
     host: String,
-    #[prost(oneof = "Asked", tags = "3, 4, 5, 6, 7")]
-    asked: Option<Asked>,
+    #[prost(oneof = "MessageRequest", tags = "3, 4, 5, 6, 7")]
+    asked: Option<MessageRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum Asked {
+enum MessageRequest {
     /// The file of this name.
     #[prost(string, tag = "3")]
     File(String),
@@ -69,12 +69,12 @@ pub(super) struct Answer {
     valid_host: String,
     #[prost(message, optional, tag = "2")]
     original: Option<Question>,
-    #[prost(oneof = "Found", tags = "4, 6, 7")]
-    found: Option<Found>,
+    #[prost(oneof = "MessageResponse", tags = "4, 6, 7")]
+    found: Option<MessageResponse>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum Found {
+enum MessageResponse {
     #[prost(message, tag = "4")]
     Files(Files),
     #[prost(message, tag = "6")]
@@ -189,33 +189,34 @@ impl StreamingService<Question> for Lookup {
 }
 
 /// What answers a question.
-fn find(services: &[&'static str], asked: Option<&Asked>) -> Found {
+fn find(services: &[&'static str], asked: Option<&MessageRequest>) -> MessageResponse {
     match asked {
-        Some(Asked::Services(_)) => {
+        Some(MessageRequest::Services(_)) => {
             let services = services.iter().map(|name| Named { name: (*name).to_owned() }).collect();
-            Found::Services(Services { services })
+            MessageResponse::Services(Services { services })
         }
-        Some(Asked::File(name)) => file(name, |file| file.name() == name),
-        Some(Asked::Symbol(symbol)) => file(symbol, |file| declares(file, symbol)),
-        Some(Asked::Extension(Extension { containing_type, .. }) | Asked::ExtensionsOf(containing_type)) => {
-            nothing(Code::NotFound, format!("{containing_type} has no extensions here"))
-        }
+        Some(MessageRequest::File(name)) => file(name, |file| file.name() == name),
+        Some(MessageRequest::Symbol(symbol)) => file(symbol, |file| declares(file, symbol)),
+        Some(
+            MessageRequest::Extension(Extension { containing_type, .. })
+            | MessageRequest::ExtensionsOf(containing_type),
+        ) => nothing(Code::NotFound, format!("{containing_type} has no extensions here")),
         None => nothing(Code::InvalidArgument, "nothing is asked".to_owned()),
     }
 }
 
 /// The first file that fits.
-fn file(wanted: &str, fits: impl Fn(&FileDescriptorProto) -> bool) -> Found {
+fn file(wanted: &str, fits: impl Fn(&FileDescriptorProto) -> bool) -> MessageResponse {
     let set = FileSet::decode(Bytes::from_static(DESCRIPTORS)).unwrap_or_default();
     let is_it = |bytes: &Bytes| FileDescriptorProto::decode(bytes.clone()).is_ok_and(|file| fits(&file));
     match set.files.into_iter().find(is_it) {
-        Some(file) => Found::Files(Files { files: vec![file] }),
+        Some(file) => MessageResponse::Files(Files { files: vec![file] }),
         None => nothing(Code::NotFound, format!("{wanted:?} is not known")),
     }
 }
 
-fn nothing(code: Code, message: String) -> Found {
-    Found::Nothing(Nothing { code: code.into(), message })
+fn nothing(code: Code, message: String) -> MessageResponse {
+    MessageResponse::Nothing(Nothing { code: code.into(), message })
 }
 
 /// Whether a file declares something of this full name.
@@ -273,32 +274,37 @@ service!(ReflectionV1Alpha);
 mod tests {
     use super::*;
 
-    fn name_of(found: &Found) -> Option<String> {
+    fn name_of(found: &MessageResponse) -> Option<String> {
         match found {
-            Found::Files(files) => {
+            MessageResponse::Files(files) => {
                 files.files.first().map(|file| FileDescriptorProto::decode(file.clone()).unwrap().name().to_owned())
             }
-            Found::Services(_) | Found::Nothing(_) => None,
+            MessageResponse::Services(_) | MessageResponse::Nothing(_) => None,
         }
     }
 
     #[test]
     fn files_are_found_by_name_and_by_what_they_declare() {
-        let find = |asked: Asked| find(&["b", "a"], Some(&asked));
+        let find = |asked: MessageRequest| find(&["b", "a"], Some(&asked));
         let ads = "envoy/service/discovery/v3/ads.proto";
         for symbol in [
             "envoy.service.discovery.v3.AggregatedDiscoveryService",
             "envoy.service.discovery.v3.AggregatedDiscoveryService.StreamAggregatedResources",
         ] {
-            assert_eq!(name_of(&find(Asked::Symbol(symbol.to_owned()))).as_deref(), Some(ads), "{symbol}");
+            assert_eq!(name_of(&find(MessageRequest::Symbol(symbol.to_owned()))).as_deref(), Some(ads), "{symbol}");
         }
-        let nested = find(Asked::Symbol("envoy.config.cluster.v3.Cluster.DiscoveryType".to_owned()));
+        let nested = find(MessageRequest::Symbol("envoy.config.cluster.v3.Cluster.DiscoveryType".to_owned()));
         assert_eq!(name_of(&nested).as_deref(), Some("envoy/config/cluster/v3/cluster.proto"));
-        assert_eq!(name_of(&find(Asked::File(ads.to_owned()))).as_deref(), Some(ads));
+        assert_eq!(name_of(&find(MessageRequest::File(ads.to_owned()))).as_deref(), Some(ads));
         for unknown in ["envoy.service.discovery.v3.Aggregated", "nobody", "envoy.config.cluster.v3.Cluster."] {
-            assert!(matches!(find(Asked::Symbol(unknown.to_owned())), Found::Nothing(_)), "{unknown}");
+            assert!(
+                matches!(find(MessageRequest::Symbol(unknown.to_owned())), MessageResponse::Nothing(_)),
+                "{unknown}"
+            );
         }
-        let Found::Services(listed) = find(Asked::Services(String::new())) else { panic!("no list") };
+        let MessageResponse::Services(listed) = find(MessageRequest::Services(String::new())) else {
+            panic!("no list")
+        };
         assert_eq!(listed.services.len(), 2);
     }
 }

@@ -8,9 +8,9 @@
 //! The push thread holds who sees which version ([`navarch_push::rollout`]); here it is decided when that changes.
 
 mod agree;
-mod look;
 mod orders;
 mod prometheus;
+mod proxy_counts;
 mod shared;
 mod stage;
 mod start;
@@ -26,10 +26,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::agree::Agreed;
-use self::look::{Members, Refusing, Tally, chosen, refusing};
 use self::prometheus::{Answer, Prometheus};
-use self::shared::{LEAST, Shared};
-use self::stage::{Next, Query, Seen, next};
+use self::proxy_counts::{Members, ProxyCounts, Refusing, chosen, refusing};
+use self::shared::{MIN_STAGE, Shared};
+use self::stage::{Next, Query, StageView, next};
 use super::until;
 use crate::admin::OperatorRequest;
 use jiff::Timestamp;
@@ -46,15 +46,15 @@ pub(super) use start::start;
 /// How often it is looked how far proxies have come.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// For how many times as long as the last look took none is taken.
-const REST: u32 = 19;
+const REST_FACTOR: u32 = 19;
 /// How many changes are on their way at once; others wait for their turn. Each may part the proxies that share results.
 const AT_ONCE: usize = 16;
 /// How long is waited before Prometheus is asked again, where it could not be.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
+const PROMETHEUS_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// What is known of a rollout beside what the push thread holds.
 #[derive(Debug)]
-struct Known {
+struct TrackedRollout {
     /// Which rollout it is of.
     serial: u64,
     /// The stage that it is at, from 0.
@@ -66,7 +66,7 @@ struct Known {
     /// Who refused something before the stage began.
     refusing: Refusing,
     /// How far the proxies have come.
-    tally: Tally,
+    tally: ProxyCounts,
     /// What Prometheus said at this stage, and when.
     query: Option<(Answer, Instant)>,
     /// Whether it is asked.
@@ -82,7 +82,7 @@ type Answered = (ObjectRef, u64, Option<usize>, Answer);
 struct Work {
     push: PushHandle,
     connections: Arc<Connections>,
-    known: BTreeMap<ObjectRef, Known>,
+    known: BTreeMap<ObjectRef, TrackedRollout>,
     told: watch::Sender<Arc<Rollouts>>,
     prometheus: Arc<Prometheus>,
     /// What replicas agree on; `None` where there is but this one.
@@ -126,7 +126,7 @@ impl Work {
                 // Who asked may have gone, and sees how it stands then.
                 answer.send(outcome).ok();
             }
-            due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * REST);
+            due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * REST_FACTOR);
         }
     }
 
@@ -188,13 +188,13 @@ impl Work {
             return;
         }
         let of_same = known.filter(|known| known.serial == rollout.serial);
-        let fresh = Known {
+        let fresh = TrackedRollout {
             serial: rollout.serial,
             at,
             since: Instant::now(),
             is_paused: of_same.is_some_and(|known| known.is_paused),
             refusing: of_same.map_or_else(|| refusing(connections), |known| known.refusing.clone()),
-            tally: Tally::default(),
+            tally: ProxyCounts::default(),
             query: None,
             is_asked: false,
             reason: String::new(),
@@ -218,8 +218,9 @@ impl Work {
             shared.say(name, tally.pending > 0).await;
         }
         let Some(known) = self.known.get(name) else { return Ok(()) };
-        let (shares, least) = (rollout.plan.stages.shares(), self.shared.as_ref().map(|_| LEAST).unwrap_or_default());
-        let seen = Seen {
+        let (shares, least) =
+            (rollout.plan.stages.shares(), self.shared.as_ref().map(|_| MIN_STAGE).unwrap_or_default());
+        let seen = StageView {
             is_last: at + 1 >= shares.len(),
             at_stage: known.since.elapsed(),
             pause: rollout.plan.pause.max(least),
@@ -344,13 +345,13 @@ impl Work {
 }
 
 /// What Prometheus says of a rollout's query.
-fn asked<'a>(rollout: &Rollout, known: &'a Known) -> Query<'a> {
+fn asked<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
     match (&rollout.plan.query, &known.query) {
         (None, _) => Query::None,
         (Some(_), None) => Query::Unasked,
         (Some(_), Some((Answer::Holds, _))) => Query::Holds,
         (Some(_), Some((Answer::Fails(what), _))) => Query::Fails(what),
-        (Some(_), Some((Answer::Unknown(_), at))) if at.elapsed() >= ASK_AGAIN => Query::Unasked,
+        (Some(_), Some((Answer::Unknown(_), at))) if at.elapsed() >= PROMETHEUS_RETRY_DELAY => Query::Unasked,
         (Some(_), Some((Answer::Unknown(why), _))) => Query::Unknown(why),
     }
 }

@@ -21,7 +21,7 @@ use navarch_security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
 use navarch_xds::AccessQuestion;
 
 /// How often it is looked for what must be asked anew.
-const ROUND: Duration = Duration::from_secs(10);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is known of a service account.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
 type Reviews = JoinSet<(Asker, Result<bool, String>)>;
 
 /// Questions that may wait; then streams do.
-const QUESTIONS: usize = 1024;
+const MAX_PENDING_REVIEWS: usize = 1024;
 
 /// Starts asking the API server. Gives where questions go.
 pub(super) fn start(
@@ -85,7 +85,7 @@ pub(super) fn start(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> mpsc::Sender<AccessQuestion> {
-    let (questions, inbox) = mpsc::channel(QUESTIONS);
+    let (questions, inbox) = mpsc::channel(MAX_PENDING_REVIEWS);
     let cluster = push.context().mesh.settings.cluster_id.clone();
     let reviewer = Reviewers { own: Arc::new(ApiServer::new(client.clone())), cluster, remotes };
     let (push, stop) = (push.clone(), stop.clone());
@@ -106,7 +106,7 @@ async fn run(
 ) -> Result<(), Ended> {
     let mut accounts: BTreeMap<Asker, Account> = BTreeMap::new();
     let mut reviews = Reviews::new();
-    let mut round = tokio::time::interval(ROUND);
+    let mut round = tokio::time::interval(REFRESH_INTERVAL);
     loop {
         tokio::select! {
             question = questions.recv() => {

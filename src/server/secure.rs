@@ -74,14 +74,14 @@ pub(super) struct SecurePort {
 
 /// What a connection's client has shown.
 #[derive(Clone, Debug)]
-struct Shown {
+struct ClientIdentity {
     peer: Option<SocketAddr>,
     /// Its certificates, leaf first, checked; none if it has shown none.
     certificates: Arc<[CertificateDer<'static>]>,
 }
 
 /// A client that comes back with the certificate that its new streams need is told so before the old one is refused.
-impl ConnectionInfo for Shown {
+impl ConnectionInfo for ClientIdentity {
     fn expires_in(&self) -> Option<Duration> {
         let expires = certificate_expiry(self.certificates.first()?)?;
         // One that expires while hands are shaken: at once.
@@ -157,13 +157,13 @@ async fn accept(
     listener: TcpListener,
     port: Arc<Port>,
     tls: ServingTls,
-    ready: mpsc::Sender<(TlsStream<PortStream>, Shown)>,
+    ready: mpsc::Sender<(TlsStream<PortStream>, ClientIdentity)>,
 ) {
     let shake = |stream, peer| {
         let (tls, ready) = (tls.get(), ready.clone());
         async move {
             if let Some(stream) = handshake(tls, stream, peer).await {
-                let shown = Shown::of(&stream, peer);
+                let shown = ClientIdentity::of(&stream, peer);
                 drop(ready.send((stream, shown)).await);
             }
         }
@@ -171,7 +171,7 @@ async fn accept(
     port.for_each(&listener, &mut JoinSet::new(), shake).await;
 }
 
-impl Shown {
+impl ClientIdentity {
     /// What the client has shown that a connection to this address has shaken hands with.
     fn of(stream: &TlsStream<PortStream>, peer: SocketAddr) -> Self {
         let (_, session) = stream.get_ref();
@@ -202,10 +202,10 @@ where
         let (mut inner, gatekeeper, policy) = (self.inner.clone(), self.gatekeeper.clone(), self.policy);
         let (refused, log) = (self.refused.clone(), self.log.clone());
         Box::pin(async move {
-            let shown = request.extensions().get::<Shown>().cloned();
+            let shown = request.extensions().get::<ClientIdentity>().cloned();
             // In plain text there is nothing but an address.
             let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-            let shown = shown.unwrap_or_else(|| Shown { peer, certificates: Arc::from([]) });
+            let shown = shown.unwrap_or_else(|| ClientIdentity { peer, certificates: Arc::from([]) });
             let credentials =
                 Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
             let admitted = gatekeeper.admit(credentials).await;

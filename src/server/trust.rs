@@ -26,11 +26,11 @@ use navarch_source::{FetchError, Fetcher};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
 /// For how long nothing is due where nothing is.
-const LONG: Duration = Duration::from_hours(24);
+const IDLE_DELAY: Duration = Duration::from_hours(24);
 /// How often SPIFFE endpoints are asked, as istiod does.
-const REFRESH: Duration = Duration::from_mins(30);
+const REFRESH_INTERVAL: Duration = Duration::from_mins(30);
 /// How soon one that has failed is asked again.
-const RETRY: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// How long one may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -85,7 +85,7 @@ impl Trust {
             if self.fetch().await {
                 self.publish(&further).await?;
             }
-            let due = self.due.values().min().copied().unwrap_or_else(|| Instant::now() + LONG);
+            let due = self.due.values().min().copied().unwrap_or_else(|| Instant::now() + IDLE_DELAY);
             tokio::select! {
                 // The CA may change no more while all else goes on.
                 changed = own.changed(), if !ends => ends = changed.is_err(),
@@ -142,11 +142,11 @@ impl Trust {
                 Ok(roots) => {
                     let before = self.fetched.insert(endpoint.clone(), roots.clone());
                     is_new |= before != Some(roots);
-                    REFRESH
+                    REFRESH_INTERVAL
                 }
                 Err(error) => {
                     tracing::warn!(endpoint, error = %error, "failed to fetch a SPIFFE bundle");
-                    RETRY
+                    RETRY_DELAY
                 }
             };
             self.due.insert(endpoint, Instant::now() + wait);

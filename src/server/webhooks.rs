@@ -21,7 +21,7 @@ use navarch_webhook::{Limits, Metrics, Webhooks};
 
 /// How long the port goes on as before when the server ends: until the nodes of the cluster know that its pod takes no more requests,
 /// its Service sends them here, and an API server that finds nobody refuses the object.
-const STAY: Duration = Duration::from_secs(2);
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(2);
 
 /// What flags and environment say of the webhooks.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl WebhookPort<'_> {
         });
         let port = HttpPort { open: self.open, grpc: None, tls: Some(tls), routes: self.routes };
         // Without a cluster no Service stands before the port.
-        let stay = if self.client.is_some() { STAY } else { Duration::ZERO };
+        let stay = if self.client.is_some() { SHUTDOWN_DELAY } else { Duration::ZERO };
         let (stop, close) = (stop.clone(), CancellationToken::new());
         spawn("webhooks", tasks, async move {
             let closing = async {

@@ -28,7 +28,7 @@ const TYPES: &[(&str, &str)] =
 
 /// Which of its values `go tool pprof` shows first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum DefaultSampleType {
     /// What is in use, as `heap`.
     InUse,
     /// What was allocated since the process began, as `allocs`.
@@ -57,20 +57,20 @@ impl<A> Profiled<A> {
 ///
 /// # Errors
 /// When what is mapped cannot be read.
-pub fn snapshot(shown: Shown, time: i64) -> io::Result<Vec<u8>> {
+pub fn snapshot(shown: DefaultSampleType, time: i64) -> io::Result<Vec<u8>> {
     let kind = Kind {
         types: TYPES,
         period_type: ("space", "bytes"),
         period: i64::try_from(RATE).unwrap_or(i64::MAX),
         default_type: match shown {
-            Shown::InUse => "inuse_space",
-            Shown::Allocated => "alloc_space",
+            DefaultSampleType::InUse => "inuse_space",
+            DefaultSampleType::Allocated => "alloc_space",
         },
         skipped: &["navarch_profile::", "<navarch_profile::", "__rustc::", "alloc::alloc::", "<alloc::alloc::"],
     };
     let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let objects = |weight: Weight| value((weight.objects + 128) / 256);
-    let counted = |seen: stacks::Seen| Counted {
+    let counted = |seen: stacks::StackSample| Counted {
         values: vec![
             objects(seen.allocated),
             value(seen.allocated.bytes),

@@ -34,7 +34,7 @@ pub(crate) struct Weight {
 
 /// A stack with what it allocated.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct StackSample {
     /// Without those that lie too far from the program's own code.
     pub(crate) frames: Vec<usize>,
     pub(crate) allocated: Weight,
@@ -140,7 +140,7 @@ pub(crate) fn freed(stack: u16, weight: Weight) {
 }
 
 /// All stacks with what they allocated so far.
-pub(crate) fn all() -> Vec<Seen> {
+pub(crate) fn all() -> Vec<StackSample> {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
     let seen = ENTRIES.iter().take(count).map(|entry| {
         let packed = entry.frames.load(Ordering::Acquire);
@@ -155,7 +155,7 @@ pub(crate) fn all() -> Vec<Seen> {
             objects: allocated.objects.saturating_sub(freed.objects),
             bytes: allocated.bytes.saturating_sub(freed.bytes),
         };
-        Seen { frames: frames.collect(), allocated, in_use }
+        StackSample { frames: frames.collect(), allocated, in_use }
     });
     seen.filter(|seen| seen.allocated != Weight::default()).collect()
 }

@@ -12,7 +12,7 @@ use std::alloc::System;
 use std::io::Read as _;
 
 use flate2::read::GzDecoder;
-use navarch_profile::{Profile, Profiled, Shown, snapshot};
+use navarch_profile::{DefaultSampleType, Profile, Profiled, snapshot};
 use prost::Message as _;
 
 #[global_allocator]
@@ -22,7 +22,7 @@ const MIB: i64 = 1 << 20;
 
 fn profile() -> Profile {
     let mut bytes = Vec::new();
-    GzDecoder::new(&*snapshot(Shown::InUse, 7).unwrap()).read_to_end(&mut bytes).unwrap();
+    GzDecoder::new(&*snapshot(DefaultSampleType::InUse, 7).unwrap()).read_to_end(&mut bytes).unwrap();
     Profile::decode(&*bytes).unwrap()
 }
 

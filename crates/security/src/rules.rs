@@ -128,7 +128,7 @@ pub fn may_subscribe(short_name: &str, identity: Option<&Identity>, root_namespa
 
 /// What a caller may see of a debug page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Visibility {
     /// All.
     Everything,
     /// What is about proxies of these namespaces.
@@ -139,18 +139,18 @@ pub enum Sight {
 
 /// What a caller from elsewhere may see of a debug page; `operators` are the namespaces that may see everything.
 #[must_use]
-pub fn sight(page: &str, caller: &Caller, operators: &[Namespace]) -> Sight {
+pub fn visibility(page: &str, caller: &Caller, operators: &[Namespace]) -> Visibility {
     let mut namespaces: Vec<Namespace> = caller.identities.iter().map(|one| one.namespace.clone()).collect();
     namespaces.dedup();
     match rule(Interface::Debug, page) {
-        Some(Rule::Anyone) => Sight::Everything,
+        Some(Rule::Anyone) => Visibility::Everything,
         Some(Rule::Operator | Rule::OperatorOrOwnNamespace | Rule::Proved)
             if namespaces.iter().any(|namespace| operators.contains(namespace)) =>
         {
-            Sight::Everything
+            Visibility::Everything
         }
-        Some(Rule::OperatorOrOwnNamespace) => Sight::Namespaces(namespaces),
-        Some(Rule::Operator | Rule::Proved | Rule::RootNamespace) | None => Sight::Nothing,
+        Some(Rule::OperatorOrOwnNamespace) => Visibility::Namespaces(namespaces),
+        Some(Rule::Operator | Rule::Proved | Rule::RootNamespace) | None => Visibility::Nothing,
     }
 }
 
@@ -175,11 +175,11 @@ mod tests {
             Caller { identities: vec![Identity::parse(&text).unwrap()], ..Caller::default() }
         };
         let operators = [Namespace::new("istio-system")];
-        let shop = Sight::Namespaces(vec![Namespace::new("shop")]);
-        assert_eq!(sight("config_dump", &caller("shop"), &operators), shop);
-        assert_eq!(sight("syncz", &caller("shop"), &operators), Sight::Nothing);
-        assert_eq!(sight("syncz", &caller("istio-system"), &operators), Sight::Everything);
-        assert_eq!(sight("unknown", &caller("istio-system"), &operators), Sight::Nothing);
-        assert_eq!(sight("config_dump", &Caller::default(), &operators), Sight::Namespaces(Vec::new()));
+        let shop = Visibility::Namespaces(vec![Namespace::new("shop")]);
+        assert_eq!(visibility("config_dump", &caller("shop"), &operators), shop);
+        assert_eq!(visibility("syncz", &caller("shop"), &operators), Visibility::Nothing);
+        assert_eq!(visibility("syncz", &caller("istio-system"), &operators), Visibility::Everything);
+        assert_eq!(visibility("unknown", &caller("istio-system"), &operators), Visibility::Nothing);
+        assert_eq!(visibility("config_dump", &Caller::default(), &operators), Visibility::Namespaces(Vec::new()));
     }
 }

@@ -38,7 +38,7 @@ impl Aggregate {
         }
         while let Some((source, batch)) = batches.next().await {
             let mut merged = Batch::new();
-            batch.into_iter().for_each(|event| state.take_in(source, event, &mut merged));
+            batch.into_iter().for_each(|event| state.apply(source, event, &mut merged));
             if !merged.is_empty() && events.send(merged).await.is_err() {
                 return;
             }
@@ -58,7 +58,7 @@ struct Merged {
 
 impl Merged {
     /// Takes in what one source tells.
-    fn take_in(&mut self, source: usize, event: SourceEvent, batch: &mut Batch) {
+    fn apply(&mut self, source: usize, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(object) | SourceEvent::Updated(object) => self.put(source, object, batch),
             SourceEvent::Deleted(name) => self.remove(source, &name, batch),
@@ -160,7 +160,7 @@ mod tests {
             Merged { names: vec![Arc::from("fs:///a"), Arc::from("k8s://")], holders: BTreeMap::new(), unsynced: 2 };
         let mut told = |source, event| {
             let mut batch = Batch::new();
-            merged.take_in(source, event, &mut batch);
+            merged.apply(source, event, &mut batch);
             let brief = |event: SourceEvent| match event {
                 SourceEvent::Added(object) => format!("+{}", object.meta().labels["l"]),
                 SourceEvent::Updated(object) => format!("~{}", object.meta().labels["l"]),

@@ -165,7 +165,7 @@ impl Worker {
             let mut due = self.agenda.take_due(now);
             let looked = (due.walk || news.reload) && self.look_over(&mut due.files, news.reload);
             for path in due.files {
-                self.take_in(&path, now);
+                self.apply(&path, now);
             }
             let mut batch = self.index.settle();
             if looked && !self.synced {
@@ -230,7 +230,7 @@ impl Worker {
     }
 
     /// Reads a file and takes in what it holds, unless that would lose something that may come back.
-    fn take_in(&mut self, path: &Path, now: Instant) {
+    fn apply(&mut self, path: &Path, now: Instant) {
         let file: Arc<str> = Arc::from(path.display().to_string());
         let stamp = scan::stamp(path);
         let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, stamp, self.index.hash(&file))));

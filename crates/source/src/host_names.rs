@@ -31,12 +31,12 @@ pub struct HostNames {
     /// Whom to ask, in order.
     resolvers: Vec<SocketAddr>,
     /// What is known.
-    known: BTreeMap<Arc<str>, Known>,
+    known: BTreeMap<Arc<str>, CachedHost>,
 }
 
 /// What is known of a host.
 #[derive(Debug)]
-struct Known {
+struct CachedHost {
     addresses: HostAddresses,
     /// When it is asked for again.
     due: Instant,
@@ -70,7 +70,7 @@ impl HostNames {
             if before.as_ref() != Some(&addresses) {
                 news.push((host.clone(), Some(addresses.clone())));
             }
-            self.known.insert(host.clone(), Known { addresses, due: Instant::now() + lifetime });
+            self.known.insert(host.clone(), CachedHost { addresses, due: Instant::now() + lifetime });
         }
         news
     }

@@ -28,7 +28,7 @@ use navarch_api::key_source::KeySource;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 use navarch_net::destination::AddressPolicy;
-use navarch_net::turns::Turns;
+use navarch_net::fair_semaphore::FairSemaphore;
 
 /// How long fetching may take where a rule says nothing.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -82,7 +82,7 @@ struct Fetches {
     /// Who fetches.
     fetcher: Arc<Fetcher>,
     /// Turns at it, by the namespaces that want keys.
-    turns: Arc<Turns<Namespace>>,
+    turns: Arc<FairSemaphore<Namespace>>,
     /// One for each place.
     tasks: JoinSet<Fetched>,
     /// Ends the task of a place.
@@ -133,7 +133,7 @@ impl KeyFetching {
     pub fn new(config: KeyConfig) -> Self {
         let fetches = Fetches {
             fetcher: Arc::new(Fetcher::new(config.addresses)),
-            turns: Turns::new(AT_ONCE, usize::MAX),
+            turns: FairSemaphore::new(AT_ONCE, usize::MAX),
             tasks: JoinSet::new(),
             handles: BTreeMap::new(),
         };

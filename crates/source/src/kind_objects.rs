@@ -29,16 +29,16 @@ pub(super) struct KindObjects {
 #[derive(Debug)]
 struct Entry {
     /// What was told.
-    told: Known,
+    last_valid: LastValid,
     /// Whether problems of it were told.
-    ailing: bool,
+    unhealthy: bool,
     /// The last round in which it was seen.
     seen: u32,
 }
 
 /// What was told of a name.
 #[derive(Debug)]
-enum Known {
+enum LastValid {
     /// This object.
     Object(AnyObject),
     /// Nothing, for nothing good ever came.
@@ -47,9 +47,9 @@ enum Known {
 
 impl HasName for Entry {
     fn name(&self) -> &NamespacedName {
-        match &self.told {
-            Known::Object(object) => &object.meta().key,
-            Known::Nothing(name) => name,
+        match &self.last_valid {
+            LastValid::Object(object) => &object.meta().key,
+            LastValid::Nothing(name) => name,
         }
     }
 }
@@ -62,7 +62,7 @@ impl KindObjects {
 
     /// How many objects are in force.
     pub(super) fn len(&self) -> usize {
-        self.objects.iter().filter(|entry| matches!(entry.told, Known::Object(_))).count()
+        self.objects.iter().filter(|entry| matches!(entry.last_valid, LastValid::Object(_))).count()
     }
 
     /// From now on these are the tags of this revision. What was told before is not looked at again.
@@ -108,36 +108,38 @@ impl KindObjects {
 
     /// A good object is there, with what is odd about it.
     fn put_object(&mut self, object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
-        let ailing = !faults.is_empty();
+        let unhealthy = !faults.is_empty();
         let known = self.objects.get_mut(&object.meta().key);
-        if ailing || known.as_ref().is_some_and(|entry| entry.ailing) {
+        if unhealthy || known.as_ref().is_some_and(|entry| entry.unhealthy) {
             batch.push(problems(&self.source, &subject(self.kind, &object.meta().key), faults));
         }
         let Some(entry) = known else {
             batch.push(SourceEvent::Added(object.clone()));
-            self.objects.put(Entry { told: Known::Object(object), ailing, seen: self.round });
+            self.objects.put(Entry { last_valid: LastValid::Object(object), unhealthy, seen: self.round });
             return;
         };
-        (entry.seen, entry.ailing) = (self.round, ailing);
-        match &entry.told {
-            Known::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
+        (entry.seen, entry.unhealthy) = (self.round, unhealthy);
+        match &entry.last_valid {
+            LastValid::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
             // What was told stays, or everything would be held twice after all was listed again.
-            Known::Object(before)
+            LastValid::Object(before)
                 if before.same_content(&object) && before.meta().generation == object.meta().generation =>
             {
                 return;
             }
-            Known::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
+            LastValid::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
         }
-        entry.told = Known::Object(object);
+        entry.last_valid = LastValid::Object(object);
     }
 
     /// An object is there that cannot be read or accepted: what was told of it before stays in force.
     fn put_broken(&mut self, subject: &Subject, faults: Vec<Fault>, batch: &mut Batch) {
         let name = NamespacedName::new(&subject.namespace, &subject.name);
         match self.objects.get_mut(&name) {
-            Some(entry) => (entry.seen, entry.ailing) = (self.round, true),
-            None => _ = self.objects.put(Entry { told: Known::Nothing(name), ailing: true, seen: self.round }),
+            Some(entry) => (entry.seen, entry.unhealthy) = (self.round, true),
+            None => {
+                _ = self.objects.put(Entry { last_valid: LastValid::Nothing(name), unhealthy: true, seen: self.round })
+            }
         }
         batch.push(problems(&self.source, subject, faults));
     }
@@ -145,10 +147,10 @@ impl KindObjects {
     /// An object is gone.
     pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
         let Some((_, entry)) = self.objects.remove(name) else { return };
-        if matches!(entry.told, Known::Object(_)) {
+        if matches!(entry.last_valid, LastValid::Object(_)) {
             batch.push(SourceEvent::Deleted(ObjectRef { kind: self.kind, name: name.clone() }));
         }
-        if entry.ailing {
+        if entry.unhealthy {
             batch.push(problems(&self.source, &subject(self.kind, name), Vec::new()));
         }
     }

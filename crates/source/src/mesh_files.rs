@@ -70,7 +70,7 @@ struct TextFile {
 }
 
 /// What looking at a file gave.
-enum Look {
+enum FileRead {
     /// What it holds.
     Text(String),
     /// Why it cannot be read.
@@ -107,15 +107,15 @@ impl TextFile {
     }
 
     /// Looks at the file; `None` when there is nothing new, or when what is missing may come back.
-    fn look(&self, agenda: &mut Agenda, now: Instant) -> Option<Look> {
+    fn look(&self, agenda: &mut Agenda, now: Instant) -> Option<FileRead> {
         let look = match read_bytes(&self.path).map(String::from_utf8) {
-            Ok(Ok(text)) => Look::Text(text),
-            Ok(Err(_)) => Look::Unreadable("is not UTF-8 text".to_owned()),
-            Err(error) => Look::Unreadable(error.to_string()),
+            Ok(Ok(text)) => FileRead::Text(text),
+            Ok(Err(_)) => FileRead::Unreadable("is not UTF-8 text".to_owned()),
+            Err(error) => FileRead::Unreadable(error.to_string()),
         };
         let (same, empty) = match &look {
-            Look::Text(text) => (self.text.as_ref() == Some(text), text.trim().is_empty()),
-            Look::Unreadable(_) => (false, true),
+            FileRead::Text(text) => (self.text.as_ref() == Some(text), text.trim().is_empty()),
+            FileRead::Unreadable(_) => (false, true),
         };
         if empty && !same && self.held_something() && !agenda.may_lose(&self.path, now) {
             return None;
@@ -125,15 +125,15 @@ impl TextFile {
     }
 
     /// The events that bring what was told of the file up to what was seen; `event` tells a new value.
-    fn take_in<T>(
+    fn apply<T>(
         &mut self,
-        look: Look,
+        look: FileRead,
         parse: impl FnOnce(&str) -> Parsed<T>,
         event: impl FnOnce(Arc<T>) -> SourceEvent,
     ) -> Batch {
         let mut batch = Batch::new();
         let faults = match look {
-            Look::Text(text) => {
+            FileRead::Text(text) => {
                 let parsed = parse(&text);
                 self.text = Some(text);
                 self.is_broken = parsed.is_err();
@@ -145,7 +145,7 @@ impl TextFile {
                     Err(errors) => errors.into_iter().map(|error| (error.line, Fault::Rejected(error.field))).collect(),
                 }
             }
-            Look::Unreadable(reason) => {
+            FileRead::Unreadable(reason) => {
                 self.text = None;
                 self.is_broken = false;
                 vec![(0, Fault::Unreadable(reason))]
@@ -213,7 +213,7 @@ impl Worker {
             }
             let mut batch = Batch::new();
             for path in due.files {
-                batch.extend(self.take_in(&path, now));
+                batch.extend(self.apply(&path, now));
             }
             let is_broken = self.files().any(|file| file.is_broken);
             if let Some(held) = held.as_mut().filter(|_| is_broken) {
@@ -266,18 +266,18 @@ impl Worker {
     }
 
     /// Reads a file and takes in what it says.
-    fn take_in(&mut self, path: &Path, now: Instant) -> Batch {
+    fn apply(&mut self, path: &Path, now: Instant) -> Batch {
         let mut batch = Batch::new();
         let (agenda, base) = (&mut self.agenda, &self.base);
         if let Some(file) = self.mesh.as_mut().filter(|file| file.path == path)
             && let Some(look) = file.look(agenda, now)
         {
-            batch.extend(file.take_in(look, |text| parse_mesh_config(base, text), SourceEvent::MeshConfig));
+            batch.extend(file.apply(look, |text| parse_mesh_config(base, text), SourceEvent::MeshConfig));
         }
         if let Some(file) = self.networks.as_mut().filter(|file| file.path == path)
             && let Some(look) = file.look(agenda, now)
         {
-            batch.extend(file.take_in(look, parse_mesh_networks, SourceEvent::MeshNetworks));
+            batch.extend(file.apply(look, parse_mesh_networks, SourceEvent::MeshNetworks));
         }
         batch
     }

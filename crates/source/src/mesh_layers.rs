@@ -62,7 +62,7 @@ type Reader = Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>>;
 
 impl Layer {
     /// Takes in a batch; what is neither config nor networks goes on.
-    fn take_in(&mut self, batch: Batch, on: &mut Batch) {
+    fn apply(&mut self, batch: Batch, on: &mut Batch) {
         for event in batch {
             match event {
                 SourceEvent::MeshConfig(config) => self.mesh = Some(config),
@@ -140,7 +140,7 @@ impl MeshLayers {
             let mut on = Batch::new();
             tokio::select! {
                 Some(batch) = from_shared.recv() => {
-                    layers.shared.take_in(batch, &mut on);
+                    layers.shared.apply(batch, &mut on);
                     // The file lies over it.
                     if let Some(below) = layers.shared.mesh.clone().filter(|below| *below != base) {
                         base = below;
@@ -149,8 +149,8 @@ impl MeshLayers {
                         files = read(&base);
                     }
                 }
-                Some(batch) = from_maps.recv() => layers.maps.take_in(batch, &mut on),
-                Some(batch) = from_files.recv() => layers.file.take_in(batch, &mut on),
+                Some(batch) = from_maps.recv() => layers.maps.apply(batch, &mut on),
+                Some(batch) = from_files.recv() => layers.file.apply(batch, &mut on),
                 ended = &mut files => return ended,
                 ended = &mut shared => return ended,
                 ended = &mut maps => return ended,

@@ -39,7 +39,7 @@ use stream::{Ended, Stream};
 /// The largest response: a hundred thousand objects of 2 KiB.
 const MAX_RESPONSE: usize = 256 << 20;
 /// How long a stream must have been of use for the next wait to be the shortest.
-const OF_USE: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// What is read, and how one shows who one is.
 #[derive(Clone)]
@@ -67,18 +67,18 @@ pub struct XdsSource {
     /// What the source is called: `xds://host:port`.
     name: Arc<str>,
     /// What was told, by kind.
-    held: Vec<Asked>,
+    held: Vec<KindSubscription>,
     /// Whether all kinds have been told once.
     synced: bool,
     /// Whether it was told why there is no connection.
-    ailing: bool,
+    unhealthy: bool,
     /// Bytes of the largest response; tests have less.
     max_response: usize,
 }
 
 /// What was told of one kind.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct KindSubscription {
     kind: Kind,
     held: KindObjects,
     /// Whether the server has ever answered for it.
@@ -106,9 +106,10 @@ impl XdsSource {
         let services = [Kind::ServiceEntry, Kind::WorkloadEntry];
         let kinds = mcp::kinds().filter(|kind| !config.services_alone || services.contains(kind));
         let prefix: Arc<str> = Arc::from(format!("{name}/"));
-        let held =
-            kinds.map(|kind| Asked { kind, held: KindObjects::new(kind, prefix.clone()), answered: false }).collect();
-        Self { config, name, held, synced: false, ailing: false, max_response: MAX_RESPONSE }
+        let held = kinds
+            .map(|kind| KindSubscription { kind, held: KindObjects::new(kind, prefix.clone()), answered: false })
+            .collect();
+        Self { config, name, held, synced: false, unhealthy: false, max_response: MAX_RESPONSE }
     }
 
     /// Tells what the server has until nobody listens.
@@ -126,11 +127,11 @@ impl XdsSource {
                 Ended::Broken(reason) => reason,
             };
             tracing::warn!(source = %self.name, reason, "disconnected from the config source; keeping the last received configuration");
-            self.ailing = true;
+            self.unhealthy = true;
             if events.send(vec![self.problem(Some(reason))]).await.is_err() {
                 return;
             }
-            if begun.elapsed() >= OF_USE {
+            if begun.elapsed() >= STABLE_AFTER {
                 backoff.reset();
             }
             tokio::select! {

@@ -32,7 +32,7 @@ const AT_ONCE: usize = 8;
 /// How long nothing must change before analyzers run; after the whole interval they do anyway.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// How many findings are logged; all are in the statuses.
-const LOGGED: usize = 1000;
+const MAX_LOGGED: usize = 1000;
 
 /// Writes what analyzers find into the status of Istio's objects (`PILOT_ENABLE_ANALYSIS`).
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ pub struct Analysis {
 
 /// An object whose status is to be corrected.
 #[derive(Debug)]
-struct Due {
+struct StatusCorrection {
     key: Key,
     /// The version that was judged.
     resource_version: String,
@@ -65,7 +65,7 @@ struct Due {
 
 /// What is known, and what was found in it.
 #[derive(Debug, Default)]
-struct Standing {
+struct AnalysisState {
     /// Shared with the thread on which analyzers run, for as long as they do.
     objects: Arc<Objects>,
     found: Incremental,
@@ -109,7 +109,7 @@ impl Analysis {
         let only = self.scope.borrow().only.clone();
         let mut events = stream::select_all(live::kinds().map(|kind| self.watch(kind, only.as_deref())));
         let objects = Arc::new(Objects::new(&self.revision, &self.namespace));
-        let mut standing = Standing { objects, ..Standing::default() };
+        let mut standing = AnalysisState { objects, ..AnalysisState::default() };
         let mut pending: Option<Pending> = None;
         loop {
             let due = pending.filter(|_| standing.objects.is_complete()).map(|pending| pending.due(self.interval));
@@ -169,7 +169,7 @@ impl Analysis {
     }
 
     /// Has analyzers look at what has changed, and writes what they find. Gives whether all could be written, or cannot be at all.
-    async fn look(&mut self, standing: &mut Standing) -> bool {
+    async fn look(&mut self, standing: &mut AnalysisState) -> bool {
         let changed = Arc::make_mut(&mut standing.objects).take_changed();
         let (mesh, scope) = (self.mesh.borrow_and_update().clone(), self.scope.borrow_and_update().clone());
         let (objects, mut found) = (Arc::clone(&standing.objects), std::mem::take(&mut standing.found));
@@ -199,8 +199,8 @@ impl Analysis {
     }
 
     /// Corrects a status, if the object is still what was judged. Other members stay as they are.
-    async fn write(&self, due: Due) -> Result<(), Failure> {
-        let Due { key, resource_version, has_status, correction } = due;
+    async fn write(&self, due: StatusCorrection) -> Result<(), Failure> {
+        let StatusCorrection { key, resource_version, has_status, correction } = due;
         let cluster = self.cluster.0.clone();
         let objects = Api::<DynamicObject>::namespaced_with(cluster, &key.namespace, &resource(key.kind));
         let written = match status_patch(resource_version, has_status, correction) {
@@ -235,7 +235,7 @@ fn resource(kind: Kind) -> ApiResource {
 }
 
 /// The objects whose status does not say what was found.
-fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<Due> {
+fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<StatusCorrection> {
     let mut found: BTreeMap<Key, Vec<&Message>> = BTreeMap::new();
     for message in messages {
         found.entry(message.resource.key()).or_default().push(message);
@@ -246,14 +246,19 @@ fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<D
             let (key, status) = (object.resource.key(), object.resource.status());
             let messages = found.get(&key).map(Vec::as_slice).unwrap_or_default();
             let correction = findings::correction(status, object.generation, messages)?;
-            Some(Due { key, resource_version: object.version.clone(), has_status: !status.is_null(), correction })
+            Some(StatusCorrection {
+                key,
+                resource_version: object.version.clone(),
+                has_status: !status.is_null(),
+                correction,
+            })
         })
         .collect()
 }
 
 /// Tells the log of findings that are new, and of those that are no more.
 fn tell(logged: &mut BTreeSet<String>, messages: &[Message]) {
-    let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(LOGGED);
+    let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(MAX_LOGGED);
     let now: BTreeSet<_> = grave.map(ToString::to_string).collect();
     for finding in now.difference(logged) {
         tracing::warn!(finding, "configuration analysis finding");

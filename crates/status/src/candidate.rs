@@ -41,7 +41,7 @@ pub enum Scope {
 
 /// What a candidate may do about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum LockAction {
     /// Hold on to it.
     Renew,
     /// Take it from whoever holds it.
@@ -81,14 +81,14 @@ impl Candidate {
         unchanged: Duration,
         ttl: Duration,
         default_revision: &str,
-    ) -> Step {
+    ) -> LockAction {
         let precedes = || scope == Scope::Mesh && self.precedes(&record.holder_key, default_revision);
         if record.holder_identity == self.identity {
-            Step::Renew
+            LockAction::Renew
         } else if record.holder_identity.is_empty() || unchanged >= ttl || precedes() {
-            Step::Take
+            LockAction::Take
         } else {
-            Step::Wait
+            LockAction::Wait
         }
     }
 
@@ -140,21 +140,21 @@ mod tests {
         let other = |revision| candidate("b", revision, Location::Local);
         let far = |revision| candidate("b", revision, Location::Remote);
         for (who, holder, default_revision, step) in [
-            (local("blue"), other("green"), "blue", Step::Take),
-            (remote("blue"), other("green"), "blue", Step::Take),
-            (local("blue"), other("green"), "green", Step::Wait),
-            (local("blue"), other("green"), "", Step::Wait),
-            (local("blue"), other("blue"), "blue", Step::Wait),
-            (local("blue"), far("blue"), "", Step::Take),
-            (remote("blue"), other("blue"), "", Step::Wait),
-            (local("blue"), far("green"), "", Step::Wait),
+            (local("blue"), other("green"), "blue", LockAction::Take),
+            (remote("blue"), other("green"), "blue", LockAction::Take),
+            (local("blue"), other("green"), "green", LockAction::Wait),
+            (local("blue"), other("green"), "", LockAction::Wait),
+            (local("blue"), other("blue"), "blue", LockAction::Wait),
+            (local("blue"), far("blue"), "", LockAction::Take),
+            (remote("blue"), other("blue"), "", LockAction::Wait),
+            (local("blue"), far("green"), "", LockAction::Wait),
         ] {
             let record = held_by(&holder, Scope::Mesh);
             let found = who.step(Scope::Mesh, &record, Duration::ZERO, TTL, default_revision);
             assert_eq!(found, step, "{who:?} {holder:?} {default_revision}");
         }
         let record = held_by(&other("green"), Scope::Revision);
-        assert_eq!(local("blue").step(Scope::Revision, &record, Duration::ZERO, TTL, "blue"), Step::Wait);
+        assert_eq!(local("blue").step(Scope::Revision, &record, Duration::ZERO, TTL, "blue"), LockAction::Wait);
     }
 
     #[test]
@@ -163,11 +163,11 @@ mod tests {
         let record = held_by(&a, Scope::Mesh);
         assert_eq!(record.leader_transitions, 0);
         let step = |who: &Candidate, record: &Record, unchanged| who.step(Scope::Mesh, record, unchanged, TTL, "");
-        assert_eq!(step(&a, &record, Duration::ZERO), Step::Renew);
-        assert_eq!(step(&b, &record, TTL - Duration::from_secs(1)), Step::Wait);
-        assert_eq!(step(&b, &record, TTL), Step::Take);
+        assert_eq!(step(&a, &record, Duration::ZERO), LockAction::Renew);
+        assert_eq!(step(&b, &record, TTL - Duration::from_secs(1)), LockAction::Wait);
+        assert_eq!(step(&b, &record, TTL), LockAction::Take);
         let record = released(&record, Timestamp::UNIX_EPOCH);
-        assert_eq!(step(&b, &record, Duration::ZERO), Step::Take);
+        assert_eq!(step(&b, &record, Duration::ZERO), LockAction::Take);
         let taken = b.hold(Scope::Mesh, Some(&record), TTL, Timestamp::UNIX_EPOCH);
         assert_eq!((taken.holder_identity.as_str(), taken.leader_transitions), ("b", 1));
         let later = Timestamp::from_second(30).unwrap();

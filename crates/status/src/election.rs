@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::candidate::{self, Candidate, Step};
+use super::candidate::{self, Candidate, LockAction};
 use super::cluster::Cluster;
 use super::lock::Lock;
 use super::lock_object::{LockObject, LockObjects, Record};
@@ -57,7 +57,7 @@ pub struct Election {
 }
 
 /// A lock as it was last seen.
-struct Seen {
+struct ObservedLock {
     object: LockObject,
     /// Since when it has been so.
     since: Instant,
@@ -130,7 +130,7 @@ impl Election {
     }
 
     /// Tries until the lock is held; `false` when told to stop.
-    async fn acquire(&mut self, seen: &mut Option<Seen>, stop: &CancellationToken) -> bool {
+    async fn acquire(&mut self, seen: &mut Option<ObservedLock>, stop: &CancellationToken) -> bool {
         loop {
             let attempt = async {
                 if self.attempt(seen).await {
@@ -152,7 +152,7 @@ impl Election {
     }
 
     /// Renews the lock until it is lost.
-    async fn keep(&self, seen: &mut Option<Seen>) {
+    async fn keep(&self, seen: &mut Option<ObservedLock>) {
         let mut renewed = Instant::now();
         while renewed.elapsed() < self.timing.deadline() {
             sleep(self.timing.retry()).await;
@@ -165,7 +165,7 @@ impl Election {
     }
 
     /// Looks at the lock once, and takes or renews it if that may be. Whether it is held then.
-    async fn attempt(&self, seen: &mut Option<Seen>) -> bool {
+    async fn attempt(&self, seen: &mut Option<ObservedLock>) -> bool {
         match timeout(self.timing.deadline() / 2, self.try_hold(seen)).await {
             Ok(Ok(held)) => held,
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
@@ -184,17 +184,17 @@ impl Election {
     }
 
     /// Whether this control plane holds the lock, as it was last seen.
-    fn holds(&self, seen: &Seen) -> bool {
+    fn holds(&self, seen: &ObservedLock) -> bool {
         seen.object.record.holder_identity == self.candidate.identity
     }
 
     /// As [`attempt`](Self::attempt), with what went wrong.
-    async fn try_hold(&self, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
+    async fn try_hold(&self, seen: &mut Option<ObservedLock>) -> Result<bool, kube::Error> {
         let (scope, ttl) = (self.lock.scope(), self.timing.ttl);
         let hold = |before: Option<&Record>| self.candidate.hold(scope, before, ttl, jiff::Timestamp::now());
         let Some(object) = self.objects.get(&self.name).await? else {
             let object = self.objects.create(&self.name, hold(None)).await?;
-            *seen = Some(Seen { object, since: Instant::now() });
+            *seen = Some(ObservedLock { object, since: Instant::now() });
             return Ok(true);
         };
         let since = match seen {
@@ -203,17 +203,17 @@ impl Election {
         };
         let default_revision = self.default_revision.borrow().clone();
         let step = self.candidate.step(scope, &object.record, since.elapsed(), ttl, &default_revision);
-        *seen = Some(Seen { object: object.clone(), since });
-        if step == Step::Wait {
+        *seen = Some(ObservedLock { object: object.clone(), since });
+        if step == LockAction::Wait {
             return Ok(false);
         }
         let object = self.objects.replace(&self.name, &object, hold(Some(&object.record))).await?;
-        *seen = Some(Seen { object, since: Instant::now() });
+        *seen = Some(ObservedLock { object, since: Instant::now() });
         Ok(true)
     }
 
     /// Gives the lock back if it is held, so that nobody has to wait for it to run out.
-    async fn release(&self, seen: &mut Option<Seen>) {
+    async fn release(&self, seen: &mut Option<ObservedLock>) {
         let Some(seen) = seen.as_mut().filter(|seen| self.holds(seen)) else {
             return;
         };

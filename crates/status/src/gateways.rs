@@ -27,7 +27,7 @@ pub use deployments::GatewayDeployments;
 pub use gateway_classes::GatewayClasses;
 pub use objects::{Deployed, ObjectsError, objects};
 pub use settings::GatewayControllerSettings;
-pub use watches::{Made, Source};
+pub use watches::{DeployedKind, Source};
 pub(crate) use watches::{metadata_events, resource};
 pub use world::{Plan, World};
 

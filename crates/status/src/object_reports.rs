@@ -21,9 +21,9 @@ use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::{InWords, is_stale, status_patch};
 
 /// How long it is waited before what could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// How often a write that comes too late is tried at once.
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
 /// What objects were told.
 #[derive(Debug, Default)]
-struct Told {
+struct WrittenReports {
     /// Those whose conditions say it.
     conditions: BTreeMap<ObjectRef, ObjectReport>,
     /// Those of which an Event warns.
@@ -105,20 +105,25 @@ impl ObjectReports {
     /// Runs until told to stop. What cannot be written is logged and tried again.
     pub async fn run(mut self, stop: CancellationToken) {
         let events = Events { cluster: self.cluster.clone(), identity: self.identity.clone() };
-        let mut told = Told::default();
+        let mut told = WrittenReports::default();
         loop {
             let now = self.reported.borrow_and_update().clone();
             let are_all_told = self.tell_all(&events, &now, &mut told).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.reported.changed() => if changed.is_err() { return },
-                () = tokio::time::sleep(AGAIN), if !are_all_told => {}
+                () = tokio::time::sleep(RETRY_DELAY), if !are_all_told => {}
             }
         }
     }
 
     /// Tells those objects that were told otherwise. Whether all could be.
-    async fn tell_all(&self, events: &Events, now: &BTreeMap<ObjectRef, ObjectReport>, told: &mut Told) -> bool {
+    async fn tell_all(
+        &self,
+        events: &Events,
+        now: &BTreeMap<ObjectRef, ObjectReport>,
+        told: &mut WrittenReports,
+    ) -> bool {
         let mut are_all_told = true;
         for (name, report) in now {
             if told.conditions.get(name) == Some(report) {
@@ -183,7 +188,7 @@ impl ObjectReports {
         name: &ObjectRef,
         report: Option<&ObjectReport>,
     ) -> Result<bool, kube::Error> {
-        for _ in 1..ATTEMPTS {
+        for _ in 1..MAX_ATTEMPTS {
             match self.patch(objects, &object, name, report).await {
                 Err(error) if is_stale(&error) => {}
                 outcome => return outcome,

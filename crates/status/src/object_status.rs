@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::revisions::Responsibility;
-use live::{Live, Seen};
+use live::{Live, ObservedObject};
 pub(crate) use merge::ISTIO_GROUP;
 pub use merge::{Share, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
@@ -57,7 +57,7 @@ pub struct ObjectStatuses {
 struct Write {
     object: ObjectRef,
     /// As it was seen.
-    seen: Seen,
+    seen: ObservedObject,
     /// The members to set; `null` takes one away.
     members: Map<String, Value>,
 }

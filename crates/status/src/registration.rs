@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::is_stale;
-use navarch_net::turns::Turns;
+use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_store::Objects;
 
 pub use entry_state::WorkloadHealth;
@@ -45,7 +45,7 @@ use workload::Group;
 pub use workload::{Claim, Workload};
 
 /// How often somebody else may be faster before it is given up.
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 /// How long to wait before what failed is tried again, at first and at last.
 const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
 /// How long the API server may take while a proxy waits.
@@ -126,7 +126,7 @@ struct Inner {
     /// What is known of it.
     objects: KnownObjects,
     /// Turns at asking its API server, by service accounts.
-    turns: Arc<Turns<NamespacedName>>,
+    turns: Arc<FairSemaphore<NamespacedName>>,
     /// This control plane.
     instance: String,
     /// What flags and environment say.
@@ -176,7 +176,8 @@ impl Registrar {
         metrics: RegistrationMetrics,
         stop: CancellationToken,
     ) -> Self {
-        let (present, tasks, turns) = (Mutex::default(), TaskTracker::new(), Turns::new(REQUESTS.0, REQUESTS.1));
+        let (present, tasks, turns) =
+            (Mutex::default(), TaskTracker::new(), FairSemaphore::new(REQUESTS.0, REQUESTS.1));
         let instance = instance.to_owned();
         Self(Arc::new(Inner { cluster, objects, turns, instance, config, metrics, present, tasks, stop }))
     }
@@ -312,7 +313,7 @@ impl Registrar {
         let Inner { cluster, instance, metrics, .. } = &*self.0;
         let (name, connection) = (workload.entry(), Connection { instance, at });
         let failed = |error| RegistrationError::Api(name.clone(), error);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let found = entries::get(cluster, &name).await.map_err(failed)?;
             let is_new = found.is_none();
             let (outcome, counter) = match (found, &workload.claim) {

@@ -17,9 +17,9 @@ use super::report;
 use navarch_kubernetes::InWords;
 
 /// How often a report is renewed though nothing has changed.
-const RENEWAL: Duration = Duration::from_secs(20);
+const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 /// Changes are gathered for so long.
-const GATHER: Duration = Duration::from_secs(1);
+const DEBOUNCE: Duration = Duration::from_secs(1);
 /// How long taking the report away may last at the end.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
@@ -40,7 +40,7 @@ impl Reporter {
     /// Runs until told to stop; then the report is taken away.
     pub async fn run(mut self, stop: CancellationToken) {
         let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
-        let mut renewal = interval(RENEWAL);
+        let mut renewal = interval(RENEW_INTERVAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut written, mut count) = (None, 0);
         loop {
@@ -73,7 +73,7 @@ impl Reporter {
             }
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(GATHER) => {}
+                () = tokio::time::sleep(DEBOUNCE) => {}
             }
         }
         // Whoever leads would find out, but only some time later.

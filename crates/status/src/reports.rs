@@ -16,14 +16,14 @@ pub(super) const STALE: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// By the name of the ConfigMap.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, StoredReport>,
     /// What a list has told so far.
     listed: BTreeSet<String>,
 }
 
 /// A part of a report.
 #[derive(Debug)]
-struct Known {
+struct StoredReport {
     /// What it says.
     report: Report,
     version: Option<String>,
@@ -60,18 +60,18 @@ impl Reports {
             return;
         }
         let text = map.data.and_then(|mut data| data.remove(report::LINES)).unwrap_or_default();
-        self.known.insert(name, Known { report: report::read(&text), version, since: now });
+        self.known.insert(name, StoredReport { report: report::read(&text), version, since: now });
     }
 
     /// What counts at `now`.
     pub(super) fn fresh(&self, now: Instant) -> impl Iterator<Item = &Report> {
-        let is_fresh = move |known: &&Known| now.saturating_duration_since(known.since) < STALE;
+        let is_fresh = move |known: &&StoredReport| now.saturating_duration_since(known.since) < STALE;
         self.known.values().filter(is_fresh).map(|known| &known.report)
     }
 
     /// The ConfigMaps of replicas that are gone.
     pub(super) fn stale(&self, now: Instant) -> Vec<String> {
-        let is_stale = |known: &Known| now.saturating_duration_since(known.since) >= STALE;
+        let is_stale = |known: &StoredReport| now.saturating_duration_since(known.since) >= STALE;
         self.known.iter().filter(|(_, known)| is_stale(known)).map(|(name, _)| name.clone()).collect()
     }
 }

@@ -35,13 +35,13 @@ const REVISION: &str = "istio.io/rev";
 /// How soon what failed is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 /// Trials that may fail before that is worth a warning: some 25 seconds, as the API server takes a moment to see the webhook.
-const TRIALS: u32 = 8;
-/// How often one configuration is written within [`WINDOW`]: somebody else who keeps it otherwise is not fought for ever.
-const WRITES: usize = 10;
-/// See [`WRITES`].
-const WINDOW: Duration = Duration::from_secs(60);
+const MAX_TRIALS: u32 = 8;
+/// How often one configuration is written within [`WRITE_WINDOW`]: somebody else who keeps it otherwise is not fought for ever.
+const MAX_WRITES: usize = 10;
+/// See [`MAX_WRITES`].
+const WRITE_WINDOW: Duration = Duration::from_secs(60);
 /// How long a call to the API server may take.
-const CALL: Duration = Duration::from_secs(20);
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Keeps the webhook configurations of one kind.
 #[derive(Clone)]
@@ -177,7 +177,7 @@ impl Registration {
         wanted: &DynamicObject,
     ) -> Result<DynamicObject, String> {
         let parameters = PostParams::default();
-        let outcome = tokio::time::timeout(CALL, api.replace(name, &parameters, wanted)).await;
+        let outcome = tokio::time::timeout(CALL_TIMEOUT, api.replace(name, &parameters, wanted)).await;
         let is_good = matches!(outcome, Ok(Ok(_)));
         match self.kind {
             HookKind::Mutating => self.metrics.injection_update(name, is_good),
@@ -236,7 +236,7 @@ impl State {
             }
             Err(reason) => {
                 self.trials += 1;
-                if self.trials == TRIALS {
+                if self.trials == MAX_TRIALS {
                     tracing::warn!(reason, "validation webhook does not work; failurePolicy stays Ignore");
                 } else {
                     tracing::debug!(reason, "validation webhook does not work yet");
@@ -256,12 +256,12 @@ impl State {
     fn may_write(&mut self, name: &str) -> bool {
         let now = Instant::now();
         let written = self.written.entry(name.to_owned()).or_default();
-        written.retain(|at| *at + WINDOW > now);
-        if written.len() < WRITES {
+        written.retain(|at| *at + WRITE_WINDOW > now);
+        if written.len() < MAX_WRITES {
             written.push_back(now);
             return true;
         }
-        let next = written.front().map(|first| *first + WINDOW);
+        let next = written.front().map(|first| *first + WRITE_WINDOW);
         tracing::warn!(name, "another writer keeps changing the webhook configuration; pausing updates");
         self.look_again(next);
         false

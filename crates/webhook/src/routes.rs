@@ -21,7 +21,7 @@ use super::limits::{Intake, Limits, NotTaken};
 use super::metrics::{Metrics, PodFate};
 use super::review::Unwritten;
 use super::validation;
-use navarch_net::turns::Turns;
+use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_store::Objects;
 
 /// A review of more bytes is answered on a thread of its own: it must not hold up the others.
@@ -46,7 +46,7 @@ pub struct Webhooks {
     intake: Intake,
     /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes. Callers
     /// take turns.
-    large: Arc<Turns<IpAddr>>,
+    large: Arc<FairSemaphore<IpAddr>>,
     /// What is counted.
     metrics: Metrics,
 }
@@ -74,7 +74,7 @@ impl Webhooks {
         metrics: Metrics,
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let large = Turns::new(processors, WAITING);
+        let large = FairSemaphore::new(processors, WAITING);
         Self { ready, surroundings, injector, adviser: None, intake: Intake::new(limits), large, metrics }
     }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::connections::{Connection, Connections};
 use crate::session::Session;
-use crate::session::push_ring::Sent;
+use crate::session::push_ring::PushRecord;
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// One response.
-    fn response(&self, session: &Session, sent: &Sent, changes: [u64; 2]) -> ChangeResponse {
+    fn response(&self, session: &Session, sent: &PushRecord, changes: [u64; 2]) -> ChangeResponse {
         let is_last_word = || {
             let mut newer = session.pushes.iter().filter(|other| other.kind == sent.kind && other.number > sent.number);
             newer.all(|other| other.answer.is_none())
@@ -102,7 +102,7 @@ impl Connection {
         };
         let answer =
             sent.answer.map(|(after, is_taken)| Answer { after, is_taken, said: if is_taken { None } else { said() } });
-        let Sent { kind, number, at, count, removed, bytes, .. } = *sent;
+        let PushRecord { kind, number, at, count, removed, bytes, .. } = *sent;
         ChangeResponse { number, kind, changes, at: self.begun + at, count, removed, bytes, answer }
     }
 }

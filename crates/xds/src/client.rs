@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::large::{LargeRequests, LargeTurn};
-use crate::session::brought::Brought;
+use crate::session::initial_resource_versions::InitialVersions;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
@@ -129,8 +129,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::pay`].
-    pub(super) fn pay_for_brought(&self, brought: &Arc<Brought>) -> Result<Arc<PaidNames>, Status> {
-        self.pay_once(brought, || brought.bytes())
+    pub(super) fn pay_for_initial_versions(
+        &self,
+        initial_versions: &Arc<InitialVersions>,
+    ) -> Result<Arc<PaidNames>, Status> {
+        self.pay_once(initial_versions, || initial_versions.bytes())
     }
 
     /// Pays for a set that others may hold as well.

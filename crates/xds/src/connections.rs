@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::session::Session;
 use crate::session::discovery_request::{Protocol, Rejection};
 use crate::session::mailbox::Mailbox;
-use crate::session::push_ring::Sent;
+use crate::session::push_ring::PushRecord;
 use crate::session::watch::SentResponse;
 use navarch_api::names::ResourceName;
 use navarch_push::engine::{ProxyId, PushCause, Sink as _};
@@ -257,7 +257,7 @@ impl Connection {
     /// The last responses, oldest first.
     fn pushes(&self) -> Vec<PushInfo> {
         let session = self.session.lock();
-        let look = |sent: &Sent| PushInfo {
+        let look = |sent: &PushRecord| PushInfo {
             kind: sent.kind,
             at: after(self.since, sent.at),
             changes: sent.reason.changes,

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tonic::Status;
 
 use navarch_net::background;
-use navarch_net::turns::{Turn, Turns};
+use navarch_net::fair_semaphore::{FairPermit, FairSemaphore};
 
 /// Bytes above which a request is large. An Envoy that asks for the endpoints of a thousand clusters says so in 60 kB.
 const LARGE: usize = 128 << 10;
@@ -22,18 +22,18 @@ const STACK: usize = 2 << 20;
 /// has the last.
 #[derive(Debug)]
 pub(crate) struct LargeRequests {
-    turns: Arc<Turns<IpAddr>>,
+    turns: Arc<FairSemaphore<IpAddr>>,
 }
 
 /// A client's turn; the work of a request that is not large needs none.
 #[derive(Debug)]
-pub(crate) struct LargeTurn(Option<Turn<IpAddr>>);
+pub(crate) struct LargeTurn(Option<FairPermit<IpAddr>>);
 
 impl LargeRequests {
     /// Nobody has a turn yet. Who waits is bounded by the streams that there are.
     pub(crate) fn new() -> Self {
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { turns: Turns::new(processors, usize::MAX) }
+        Self { turns: FairSemaphore::new(processors, usize::MAX) }
     }
 
     /// Waits for a turn at the work of a request of so many bytes. Cancel safe.

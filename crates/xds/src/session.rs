@@ -1,11 +1,11 @@
 //! The state of one stream: events in, effects out, no I/O and no clock.
 
 mod aliases;
-pub(crate) mod brought;
 mod compose;
 pub(crate) mod diff;
 pub(crate) mod discovery_request;
 pub(crate) mod encoding_cache;
+pub(crate) mod initial_resource_versions;
 mod interner;
 pub(crate) mod mailbox;
 mod order;
@@ -18,14 +18,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::session::brought::Brought;
 use crate::session::compose::RemovalPolicy;
 use crate::session::diff::{Base, Payload};
 use crate::session::discovery_request::Request;
 use crate::session::encoding_cache::EncodingCache;
+use crate::session::initial_resource_versions::InitialVersions;
 use crate::session::mailbox::Update;
 use crate::session::order::{ORDER_WAIT, Order};
-use crate::session::push_ring::{PushRing, Reason, Sent};
+use crate::session::push_ring::{PushRecord, PushRing, Reason};
 use crate::session::watch::{SentResponse, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
@@ -84,13 +84,13 @@ pub(crate) struct Response {
 
 /// What a type does when there is room on the wire.
 #[derive(Debug)]
-enum Turn {
+enum WatchOutput {
     /// Nothing.
     Idle,
-    /// It came to rest, with nothing to say.
-    Silent,
-    /// It says this.
-    Sends(Response),
+    /// Caught up; no response is needed.
+    CaughtUp,
+    /// The response to send.
+    Response(Response),
 }
 
 /// The state.
@@ -210,9 +210,9 @@ impl Session {
     }
 
     /// What the client brought of a type from an earlier stream and was not answered yet.
-    pub(crate) fn brought(&self, kind: ResourceType) -> Option<&Arc<Brought>> {
+    pub(crate) fn initial_versions(&self, kind: ResourceType) -> Option<&Arc<InitialVersions>> {
         match &self.watches.get(&kind)?.held.base {
-            Base::Brought(brought) => Some(brought),
+            Base::InitialVersions(initial_versions) => Some(initial_versions),
             Base::Nothing | Base::Sent(_) => None,
         }
     }
@@ -279,9 +279,9 @@ impl Session {
             let mut has_moved = false;
             for kind in ResourceType::ALL {
                 match self.turn_of(kind, now, frames) {
-                    Turn::Idle => {}
-                    Turn::Silent => has_moved = true,
-                    Turn::Sends(response) => return Some(response),
+                    WatchOutput::Idle => {}
+                    WatchOutput::CaughtUp => has_moved = true,
+                    WatchOutput::Response(response) => return Some(response),
                 }
             }
             // What came to rest without a word may be what an earlier type waited for.
@@ -293,25 +293,25 @@ impl Session {
     }
 
     /// What one type does when there is room on the wire.
-    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> Turn {
+    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> WatchOutput {
         if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
-            return Turn::Idle;
+            return WatchOutput::Idle;
         }
         let removals = self.removals(kind, now);
         let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
         let takes_away = removals == RemovalPolicy::Allowed && has(|watch| watch.leaving_since().is_some());
         if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
-            return Turn::Idle;
+            return WatchOutput::Idle;
         }
-        let Some(watch) = self.watches.get_mut(&kind) else { return Turn::Idle };
-        let Some(composed) = watch.compose(self.protocol, frames, removals) else { return Turn::Idle };
+        let Some(watch) = self.watches.get_mut(&kind) else { return WatchOutput::Idle };
+        let Some(composed) = watch.compose(self.protocol, frames, removals) else { return WatchOutput::Idle };
         let response = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, response.clone(), now);
         let reason = watch.take_reason();
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
-        let Some(SentResponse { nonce, version, .. }) = response else { return Turn::Silent };
+        let Some(SentResponse { nonce, version, .. }) = response else { return WatchOutput::CaughtUp };
         if kind == ResourceType::Route {
             self.routes_sent();
         }
@@ -319,7 +319,7 @@ impl Session {
             self.clusters_sent(&composed.changes.warming);
         }
         let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        self.pushes.sent(Sent {
+        self.pushes.sent(PushRecord {
             kind,
             number: self.marks.count,
             reason,
@@ -329,7 +329,7 @@ impl Session {
             bytes: short(composed.payload.0.len()),
             answer: None,
         });
-        Turn::Sends(Response {
+        WatchOutput::Response(Response {
             kind: Some(kind),
             type_url: kind.type_url().to_owned(),
             version,

@@ -61,7 +61,7 @@ struct Names {
     /// Those that it watches.
     watched: Option<Arc<PaidNames>>,
     /// Those that it brought from an earlier stream, until it is answered.
-    brought: Option<Arc<PaidNames>>,
+    initial_versions: Option<Arc<PaidNames>>,
 }
 
 /// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
@@ -365,13 +365,15 @@ impl Stream {
 
     /// Pays for what the client watches of a type by name, and for what it brought of it.
     fn pay_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
-        let brought = self.connection.session.lock().brought(kind).cloned();
+        let initial_versions = self.connection.session.lock().initial_versions(kind).cloned();
         let names = self.names.entry(kind).or_default();
         names.watched = match interest.names.is_empty() {
             true => None,
             false => Some(self.client.pay_for_names(&interest.names, is_proved)?),
         };
-        names.brought = brought.map(|brought| self.client.pay_for_brought(&brought)).transpose()?;
+        names.initial_versions = initial_versions
+            .map(|initial_versions| self.client.pay_for_initial_versions(&initial_versions))
+            .transpose()?;
         Ok(())
     }
 
@@ -443,7 +445,7 @@ impl Stream {
         let message = Message::new(self.connection.protocol, response)?;
         if let Some(kind) = kind {
             if let Some(names) = self.names.get_mut(&kind) {
-                names.brought = None;
+                names.initial_versions = None;
             }
             self.core.metrics.pushed(kind, message.len(), begin.elapsed());
             let bytes = message.len();

@@ -50,7 +50,7 @@ pub struct Right {
 }
 
 /// What the API server said last, and when.
-type Latest = Option<(Instant, Arc<Seen>)>;
+type Latest = Option<(Instant, Arc<ApiServerState>)>;
 
 /// The API server as the control plane sees it. Clones share it.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ pub struct Hooks {
 
 /// What it said.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct ApiServerState {
     /// The resources by group and version.
     served: Served,
     /// What the control plane may not do.
@@ -149,14 +149,14 @@ impl ApiServerLook {
     }
 
     /// What it says now, or said a moment ago.
-    async fn seen(&self, roots: Option<Arc<str>>) -> Arc<Seen> {
+    async fn seen(&self, roots: Option<Arc<str>>) -> Arc<ApiServerState> {
         let mut latest = self.latest.lock().await;
         if let Some((at, seen)) = &*latest
             && at.elapsed() < FRESH
         {
             return seen.clone();
         }
-        let problem = |problem| Seen { problem: Some(problem), ..Seen::default() };
+        let problem = |problem| ApiServerState { problem: Some(problem), ..ApiServerState::default() };
         let seen = match timeout(API_SERVER_TIMEOUT, self.ask(roots)).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => problem(InWords(&error).to_string()),
@@ -168,11 +168,11 @@ impl ApiServerLook {
     }
 
     /// Asks for all of it.
-    async fn ask(&self, roots: Option<Arc<str>>) -> kube::Result<Seen> {
+    async fn ask(&self, roots: Option<Arc<str>>) -> kube::Result<ApiServerState> {
         let others = async { Ok((self.user().await, self.hooks(roots).await)) };
         let (time, served, denied, (user, hooks)) =
             tokio::try_join!(self.time(), self.served(), self.denied(), others)?;
-        Ok(Seen { served, denied, user, hooks, time, problem: None })
+        Ok(ApiServerState { served, denied, user, hooks, time, problem: None })
     }
 
     /// Its time of day by the header of an answer; `None` where there is none.

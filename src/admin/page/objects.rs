@@ -17,7 +17,7 @@ use navarch_push::context::PushContext;
 use navarch_source::{Fault, Problem};
 
 /// How many problems of one object are told.
-const TOLD: usize = 10;
+const MAX_PROBLEMS: usize = 10;
 
 /// Kind, namespace and name, by which problems and objects find each other.
 type Key = (String, String, String);
@@ -28,14 +28,14 @@ struct Entry {
     /// What is in force; `None` where it was never accepted.
     object: Option<AnyObject>,
     /// Why what is written now is not in force, or in doubt.
-    problems: Vec<Told>,
+    problems: Vec<ProblemText>,
     /// What Envoy said of it, and whether its version before is served.
     quarantined: Option<(String, bool)>,
 }
 
 /// One problem in words.
 #[derive(Debug)]
-struct Told {
+struct ProblemText {
     /// Whether the object is not accepted for it.
     is_error: bool,
     text: String,
@@ -101,12 +101,12 @@ fn is_of_istio(subject: &Subject) -> bool {
     !subject.name.is_empty() && subject.api_version.split('/').next().is_some_and(|group| group.ends_with(".istio.io"))
 }
 
-fn told(problem: &Problem) -> Told {
+fn told(problem: &Problem) -> ProblemText {
     let is_error = match problem.fault {
         Fault::Rejected(_) | Fault::UnknownKind | Fault::Duplicate { .. } | Fault::Unreadable(_) => true,
         Fault::UnknownField(_) | Fault::Warning(_) => false,
     };
-    Told { is_error, text: format!("{}: {}", problem.place, problem.fault) }
+    ProblemText { is_error, text: format!("{}: {}", problem.place, problem.fault) }
 }
 
 fn key(object: &AnyObject) -> Key {
@@ -130,7 +130,7 @@ fn row((kind, namespace, name): &Key, entry: &Entry, come: Option<&(AnyObject, C
     let problems: Vec<Value> = entry
         .problems
         .iter()
-        .take(TOLD)
+        .take(MAX_PROBLEMS)
         .map(|told| json!({ "level": if told.is_error { "error" } else { "warning" }, "text": told.text }))
         .collect();
     json!({
@@ -141,7 +141,7 @@ fn row((kind, namespace, name): &Key, entry: &Entry, come: Option<&(AnyObject, C
         "reached": come.map(|come| come.reached),
         "taken": come.map(|come| come.reached.saturating_sub(come.behind.len())),
         "problems": problems,
-        "moreProblems": entry.problems.len().saturating_sub(TOLD),
+        "moreProblems": entry.problems.len().saturating_sub(MAX_PROBLEMS),
         "quarantined": entry.quarantined.as_ref().map(|(said, served)| json!({ "said": said, "servesBefore": served })),
     })
 }

@@ -13,7 +13,7 @@ use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
 /// How a proxy stands, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum SyncState {
     /// It refused something.
     Refused,
     /// It was not sent all there is, or has not answered.
@@ -22,7 +22,7 @@ enum Standing {
     Synced,
 }
 
-impl Standing {
+impl SyncState {
     /// Of one type.
     fn of(watch: &TypeInfo) -> Self {
         match (&watch.rejected, watch.in_sync) {
@@ -55,13 +55,13 @@ pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameter
     };
     let connected = state.connections.list();
     let all = connected.len();
-    let mut chosen: Vec<(Standing, ConnectionInfo)> =
-        connected.into_iter().filter(is_chosen).map(|info| (Standing::of_proxy(&info), info)).collect();
+    let mut chosen: Vec<(SyncState, ConnectionInfo)> =
+        connected.into_iter().filter(is_chosen).map(|info| (SyncState::of_proxy(&info), info)).collect();
     chosen.sort_by(|(a, left), (b, right)| (a, &left.proxy.name, &left.id).cmp(&(b, &right.proxy.name, &right.id)));
-    let count = |wanted: Standing| chosen.iter().filter(|(standing, _)| *standing == wanted).count();
+    let count = |wanted: SyncState| chosen.iter().filter(|(standing, _)| *standing == wanted).count();
     let counts = json!({
-        "all": all, "chosen": chosen.len(), "synced": count(Standing::Synced), "lagging": count(Standing::Lagging),
-        "refused": count(Standing::Refused),
+        "all": all, "chosen": chosen.len(), "synced": count(SyncState::Synced), "lagging": count(SyncState::Lagging),
+        "refused": count(SyncState::Refused),
     });
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for (_, info) in &chosen {
@@ -88,7 +88,7 @@ pub(super) fn kind_of(info: &ConnectionInfo) -> &str {
 }
 
 /// One proxy.
-fn row(standing: Standing, info: &ConnectionInfo) -> Value {
+fn row(standing: SyncState, info: &ConnectionInfo) -> Value {
     json!({
         "id": &*info.id,
         "proxy": &*info.proxy.name,
@@ -107,7 +107,7 @@ fn row(standing: Standing, info: &ConnectionInfo) -> Value {
 fn of_type(watch: &TypeInfo) -> Value {
     json!({
         "type": watch.kind.short_name(),
-        "state": Standing::of(watch).as_str(),
+        "state": SyncState::of(watch).as_str(),
         "resources": watch.resources.as_ref().map_or(0, |sent| sent.resources.len()),
         "sentAt": watch.sent.as_ref().map(|mark| mark.at.to_string()),
         "answered": watch.rejected.is_some()

@@ -11,16 +11,16 @@ use crate::admin::reply::{self, Parameters};
 use crate::admin::state::AdminState;
 use crate::admin::{config_dump, proxies};
 use navarch_push::resource::{Resource, ResourceType};
-use navarch_security::rules::Sight;
+use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
 /// The resources of the `type`, or of all, that the `filter` leaves; with `name` as well the one of that name, whole.
 pub(in crate::admin) async fn resources(
     State(state): State<AdminState>,
-    Extension(sight): Extension<Sight>,
+    Extension(visibility): Extension<Visibility>,
     parameters: Parameters,
 ) -> Response {
-    let info = match proxies::named(&state, &sight, &parameters) {
+    let info = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
     };

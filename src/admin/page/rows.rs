@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::admin::reply::Parameters;
 
 /// Rows of an answer where nothing is said.
-const USUAL: usize = 50;
+const DEFAULT_ROWS: usize = 50;
 /// The most rows of an answer.
-const MOST: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,10 @@ impl Rows {
     /// What the parameters `offset` and `limit` say.
     pub(super) fn asked(parameters: &Parameters) -> Self {
         let number = |name: &str| parameters.get(name).and_then(|text| text.parse::<usize>().ok());
-        Self { offset: number("offset").unwrap_or_default(), limit: number("limit").unwrap_or(USUAL).clamp(1, MOST) }
+        Self {
+            offset: number("offset").unwrap_or_default(),
+            limit: number("limit").unwrap_or(DEFAULT_ROWS).clamp(1, MAX_ROWS),
+        }
     }
 
     /// These of all rows.
@@ -59,7 +62,7 @@ mod tests {
     fn no_answer_holds_more_than_a_few_hundred_rows() {
         let rows = Rows::asked(&parameters(&[("limit", "100000"), ("offset", "10")]));
         assert_eq!(rows.of(0..1000), (10..210).collect::<Vec<_>>());
-        assert_eq!(Rows::asked(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(), USUAL);
+        assert_eq!(Rows::asked(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(), DEFAULT_ROWS);
         assert_eq!(Rows::asked(&parameters(&[("offset", "18446744073709551615")])).of(0..10), Vec::<i32>::new());
     }
 

@@ -19,7 +19,7 @@ use navarch_api::mesh::MeshNetworks;
 use navarch_kubernetes::InWords;
 use serde_json::Value;
 
-use super::super::cluster::{Opened, open};
+use super::super::cluster::{ClusterClient, open};
 use super::super::discovery::duration;
 use super::revision::Revision;
 use crate::server::remote_kubeconfig;
@@ -78,12 +78,12 @@ impl LiveFlags {
     ///
     /// # Errors
     /// When there is none.
-    pub(super) async fn open(&self) -> anyhow::Result<Opened> {
+    pub(super) async fn open(&self) -> anyhow::Result<ClusterClient> {
         self.open_context(self.context.as_deref()).await
     }
 
     /// The cluster of a context.
-    async fn open_context(&self, context: Option<&str>) -> anyhow::Result<Opened> {
+    async fn open_context(&self, context: Option<&str>) -> anyhow::Result<ClusterClient> {
         let opened = open((self.kubeconfig.as_deref(), context, true), OTHER_WAY).await?;
         opened.context(OTHER_WAY)
     }
@@ -94,7 +94,7 @@ impl LiveFlags {
     /// When the cluster does not answer in time, or has no such namespace.
     pub(super) async fn read(
         &self,
-        opened: &Opened,
+        opened: &ClusterClient,
         kinds: &BTreeSet<Kind>,
         (namespace, system): (&str, &str),
     ) -> anyhow::Result<Live> {
@@ -127,7 +127,7 @@ impl LiveFlags {
     }
 
     /// The other clusters of the mesh.
-    async fn remotes(&self, opened: &Opened, live: &mut Live) -> anyhow::Result<Vec<(String, kube::Client)>> {
+    async fn remotes(&self, opened: &ClusterClient, live: &mut Live) -> anyhow::Result<Vec<(String, kube::Client)>> {
         let mut remotes = Vec::new();
         if !self.remote_contexts.is_empty() {
             for context in &self.remote_contexts {
@@ -168,7 +168,7 @@ impl LiveFlags {
 }
 
 /// Says whether the namespace is there that is to be told of.
-async fn check(opened: &Opened, namespace: &str) -> anyhow::Result<()> {
+async fn check(opened: &ClusterClient, namespace: &str) -> anyhow::Result<()> {
     if namespace.is_empty() {
         return Ok(());
     }

@@ -10,14 +10,14 @@ pub(super) const LIST: &str = "/debug/view/proxies";
 /// Pages about one proxy, which the replica answers that it is connected to.
 const OF_ONE: [&str; 4] = ["/debug/view/resources", "/debug/why/proxy", "/debug/why/push", "/debug/why/not"];
 /// Rows of one answer of a replica, and of one of ours where nothing is said.
-pub(super) const ROWS: usize = 200;
-const USUAL: usize = 50;
+pub(super) const MAX_ROWS: usize = 200;
+const DEFAULT_ROWS: usize = 50;
 /// How many rows of a replica are read for one answer, at the most: of more, filters choose.
-pub(super) const DEEPEST: usize = 2_000;
+pub(super) const MAX_OFFSET: usize = 2_000;
 
 /// Which rows are asked for, and of which proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RowQuery {
     offset: usize,
     limit: usize,
     /// All other parameters, as they came.
@@ -27,7 +27,7 @@ pub(super) struct Wanted {
 /// Some rows of one replica, and its numbers, which are those of all of its proxies.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Part {
+pub(super) struct ProxyRows {
     pub(super) total: usize,
     counts: BTreeMap<String, u64>,
     kinds: BTreeMap<String, u64>,
@@ -35,26 +35,26 @@ pub(super) struct Part {
 }
 
 /// What one replica answered, or why it did not.
-pub(super) type Told = (String, Result<Vec<Part>, String>);
+pub(super) type ReplicaRows = (String, Result<Vec<ProxyRows>, String>);
 
 /// Whether a page is about one proxy.
 pub(super) fn is_of_one(path: &str) -> bool {
     OF_ONE.contains(&path)
 }
 
-impl Wanted {
+impl RowQuery {
     /// Reads the query of a request.
     pub(super) fn read(query: &str) -> Self {
-        let (mut offset, mut limit, mut chosen) = (0, USUAL, Vec::new());
+        let (mut offset, mut limit, mut chosen) = (0, DEFAULT_ROWS, Vec::new());
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
                 Some(("offset", text)) => offset = text.parse().unwrap_or_default(),
-                Some(("limit", text)) => limit = text.parse().unwrap_or(USUAL),
+                Some(("limit", text)) => limit = text.parse().unwrap_or(DEFAULT_ROWS),
                 Some(_) | None => chosen.push(parameter),
             }
         }
-        let limit = limit.clamp(1, ROWS);
-        Self { offset: offset.min(DEEPEST - ROWS), limit, chosen: chosen.join("&") }
+        let limit = limit.clamp(1, MAX_ROWS);
+        Self { offset: offset.min(MAX_OFFSET - MAX_ROWS), limit, chosen: chosen.join("&") }
     }
 
     /// How many rows of each replica may be among those.
@@ -64,13 +64,13 @@ impl Wanted {
 
     /// The path by which a replica is asked for its rows from a place on.
     pub(super) fn path(&self, from: usize) -> String {
-        let limit = (self.depth() - from).min(ROWS);
+        let limit = (self.depth() - from).min(MAX_ROWS);
         let more = if self.chosen.is_empty() { String::new() } else { format!("&{}", self.chosen) };
         format!("{LIST}?offset={from}&limit={limit}{more}")
     }
 
     /// The answers of replicas as one: numbers add up, and the rows stand in the order of each, with who says so.
-    pub(super) fn merged(&self, told: Vec<Told>) -> Value {
+    pub(super) fn merged(&self, told: Vec<ReplicaRows>) -> Value {
         let (mut counts, mut kinds) = (BTreeMap::new(), BTreeMap::new());
         let (mut total, mut rows, mut replicas) = (0, Vec::new(), Vec::new());
         for (name, answer) in told {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     /// An answer with rows of these states and names.
-    fn part(all: u64, rows: &[(&str, &str)]) -> Part {
+    fn part(all: u64, rows: &[(&str, &str)]) -> ProxyRows {
         let rows: Vec<Value> = rows
             .iter()
             .map(|(state, name)| json!({ "state": state, "proxy": name, "id": format!("{name}-1") }))
@@ -144,7 +144,7 @@ mod tests {
             ),
             ("c".to_owned(), Err("does not answer".to_owned())),
         ];
-        let all = Wanted::read("limit=3&offset=1&filter=web").merged(told);
+        let all = RowQuery::read("limit=3&offset=1&filter=web").merged(told);
         let names: Vec<_> =
             all["rows"].as_array().unwrap().iter().map(|row| (&row["proxy"], &row["replica"])).collect();
         let expected =
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn replicas_are_asked_for_as_many_rows_as_may_be_shown_and_no_more() {
-        let wanted = Wanted::read("filter=a%20b&offset=190&limit=50&state=");
+        let wanted = RowQuery::read("filter=a%20b&offset=190&limit=50&state=");
         assert_eq!(wanted.path(0), "/debug/view/proxies?offset=0&limit=200&filter=a%20b&state=");
         assert_eq!(wanted.path(200), "/debug/view/proxies?offset=200&limit=40&filter=a%20b&state=");
-        let deep = Wanted::read("offset=99999999999&limit=100000");
-        assert_eq!((deep.depth(), Wanted::read("").depth()), (DEEPEST, USUAL));
+        let deep = RowQuery::read("offset=99999999999&limit=100000");
+        assert_eq!((deep.depth(), RowQuery::read("").depth()), (MAX_OFFSET, DEFAULT_ROWS));
     }
 }

@@ -29,9 +29,9 @@ use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
 
 /// Milestones that may wait; then readers do.
-const NEWS: usize = 64;
+const MAX_PENDING_EVENTS: usize = 64;
 /// How long the clusters that are led may take to be told that somebody else may lead.
-const RELEASE: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reads remote clusters as Secrets and files come and go.
 pub(super) struct Clusters {
@@ -90,7 +90,7 @@ impl Started {
 impl Clusters {
     /// Works until told to stop. Tells `synced` once the clusters that were there at start were read, or are late.
     pub(super) async fn run(mut self, mut configs: mpsc::Receiver<ConfigEvent>, synced: mpsc::Sender<Batch>) {
-        let (to_news, mut news) = mpsc::channel::<News>(NEWS);
+        let (to_news, mut news) = mpsc::channel::<News>(MAX_PENDING_EVENTS);
         let mut is_listed = false;
         let mut waiting = Some(synced);
         let start = tokio::time::Instant::now();
@@ -135,8 +135,8 @@ impl Clusters {
             reader.stop.cancel();
         }
         let ended = async { while self.readers.join_next().await.is_some() {} };
-        if tokio::time::timeout(RELEASE, ended).await.is_err() {
-            tracing::warn!(after = ?RELEASE, "failed to release leader locks of remote clusters; they will expire");
+        if tokio::time::timeout(RELEASE_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(after = ?RELEASE_TIMEOUT, "failed to release leader locks of remote clusters; they will expire");
         }
         self.readers.shutdown().await;
     }

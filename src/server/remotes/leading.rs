@@ -31,7 +31,7 @@ const LEADERS: &str = "topology.istio.io/controlPlaneClusters";
 /// The waits between attempts to read it.
 const RETRY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
 /// The wait after these.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// What clusters that are led are told.
 #[derive(Clone, Debug, Default)]
@@ -213,6 +213,6 @@ async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(what: &str, ask:
             Ok(answer) => return answer,
             Err(error) => tracing::debug!(error = %InWords(&error), what, "remote cluster does not answer"),
         }
-        tokio::time::sleep(waits.next().unwrap_or(LONGEST)).await;
+        tokio::time::sleep(waits.next().unwrap_or(MAX_RETRY_DELAY)).await;
     }
 }

@@ -72,7 +72,7 @@ impl Reader {
                     break;
                 }
                 Some(batch) = batches.recv() => {
-                    let synced = self.take_in(batch, &mut gathered).await;
+                    let synced = self.apply(batch, &mut gathered).await;
                     match synced {
                         Ok(true) => {
                             is_awaited = false;
@@ -97,7 +97,7 @@ impl Reader {
     }
 
     /// Takes events in; says whether all that was there has been read.
-    async fn take_in(&self, batch: Batch, gathered: &mut Gathered) -> Result<bool, ()> {
+    async fn apply(&self, batch: Batch, gathered: &mut Gathered) -> Result<bool, ()> {
         let mut changes = Vec::new();
         let mut synced = false;
         for event in batch {

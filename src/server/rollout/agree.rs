@@ -8,7 +8,7 @@ use navarch_status::{KeptState, StoreError};
 use navarch_xds::connections::ConnectionInfo;
 
 use super::Work;
-use super::shared::Kept;
+use super::shared::StoredState;
 
 /// What becomes of a rollout by what other replicas decided.
 pub(super) enum Agreed {
@@ -31,38 +31,38 @@ impl Work {
         let (Some(shared), Some(new)) = (&self.shared, context.new_versions.any(name)) else { return Ok(Agreed::GoOn) };
         let (serial, here) = (Some(rollout.serial), &rollout.progress);
         match (shared.of(name, &new), here) {
-            (Kept::Unknown(error), _) => Ok(Agreed::Held(format!("waits for the API server: {error}"))),
-            (Kept::Newer, _) => {
+            (StoredState::Unknown(error), _) => Ok(Agreed::Held(format!("waits for the API server: {error}"))),
+            (StoredState::Newer, _) => {
                 Ok(Agreed::Held("waits for the next version, which other replicas have read".to_owned()))
             }
-            (Kept::Nothing, RolloutProgress::Waiting) => Ok(Agreed::GoOn),
-            (Kept::Nothing, RolloutProgress::Stage { at, .. }) => {
+            (StoredState::Nothing, RolloutProgress::Waiting) => Ok(Agreed::GoOn),
+            (StoredState::Nothing, RolloutProgress::Stage { at, .. }) => {
                 let paused = self.known.get(name).is_some_and(|known| known.is_paused);
                 self.decide(name, context, KeptState::Stage { at: *at, paused }).await;
                 Ok(Agreed::GoOn)
             }
-            (Kept::State(KeptState::Stopped { .. }), RolloutProgress::Stopped(_)) => Ok(Agreed::GoOn),
-            (Kept::Nothing | Kept::State(KeptState::Stage { .. }), RolloutProgress::Stopped(reason)) => {
+            (StoredState::State(KeptState::Stopped { .. }), RolloutProgress::Stopped(_)) => Ok(Agreed::GoOn),
+            (StoredState::Nothing | StoredState::State(KeptState::Stage { .. }), RolloutProgress::Stopped(reason)) => {
                 let reason = reason.to_string();
                 self.decide(name, context, KeptState::Stopped { reason }).await;
                 Ok(Agreed::GoOn)
             }
-            (Kept::State(KeptState::Stopped { reason }), _) => {
+            (StoredState::State(KeptState::Stopped { reason }), _) => {
                 self.stop(name, rollout, &reason).await?;
                 Ok(Agreed::Done)
             }
-            (Kept::State(KeptState::Complete { .. }), RolloutProgress::Stopped(_)) => {
+            (StoredState::State(KeptState::Complete { .. }), RolloutProgress::Stopped(_)) => {
                 let before = shared.before(name).cloned();
                 let order = RolloutOrder::Restore { new, before, progress: RolloutProgress::Waiting };
                 self.order(name, order).await?;
                 self.order(name, RolloutOrder::Complete { serial: None }).await?;
                 Ok(Agreed::Done)
             }
-            (Kept::State(KeptState::Complete { .. }), _) => {
+            (StoredState::State(KeptState::Complete { .. }), _) => {
                 self.order(name, RolloutOrder::Complete { serial }).await?;
                 Ok(Agreed::Done)
             }
-            (Kept::State(KeptState::Stage { at: theirs, paused }), _) => {
+            (StoredState::State(KeptState::Stage { at: theirs, paused }), _) => {
                 if let Some(known) = self.known.get_mut(name) {
                     known.is_paused = paused;
                 }

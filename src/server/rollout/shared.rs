@@ -15,17 +15,17 @@ use navarch_push::context::PushContext;
 use navarch_status::{KeptRollout, KeptState, RolloutStore, StoreError};
 
 /// How often ConfigMaps are read while changes are on their way, and while none is.
-const READ: Duration = Duration::from_secs(1);
-const READ_IDLE: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(15);
 /// How often a replica says that its proxies have not taken a stage, and for how long that counts.
-const SAY: Duration = Duration::from_secs(5);
-const COUNTS: Duration = Duration::from_secs(15);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+const REPORT_TTL: Duration = Duration::from_secs(15);
 /// How long a stage lasts at the least, so that every replica has read of it and can say so.
-pub(super) const LEAST: Duration = Duration::from_secs(5);
+pub(super) const MIN_STAGE: Duration = Duration::from_secs(5);
 /// How often an operator's word is tried to be written, where replicas write as well.
-const TRIES: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 /// How long what nobody needs any more is kept: a replica may be slow to read.
-const LEFT_OVER: Duration = Duration::from_secs(60);
+const FINISHED_TTL: Duration = Duration::from_secs(60);
 
 /// The ConfigMaps, as they were read last.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Shared {
 
 /// What is kept of a change.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(super) enum StoredState {
     /// It cannot be read.
     Unknown(String),
     /// Nothing, or of an older change.
@@ -64,7 +64,7 @@ impl Shared {
 
     /// Reads the ConfigMaps where it is time to, and takes those away that nobody needs.
     pub(super) async fn read(&mut self, context: &PushContext) {
-        let interval = if context.rollouts.is_empty() { READ_IDLE } else { READ };
+        let interval = if context.rollouts.is_empty() { IDLE_POLL_INTERVAL } else { POLL_INTERVAL };
         if self.read_at.is_some_and(|at| at.elapsed() < interval) {
             return;
         }
@@ -87,7 +87,7 @@ impl Shared {
 
     /// When they are to be read next though nothing happens.
     pub(super) fn next_read(&self) -> Instant {
-        self.read_at.map_or_else(Instant::now, |at| at + READ_IDLE)
+        self.read_at.map_or_else(Instant::now, |at| at + IDLE_POLL_INTERVAL)
     }
 
     /// Has them read anew.
@@ -105,7 +105,7 @@ impl Shared {
                 continue;
             }
             let since = *self.left_over.entry(name.clone()).or_insert_with(Instant::now);
-            if since.elapsed() >= LEFT_OVER
+            if since.elapsed() >= FINISHED_TTL
                 && let Err(error) = self.store.delete(kept).await
             {
                 tracing::debug!(%error, object = %name, "failed to delete the state of a finished rollout");
@@ -114,18 +114,18 @@ impl Shared {
     }
 
     /// What is kept of the change of an object to a version.
-    pub(super) fn of(&self, name: &ObjectRef, new: &AnyObject) -> Kept {
+    pub(super) fn of(&self, name: &ObjectRef, new: &AnyObject) -> StoredState {
         if let Some(error) = &self.failed {
-            return Kept::Unknown(error.clone());
+            return StoredState::Unknown(error.clone());
         }
         if self.read_at.is_none() {
-            return Kept::Unknown("not read yet".to_owned());
+            return StoredState::Unknown("not read yet".to_owned());
         }
         match self.kept.get(name) {
-            None => Kept::Nothing,
-            Some(kept) if is_version(&kept.new, new) => Kept::State(kept.state.clone()),
-            Some(kept) if is_newer(&kept.new, new) => Kept::Newer,
-            Some(_) => Kept::Nothing,
+            None => StoredState::Nothing,
+            Some(kept) if is_version(&kept.new, new) => StoredState::State(kept.state.clone()),
+            Some(kept) if is_newer(&kept.new, new) => StoredState::Newer,
+            Some(_) => StoredState::Nothing,
         }
     }
 
@@ -171,7 +171,7 @@ impl Shared {
         state: &KeptState,
     ) -> Result<(), StoreError> {
         let mut outcome = Err(StoreError::Stale);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             self.forget();
             self.read(context).await;
             outcome = self.write(name, context, state.clone()).await;
@@ -186,7 +186,7 @@ impl Shared {
     pub(super) async fn say(&mut self, name: &ObjectRef, are_pending: bool) {
         let Some(kept) = self.kept.get(name) else { return };
         let (said, now) = (kept.waits.get(&self.replica).copied(), Timestamp::now());
-        let is_said = said.is_some_and(|at| now.duration_since(at).unsigned_abs() < SAY);
+        let is_said = said.is_some_and(|at| now.duration_since(at).unsigned_abs() < REPORT_INTERVAL);
         let mut kept = kept.clone();
         match (are_pending, said) {
             (true, _) if is_said => return,
@@ -195,7 +195,7 @@ impl Shared {
             (false, None) => return,
         }
         // Others that have ended say nothing any more.
-        kept.waits.retain(|_, at| now.duration_since(*at).unsigned_abs() < COUNTS);
+        kept.waits.retain(|_, at| now.duration_since(*at).unsigned_abs() < REPORT_TTL);
         if let Err(error) = self.put(kept).await {
             tracing::debug!(%error, object = %name, "failed to record whether proxies accepted a rollout stage");
         }
@@ -203,7 +203,7 @@ impl Shared {
 
     /// Whether proxies of other replicas have not taken the stage.
     pub(super) fn is_waited_for(&self, name: &ObjectRef) -> bool {
-        self.kept.get(name).is_some_and(|kept| kept.is_waited_for(&self.replica, Timestamp::now(), COUNTS))
+        self.kept.get(name).is_some_and(|kept| kept.is_waited_for(&self.replica, Timestamp::now(), REPORT_TTL))
     }
 
     /// Writes a ConfigMap; where another replica was faster, all are read anew.

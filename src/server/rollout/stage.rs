@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What is seen of a rollout that is at a stage.
 #[derive(Clone, Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct StageView<'a> {
     /// Whether the stage is the last.
     pub(super) is_last: bool,
     /// How long it has been at the stage.
@@ -54,7 +54,7 @@ pub(super) enum Next {
 }
 
 /// What follows from what is seen.
-pub(super) fn next(seen: &Seen<'_>) -> Next {
+pub(super) fn next(seen: &StageView<'_>) -> Next {
     if let Some(said) = seen.refused {
         return Next::Stop(said.to_owned());
     }
@@ -84,8 +84,8 @@ pub(super) fn next(seen: &Seen<'_>) -> Next {
 mod tests {
     use super::*;
 
-    fn seen() -> Seen<'static> {
-        Seen {
+    fn seen() -> StageView<'static> {
+        StageView {
             is_last: false,
             at_stage: Duration::from_secs(30),
             pause: Duration::from_secs(30),
@@ -99,27 +99,27 @@ mod tests {
 
     #[test]
     fn each_thing_that_holds_it_up_is_told_and_each_that_stops_it() {
-        let stays = |seen: Seen<'_>, word: &str| {
+        let stays = |seen: StageView<'_>, word: &str| {
             let Next::Stay(why) = next(&seen) else { panic!("{word}: it does not stay") };
             assert!(why.contains(word), "{why}");
         };
         assert_eq!(next(&seen()), Next::Advance);
-        assert_eq!(next(&Seen { is_last: true, ..seen() }), Next::Complete);
-        stays(Seen { pending: 1, ..seen() }, "1 proxy to");
-        stays(Seen { pending: 2, is_last: true, ..seen() }, "2 proxies to");
-        stays(Seen { at_stage: Duration::from_millis(28_500), ..seen() }, "waits 2 s");
-        stays(Seen { is_paused: true, ..seen() }, "promote");
-        stays(Seen { held: Some("others wait"), ..seen() }, "others wait");
-        stays(Seen { query: Query::Unknown("no connection"), ..seen() }, "no connection");
-        assert_eq!(next(&Seen { query: Query::Unasked, ..seen() }), Next::Ask);
+        assert_eq!(next(&StageView { is_last: true, ..seen() }), Next::Complete);
+        stays(StageView { pending: 1, ..seen() }, "1 proxy to");
+        stays(StageView { pending: 2, is_last: true, ..seen() }, "2 proxies to");
+        stays(StageView { at_stage: Duration::from_millis(28_500), ..seen() }, "waits 2 s");
+        stays(StageView { is_paused: true, ..seen() }, "promote");
+        stays(StageView { held: Some("others wait"), ..seen() }, "others wait");
+        stays(StageView { query: Query::Unknown("no connection"), ..seen() }, "no connection");
+        assert_eq!(next(&StageView { query: Query::Unasked, ..seen() }), Next::Ask);
         // Not before it counts.
-        stays(Seen { query: Query::Unasked, pending: 1, ..seen() }, "1 proxy");
-        assert_eq!(next(&Seen { query: Query::Holds, ..seen() }), Next::Advance);
-        let Next::Stop(why) = next(&Seen { query: Query::Fails("an empty vector"), ..seen() }) else { panic!() };
+        stays(StageView { query: Query::Unasked, pending: 1, ..seen() }, "1 proxy");
+        assert_eq!(next(&StageView { query: Query::Holds, ..seen() }), Next::Advance);
+        let Next::Stop(why) = next(&StageView { query: Query::Fails("an empty vector"), ..seen() }) else { panic!() };
         assert!(why.contains("an empty vector"));
         // A refusal counts at once, paused or not.
         let refused =
-            Seen { refused: Some("p refused rds: no"), is_paused: true, held: Some("x"), pending: 3, ..seen() };
+            StageView { refused: Some("p refused rds: no"), is_paused: true, held: Some("x"), pending: 3, ..seen() };
         assert_eq!(next(&refused), Next::Stop("p refused rds: no".to_owned()));
     }
 }

@@ -20,9 +20,9 @@ use crate::admin::RolloutControl;
 use crate::server::{Config, Tasks, spawn};
 
 /// How long it may take to read which rollouts are on their way.
-const TAKE_UP: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Orders of operators that may wait.
-const ORDERS: usize = 16;
+const MAX_PENDING_COMMANDS: usize = 16;
 
 /// Takes rollouts up where they were left, and starts what looks after them. To be called before objects are read: else all proxies
 /// would see new versions until it is known that not all are to. Where objects come from the Kubernetes API, it is kept there how far
@@ -34,7 +34,7 @@ pub(in crate::server) async fn start(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> anyhow::Result<RolloutControl> {
-    let (orders, received) = mpsc::channel(ORDERS);
+    let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
     let (told, status) = watch::channel(Arc::default());
     let shared = match client.filter(|_| config.settings.discover_configuration) {
         Some(client) => {
@@ -58,14 +58,14 @@ pub(in crate::server) async fn start(
 
 /// Has rollouts that are kept taken up once their objects are read.
 async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
-    let kept = match tokio::time::timeout(TAKE_UP, store.list()).await {
+    let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
         Ok(Ok(kept)) => kept,
         Ok(Err(error)) => {
             tracing::warn!(%error, "failed to read the rollout state; new versions go to all proxies");
             return Ok(());
         }
         Err(_) => {
-            tracing::warn!(after = ?TAKE_UP, "timed out reading the rollout state; new versions go to all proxies");
+            tracing::warn!(after = ?LIST_TIMEOUT, "timed out reading the rollout state; new versions go to all proxies");
             return Ok(());
         }
     };

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use navarch_answers::rollout::{Rollout as Told, RolloutState, Rollouts};
+use navarch_answers::rollout::{Rollout as RolloutReport, RolloutState, Rollouts};
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutProgress};
 
-use super::{Known, Work};
+use super::{TrackedRollout, Work};
 
 impl Work {
     /// Tells how all stand.
@@ -28,7 +28,7 @@ impl Work {
 }
 
 /// How one stands, in words.
-fn told(name: &ObjectRef, rollout: &Rollout, known: Option<&Known>) -> Told {
+fn told(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -> RolloutReport {
     let (state, stage) = match &rollout.progress {
         RolloutProgress::Waiting => (RolloutState::Waiting, 0),
         RolloutProgress::Stage { at, .. } if known.is_some_and(|known| known.is_paused) => {
@@ -44,7 +44,7 @@ fn told(name: &ObjectRef, rollout: &Rollout, known: Option<&Known>) -> Told {
         }
     };
     let tally = known.filter(|_| stage > 0).map(|known| known.tally.clone()).unwrap_or_default();
-    Told {
+    RolloutReport {
         object: name.to_string(),
         generation: rollout.generation,
         before: rollout.before,

@@ -4,8 +4,8 @@
 //! by the addresses of clients. Answers are kept for a short while, and many who show the same token at once ask once: a
 //! fleet of proxies that comes back must not fall upon the API server. Tokens themselves are not kept, only their hashes.
 
+mod cache;
 mod claims;
-mod kept;
 
 use std::fmt;
 use std::future::Future;
@@ -23,11 +23,11 @@ use tokio::time::Instant;
 
 use super::MeshSnapshot;
 use crate::api_server::ApiServer;
-use kept::{Kept, Known};
+use cache::{CacheLookup, ReviewCache};
 use navarch_api::identity::{Caller, Identity, PodOfCaller};
+use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::peer::counted_as;
 use navarch_net::rate::RateLimit;
-use navarch_net::turns::Turns;
 
 /// How long the API server may take.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,9 +86,9 @@ pub struct TokenReviews {
     /// `TOKEN_AUDIENCES`: whom tokens must be for.
     audiences: Vec<String>,
     /// What was said.
-    kept: Kept,
+    kept: ReviewCache,
     /// Reviews under way, by the address of who shows the token.
-    turns: Arc<Turns<IpAddr>>,
+    turns: Arc<FairSemaphore<IpAddr>>,
     /// Tokens that were refused, by the same.
     refused: RateLimit<IpAddr>,
 }
@@ -97,8 +97,8 @@ impl TokenReviews {
     /// Asks `reviewer` about tokens for these audiences.
     #[must_use]
     pub fn new(reviewer: Arc<dyn Reviewer>, audiences: Vec<String>) -> Self {
-        let (turns, refused) = (Turns::new(AT_ONCE, MAX_QUEUED), RateLimit::new(REFUSED.0, REFUSED.1));
-        Self { reviewer, audiences, kept: Kept::default(), turns, refused }
+        let (turns, refused) = (FairSemaphore::new(AT_ONCE, MAX_QUEUED), RateLimit::new(REFUSED.0, REFUSED.1));
+        Self { reviewer, audiences, kept: ReviewCache::default(), turns, refused }
     }
 
     /// The caller that a token is for, which `peer` shows.
@@ -114,8 +114,8 @@ impl TokenReviews {
         let expires = claims::check(token, &self.audiences, Timestamp::now())?;
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| counted_as(peer.ip()));
         let verdict = match self.kept.look(Sha256::digest(token).into(), Instant::now()) {
-            Known::Said(verdict) => verdict,
-            Known::Asked(asking) => asking.answer(|| self.ask(token, peer)).await?,
+            CacheLookup::Hit(verdict) => verdict,
+            CacheLookup::Miss(asking) => asking.answer(|| self.ask(token, peer)).await?,
         };
         match verdict {
             Verdict::Good(account) => {

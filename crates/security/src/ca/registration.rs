@@ -34,9 +34,9 @@ pub use server::ServerChain;
 /// How long a signer may take, as istiod waits.
 const SIGNER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How soon and how seldom it is looked whether it has signed.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The shortest lifetime that the API takes.
-const SHORTEST: Duration = Duration::from_secs(600);
+const MIN_LIFETIME: Duration = Duration::from_secs(600);
 /// What workloads' certificates are for.
 const USAGES: [&str; 4] = ["digital signature", "key encipherment", "server auth", "client auth"];
 /// How requests are named.
@@ -155,7 +155,7 @@ impl Registration {
                 request: ByteString(request.as_bytes().to_vec()),
                 usages: Some(usages.iter().map(|usage| (*usage).to_owned()).collect()),
                 signer_name: signer.to_owned(),
-                expiration_seconds: i32::try_from(lifetime.max(SHORTEST).as_secs()).ok(),
+                expiration_seconds: i32::try_from(lifetime.max(MIN_LIFETIME).as_secs()).ok(),
                 ..CertificateSigningRequestSpec::default()
             },
             status: None,
@@ -196,7 +196,7 @@ impl Registration {
         let approval = json!({"status": {"conditions": [condition]}});
         self.api.patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval)).await?;
         let end = Instant::now() + SIGNER_TIMEOUT;
-        let mut wait = LOOKS.0;
+        let mut wait = POLL_INTERVALS.0;
         while Instant::now() < end {
             let status = self.api.get(name).await?.status.unwrap_or_default();
             let conditions = status.conditions.unwrap_or_default();
@@ -207,7 +207,7 @@ impl Registration {
                 return Ok(certificate.0);
             }
             tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LOOKS.1);
+            wait = (wait * 2).min(POLL_INTERVALS.1);
         }
         Err(RegistrationError::Silent)
     }

@@ -34,7 +34,7 @@ pub enum RootStore {
 
 /// What is kept.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StoredRoots {
     /// The roots.
     pub set: RootSet,
     /// Which version it is, to be given when it is replaced; two replicas then never overwrite each other.
@@ -95,7 +95,7 @@ impl RootStore {
     ///
     /// # Errors
     /// When the place cannot be read, or holds something else.
-    pub async fn load(&self) -> Result<Option<Kept>, RootStoreError> {
+    pub async fn load(&self) -> Result<Option<StoredRoots>, RootStoreError> {
         let unusable = |source| RootStoreError::Unusable { place: format!("{self:?}"), source };
         let (files, version, reports) = match self {
             Self::Memory => return Ok(None),
@@ -110,7 +110,7 @@ impl RootStore {
             }
         };
         let set = RootSet::from_files(&files).map_err(unusable)?;
-        Ok(set.map(|set| Kept { set, version, reports }))
+        Ok(set.map(|set| StoredRoots { set, version, reports }))
     }
 
     /// Keeps a set in place of the one of this version; `None` stands for nothing. Gives the new version, where there are any.

@@ -22,8 +22,8 @@ use crate::authenticate::SnapshotProvider;
 use crate::pem;
 use navarch_api::identity::{Caller, Identity};
 use navarch_api::object::NamespacedName;
+use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::rate::RateLimit;
-use navarch_net::turns::Turns;
 
 /// Metadata of a request: whose certificate is wanted, where it is another's than the caller's.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
@@ -66,7 +66,7 @@ pub struct CertificateService {
     /// Kubernetes, where it signs instead.
     registration: Option<Arc<Registration>>,
     /// Turns at having it sign.
-    turns: Arc<Turns<(Identity, IpAddr)>>,
+    turns: Arc<FairSemaphore<(Identity, IpAddr)>>,
     /// What is counted.
     metrics: Metrics,
 }
@@ -95,7 +95,7 @@ impl CertificateService {
     ) -> Self {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
         let (config, receipts) = (Arc::new(config), Receipts::default());
-        let turns = Turns::new(REGISTRATIONS.0, REGISTRATIONS.1);
+        let turns = FairSemaphore::new(REGISTRATIONS.0, REGISTRATIONS.1);
         Self { authority, surroundings, config, rate, clock, receipts, registration: None, turns, metrics }
     }
 

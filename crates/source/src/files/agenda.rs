@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long events of one stroke are gathered (all files of a swapped mount, say).
-const SETTLE: Duration = Duration::from_millis(1);
+const DEBOUNCE: Duration = Duration::from_millis(1);
 
 /// How long a file that was touched, but not closed, must be quiet.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
@@ -23,13 +23,13 @@ const RETRY: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(20);
 
 /// When to walk the tree once more after it changed shape: what was put into a new folder before that was watched.
-const AGAIN: Duration = Duration::from_millis(100);
+const RESCAN_DELAY: Duration = Duration::from_millis(100);
 
 /// How often the tree is walked though nothing was heard. Some file systems tell nothing.
-const SWEEP: Duration = Duration::from_secs(30);
+const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How often the tree is walked while it cannot be watched or read.
-const SWEEP_BLIND: Duration = Duration::from_secs(1);
+const BLIND_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was heard of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Agenda {
     /// Notes what was heard of a file.
     pub(crate) fn note_file(&mut self, path: PathBuf, signal: Signal, now: Instant) {
         let wait = match signal {
-            Signal::Settled => SETTLE,
+            Signal::Settled => DEBOUNCE,
             Signal::Touched => SETTLE_TIME,
             Signal::Failed => RETRY,
         };
@@ -83,8 +83,8 @@ impl Agenda {
     /// Notes that the tree changed shape.
     pub(crate) fn note_tree(&mut self, now: Instant) {
         // Two walks at most are kept: the next, and one after the last change.
-        let next = self.walks.first().copied().filter(|at| *at <= now + SETTLE);
-        self.walks = BTreeSet::from([next.unwrap_or(now + SETTLE), now + AGAIN]);
+        let next = self.walks.first().copied().filter(|at| *at <= now + DEBOUNCE);
+        self.walks = BTreeSet::from([next.unwrap_or(now + DEBOUNCE), now + RESCAN_DELAY]);
     }
 
     /// Notes whether anything is heard of the tree.
@@ -106,7 +106,7 @@ impl Agenda {
         let later = self.walks.split_off(&(now + Duration::from_nanos(1)));
         let walk = !std::mem::replace(&mut self.walks, later).is_empty();
         if self.walks.is_empty() {
-            self.walks.insert(now + if self.blind { SWEEP_BLIND } else { SWEEP });
+            self.walks.insert(now + if self.blind { BLIND_SCAN_INTERVAL } else { SCAN_INTERVAL });
         }
         Due { files, walk }
     }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(agenda.take_due(start), Due { files: vec![], walk: true });
         agenda.note_file("a".into(), Signal::Touched, start);
         agenda.note_file("b".into(), Signal::Settled, start);
-        assert_eq!(agenda.next(), Some(start + SETTLE));
+        assert_eq!(agenda.next(), Some(start + DEBOUNCE));
         assert_eq!(agenda.take_due(at(start, 1)).files, [PathBuf::from("b")]);
         agenda.note_file("a".into(), Signal::Touched, at(start, 15));
         assert_eq!(agenda.take_due(at(start, 34)), Due::default());

@@ -129,7 +129,7 @@ impl MeshMapSource {
             tokio::select! {
                 // What was read comes before the word that it was all.
                 biased;
-                Some(read) = batches.recv() => read.into_iter().for_each(|event| maps.take_in(event, &mut batch)),
+                Some(read) = batches.recv() => read.into_iter().for_each(|event| maps.apply(event, &mut batch)),
                 Some(_) = synced.recv() => unsynced -= 1,
                 Some(ended) = readers.join_next() => {
                     let place = "mesh config".to_owned();
@@ -172,7 +172,7 @@ impl Maps {
     }
 
     /// Takes in what was read.
-    fn take_in(&mut self, event: SourceEvent, batch: &mut Batch) {
+    fn apply(&mut self, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
                 self.put(&map.meta.key.name, &map.spec, rollout::faults(Kind::ConfigMap, &map.meta), batch);
@@ -310,7 +310,7 @@ mod tests {
         meta.annotations = [(Arc::from(rollout::ROLLOUT), Arc::from("5%"))].into();
         let mut batch = Batch::new();
         let spec = map("rootNamespace: own");
-        maps.take_in(SourceEvent::Added(AnyObject::ConfigMap(Arc::new(Object { meta, spec }))), &mut batch);
+        maps.apply(SourceEvent::Added(AnyObject::ConfigMap(Arc::new(Object { meta, spec }))), &mut batch);
         let [SourceEvent::Problems { problems, .. }] = batch.as_slice() else { panic!("{batch:?}") };
         assert!(problems[0].fault.to_string().contains("has no effect on ConfigMap"), "{problems:?}");
     }

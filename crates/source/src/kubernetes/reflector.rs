@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::scope::{KubernetesScope, Tags};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
-use super::watch_state::{Ask, Outcome, Pause, WatchState};
+use super::watch_state::{Pause, WatchOutcome, WatchRequest, WatchState};
 use crate::Batch;
 use crate::backoff::Backoff;
 use crate::kind_objects::{KindObjects, kind_problem};
@@ -22,13 +22,13 @@ use navarch_api::shared_texts::{HasTexts, SharedTexts};
 const SOURCE: &str = "k8s://";
 
 /// How long the server is asked to keep a watch open, varied by chance; as client-go does.
-const WATCH: Duration = Duration::from_secs(400);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(400);
 
 /// How many objects a page of a list holds.
-const PAGE: usize = 500;
+const PAGE_SIZE: usize = 500;
 
 /// How often a kind that is not served is asked for although nobody said that it came.
-const POLL: Duration = Duration::from_secs(30);
+const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How often a kind is asked for after its definition changed: it is served a moment later.
 const FAST_RETRIES: u32 = 6;
@@ -78,7 +78,7 @@ pub(super) struct Reflector {
     /// Failures since something came.
     failures: u32,
     /// Whether it was told that the kind cannot be read.
-    ailing: bool,
+    unhealthy: bool,
     /// How often the kind is still asked for without waiting long, while it is not served.
     eager: u32,
 }
@@ -107,7 +107,7 @@ impl Reflector {
             state: WatchState::new(),
             backoff: Backoff::new(),
             failures: 0,
-            ailing: false,
+            unhealthy: false,
             eager: 0,
         }
     }
@@ -119,11 +119,11 @@ impl Reflector {
                 return;
             }
             let asked = match (self.state.next.clone(), self.state.streams_lists) {
-                (Ask::All | Ask::Newest, false) => self.list().await,
+                (WatchRequest::ListAny | WatchRequest::ListConsistent, false) => self.list().await,
                 (next, _) => self.watch(next).await,
             };
             let Ok(outcome) = asked else { return };
-            if let Outcome::Failed(StreamError::Refused(status)) = &outcome
+            if let WatchOutcome::Failed(StreamError::Refused(status)) = &outcome
                 && status.code == 410
             {
                 tracing::debug!(kind = %self.target.kind, %status, "resourceVersion expired; relisting");
@@ -150,8 +150,8 @@ impl Reflector {
             let tags = self.tags.borrow_and_update().clone().unwrap_or_default();
             self.held.set_tags(tags);
             self.state.next = match self.state.next.clone() {
-                Ask::All => Ask::All,
-                Ask::Newest | Ask::Since(_) => Ask::Newest,
+                WatchRequest::ListAny => WatchRequest::ListAny,
+                WatchRequest::ListConsistent | WatchRequest::WatchFrom(_) => WatchRequest::ListConsistent,
             };
         }
         Ok(())
@@ -166,7 +166,7 @@ impl Reflector {
             Pause::None => return Ok(()),
             Pause::Missing => return self.await_definition().await,
             Pause::Forbidden(reason) => {
-                self.complain(reason).await?;
+                self.report_failure(reason).await?;
                 if self.target.optional {
                     self.sync().await;
                 }
@@ -176,7 +176,7 @@ impl Reflector {
                 self.failures += 1;
                 tracing::debug!(kind = %self.target.kind, error = reason, failures = self.failures, "failed to list or watch a kind");
                 if self.failures >= MAX_FAILURES {
-                    self.complain(reason).await?;
+                    self.report_failure(reason).await?;
                 }
                 self.backoff.next(least)
             }
@@ -202,7 +202,7 @@ impl Reflector {
             return Ok(());
         }
         self.backoff.reset();
-        let poll = self.backoff.vary(POLL);
+        let poll = self.backoff.vary(MISSING_POLL_INTERVAL);
         tokio::select! {
             defined = timeout(poll, self.redefined.notified()) => {
                 if defined.is_ok() {
@@ -215,7 +215,7 @@ impl Reflector {
     }
 
     /// Asks for a watch, and tells what comes.
-    async fn watch(&mut self, ask: Ask) -> Result<Outcome, Closed> {
+    async fn watch(&mut self, ask: WatchRequest) -> Result<WatchOutcome, Closed> {
         let path = self.watch_path(&ask);
         let opened = tokio::select! {
             opened = self.connection.get(&path, accepted(self.target.kind)) => opened,
@@ -223,9 +223,9 @@ impl Reflector {
         };
         let mut lines = match opened {
             Ok(lines) => lines,
-            Err(error) => return Ok(Outcome::Failed(error)),
+            Err(error) => return Ok(WatchOutcome::Failed(error)),
         };
-        let mut initial = !matches!(ask, Ask::Since(_));
+        let mut initial = !matches!(ask, WatchRequest::WatchFrom(_));
         if initial {
             self.held.begin_round();
         } else {
@@ -237,19 +237,19 @@ impl Reflector {
                 Ok(Some(chunk)) => chunk,
                 // A watch that ends at once would be opened again and again without end.
                 Ok(None) if empty || initial => return Ok(failed("the answer ended early")),
-                Ok(None) => return Ok(Outcome::Ended),
-                Err(error) => return Ok(Outcome::Failed(error)),
+                Ok(None) => return Ok(WatchOutcome::Ended),
+                Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
             empty = false;
             let mut batch = Batch::new();
-            let failure = self.take_in(&chunk, &mut initial, &mut batch);
+            let failure = self.apply(&chunk, &mut initial, &mut batch);
             self.tell(batch).await?;
             if !initial {
                 self.progress().await?;
                 self.sync().await;
             }
             if let Some(error) = failure {
-                return Ok(Outcome::Failed(error));
+                return Ok(WatchOutcome::Failed(error));
             }
         }
     }
@@ -265,7 +265,7 @@ impl Reflector {
     }
 
     /// Takes in the events of a watch; says why it must end.
-    fn take_in(&mut self, chunk: &Chunk, initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
+    fn apply(&mut self, chunk: &Chunk, initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
         for frame in chunk.frames() {
             let kind = self.target.kind;
             // A fault of ours in one object must not take the others with it.
@@ -295,25 +295,25 @@ impl Reflector {
                 Err(error) => return Some(StreamError::Broken(format!("no event of a watch came: {error}"))),
             };
             if !*initial && !version.is_empty() {
-                self.state.next = Ask::Since(version);
+                self.state.next = WatchRequest::WatchFrom(version);
             }
         }
         None
     }
 
     /// Asks for all objects, page by page, and tells what differs.
-    async fn list(&mut self) -> Result<Outcome, Closed> {
+    async fn list(&mut self) -> Result<WatchOutcome, Closed> {
         self.held.begin_round();
         let mut more = String::new();
         loop {
             let mut page = match self.connection.get(&self.list_path(&more), "application/json").await {
                 Ok(page) => page,
-                Err(error) => return Ok(Outcome::Failed(error)),
+                Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
             let page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
                 Ok(Ok(page)) => page,
                 Ok(Err(error)) => return Ok(failed(&format!("no list came: {error}"))),
-                Err(error) => return Ok(Outcome::Failed(error)),
+                Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
             let text = |pointer: &str| page.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let mut batch = Batch::new();
@@ -333,13 +333,13 @@ impl Reflector {
             let version = text("/metadata/resourceVersion");
             if more.is_empty() {
                 self.held.end_round(&mut batch);
-                self.state.next = Ask::Since(version);
+                self.state.next = WatchRequest::WatchFrom(version);
             }
             self.tell(batch).await?;
             self.progress().await?;
             if more.is_empty() {
                 self.sync().await;
-                return Ok(Outcome::Ended);
+                return Ok(WatchOutcome::Ended);
             }
         }
     }
@@ -360,12 +360,14 @@ impl Reflector {
     }
 
     /// The path and query of a watch.
-    fn watch_path(&mut self, ask: &Ask) -> String {
-        let seconds = self.backoff.vary(WATCH).as_secs();
+    fn watch_path(&mut self, ask: &WatchRequest) -> String {
+        let seconds = self.backoff.vary(WATCH_TIMEOUT).as_secs();
         let from = match ask {
-            Ask::All => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned(),
-            Ask::Newest => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
-            Ask::Since(version) => format!("&resourceVersion={version}"),
+            WatchRequest::ListAny => {
+                "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned()
+            }
+            WatchRequest::ListConsistent => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            WatchRequest::WatchFrom(version) => format!("&resourceVersion={version}"),
         };
         let (path, selector) = (self.path(), self.selector());
         format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{from}{selector}")
@@ -374,7 +376,7 @@ impl Reflector {
     /// The path and query of a page of a list; `more` is where the page before left off.
     fn list_path(&self, more: &str) -> String {
         let from = if more.is_empty() { String::new() } else { format!("&continue={more}") };
-        format!("{}?limit={PAGE}{from}{}", self.path(), self.selector())
+        format!("{}?limit={PAGE_SIZE}{from}{}", self.path(), self.selector())
     }
 
     /// Something came: failures are over.
@@ -391,14 +393,14 @@ impl Reflector {
 
     /// Adds that the kind is well again, where it was told that it was not.
     fn well(&mut self, batch: &mut Batch) {
-        if std::mem::take(&mut self.ailing) {
+        if std::mem::take(&mut self.unhealthy) {
             batch.push(kind_problem(SOURCE, self.target.kind, None));
         }
     }
 
     /// Tells that the kind cannot be read, once.
-    async fn complain(&mut self, reason: String) -> Result<(), Closed> {
-        if std::mem::replace(&mut self.ailing, true) {
+    async fn report_failure(&mut self, reason: String) -> Result<(), Closed> {
+        if std::mem::replace(&mut self.unhealthy, true) {
             return Ok(());
         }
         self.tell(vec![kind_problem(SOURCE, self.target.kind, Some(reason))]).await
@@ -437,6 +439,6 @@ fn decode(kind: Kind, framing: Framing, frame: &[u8], texts: &mut SharedTexts) -
 }
 
 /// A failure that no server told of.
-fn failed(reason: &str) -> Outcome {
-    Outcome::Failed(StreamError::Broken(reason.to_owned()))
+fn failed(reason: &str) -> WatchOutcome {
+    WatchOutcome::Failed(StreamError::Broken(reason.to_owned()))
 }

@@ -33,7 +33,7 @@ enum TagSource {
 
 /// The tags of this revision, by where they are told of.
 #[derive(Debug, Default)]
-struct Known {
+struct TagSet {
     /// Names of tags by place and object.
     tags: BTreeMap<(TagSource, String), String>,
     /// What a list has told so far.
@@ -42,7 +42,7 @@ struct Known {
     seen: [bool; 2],
 }
 
-impl Known {
+impl TagSet {
     /// Takes an event in.
     fn take(&mut self, place: TagSource, event: Result<Event<ObjectMeta>, Error>) {
         let entry = |meta: ObjectMeta| {
@@ -102,7 +102,7 @@ pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, tol
     let services = watcher(services, config).default_backoff();
     let services = services.map(|event| (TagSource::Service, event.map(|event| meta(event, |object| object.metadata))));
     let mut events = std::pin::pin!(futures_util::stream::select(webhooks, services));
-    let mut known = Known::default();
+    let mut known = TagSet::default();
     while let Some((place, event)) = events.next().await {
         known.take(place, event);
         if let Some(tags) = known.tags() {
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn tags_are_known_once_both_places_are_and_follow_what_changes() {
-        let mut known = Known::default();
-        let tags = |known: &Known| known.tags().map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "));
+        let mut known = TagSet::default();
+        let tags = |known: &TagSet| known.tags().map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "));
         known.take(TagSource::Webhook, Ok(Event::Init));
         known.take(TagSource::Webhook, Ok(Event::InitApply(object("w", "prod"))));
         known.take(TagSource::Service, Ok(Event::Init));
@@ -156,7 +156,7 @@ mod tests {
         known.take(TagSource::Service, Ok(Event::Init));
         known.take(TagSource::Service, Ok(Event::InitDone));
         assert_eq!(tags(&known).as_deref(), Some(""));
-        let mut blind = Known::default();
+        let mut blind = TagSet::default();
         blind.take(TagSource::Webhook, Err(Error::NoResourceVersion));
         blind.take(TagSource::Service, Err(Error::NoResourceVersion));
         assert_eq!(tags(&blind).as_deref(), Some(""), "what may not be seen keeps nothing back");

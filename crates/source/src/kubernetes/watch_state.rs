@@ -9,7 +9,7 @@ use navarch_api::decode::ServerStatus;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchState {
     /// What is to be asked for next.
-    pub(super) next: Ask,
+    pub(super) next: WatchRequest,
     /// The version of the API that is asked, as an index into those that are understood.
     pub(super) version: usize,
     /// Whether the server is asked to send what is there as events of a watch (since Kubernetes 1.32); else it is asked for
@@ -17,20 +17,20 @@ pub(super) struct WatchState {
     pub(super) streams_lists: bool,
 }
 
-/// What is to be asked for.
+/// The next request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// All objects, as new as the server happens to have them.
-    All,
-    /// All objects, as new as there are: what the server had has turned out too old.
-    Newest,
-    /// What has changed since a version of the collection.
-    Since(String),
+pub(super) enum WatchRequest {
+    /// A list of any version that the server has (`resourceVersion=0`).
+    ListAny,
+    /// A consistent list of the newest version: what the server's cache had turned out too old.
+    ListConsistent,
+    /// A watch for changes after this `resourceVersion` of the collection.
+    WatchFrom(String),
 }
 
 /// What came of asking.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum WatchOutcome {
     /// The answer ended, as it does now and then.
     Ended,
     /// It failed.
@@ -58,16 +58,16 @@ pub(super) enum Pause {
 impl WatchState {
     /// At the start.
     pub(super) fn new() -> Self {
-        Self { next: Ask::All, version: 0, streams_lists: true }
+        Self { next: WatchRequest::ListAny, version: 0, streams_lists: true }
     }
 
     /// What follows from an outcome. `versions` is how many versions of the kind are understood.
-    pub(super) fn after(&self, outcome: Outcome, versions: usize) -> (Self, Pause) {
+    pub(super) fn after(&self, outcome: WatchOutcome, versions: usize) -> (Self, Pause) {
         let failure = |least, reason| Pause::Failure { least, reason };
         match outcome {
-            Outcome::Ended => (Self { streams_lists: true, ..self.clone() }, Pause::None),
-            Outcome::Failed(StreamError::Refused(status)) => self.refused(&status, versions),
-            Outcome::Failed(error @ (StreamError::Broken(_) | StreamError::Silent(_))) => {
+            WatchOutcome::Ended => (Self { streams_lists: true, ..self.clone() }, Pause::None),
+            WatchOutcome::Failed(StreamError::Refused(status)) => self.refused(&status, versions),
+            WatchOutcome::Failed(error @ (StreamError::Broken(_) | StreamError::Silent(_))) => {
                 (self.clone(), failure(Duration::ZERO, error.to_string()))
             }
         }
@@ -75,26 +75,26 @@ impl WatchState {
 
     /// What follows when the server refuses.
     fn refused(&self, status: &ServerStatus, versions: usize) -> (Self, Pause) {
-        let with = |next: &Ask| Self { next: next.clone(), ..self.clone() };
+        let with = |next: &WatchRequest| Self { next: next.clone(), ..self.clone() };
         let least = Duration::from_secs(u64::from(status.retry_after_seconds()));
         let failure = Pause::Failure { least, reason: status.to_string() };
         match status.code {
             404 if self.version + 1 < versions => {
-                (Self { version: self.version + 1, next: Ask::All, ..self.clone() }, Pause::None)
+                (Self { version: self.version + 1, next: WatchRequest::ListAny, ..self.clone() }, Pause::None)
             }
             // All versions have been tried; next time the best comes first again.
-            404 => (Self { version: 0, next: Ask::All, ..self.clone() }, Pause::Missing),
+            404 => (Self { version: 0, next: WatchRequest::ListAny, ..self.clone() }, Pause::Missing),
             // The version is too old; a watch goes on from a list only.
-            410 if self.next == Ask::Newest => (self.clone(), failure),
-            410 => (with(&Ask::Newest), Pause::None),
+            410 if self.next == WatchRequest::ListConsistent => (self.clone(), failure),
+            410 => (with(&WatchRequest::ListConsistent), Pause::None),
             401 | 403 => (self.clone(), Pause::Forbidden(status.to_string())),
             // An older server knows no lists by events, and a new one cannot give them before it has gathered the objects of a
             // kind; lists it can always give.
-            400 | 422 | 429 if self.streams_lists && !matches!(self.next, Ask::Since(_)) => {
+            400 | 422 | 429 if self.streams_lists && !matches!(self.next, WatchRequest::WatchFrom(_)) => {
                 (Self { streams_lists: false, ..self.clone() }, Pause::None)
             }
             // A version from before the server was set back.
-            _ if status.is_version_too_large() => (with(&Ask::Newest), failure),
+            _ if status.is_version_too_large() => (with(&WatchRequest::ListConsistent), failure),
             _ => (self.clone(), failure),
         }
     }
@@ -106,26 +106,26 @@ mod tests {
 
     use super::*;
 
-    fn refusal(code: u16) -> Outcome {
+    fn refusal(code: u16) -> WatchOutcome {
         let body = json!({ "message": "no", "code": code, "details": { "retryAfterSeconds": 2 } }).to_string();
-        Outcome::Failed(StreamError::Refused(ServerStatus::of_answer(code, body.as_bytes())))
+        WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(code, body.as_bytes())))
     }
 
     #[test]
     fn each_outcome_has_its_next_step() {
         let start = WatchState::new();
-        let at = |next: Ask| WatchState { next, ..WatchState::new() };
-        let since = || at(Ask::Since("7".to_owned()));
+        let at = |next: WatchRequest| WatchState { next, ..WatchState::new() };
+        let since = || at(WatchRequest::WatchFrom("7".to_owned()));
         let failure = || Pause::Failure { least: Duration::from_secs(2), reason: "no (500)".to_owned() };
         // In order: a watch that ends goes on where it was.
-        assert_eq!(since().after(Outcome::Ended, 1), (since(), Pause::None));
+        assert_eq!(since().after(WatchOutcome::Ended, 1), (since(), Pause::None));
         assert_eq!(since().after(refusal(500), 1), (since(), failure()));
         let broken = StreamError::Broken("reset".to_owned());
         let pause = Pause::Failure { least: Duration::ZERO, reason: "reset".to_owned() };
-        assert_eq!(since().after(Outcome::Failed(broken), 1), (since(), pause));
+        assert_eq!(since().after(WatchOutcome::Failed(broken), 1), (since(), pause));
         // Gone: all is asked for anew, and waited for where even that is gone.
-        assert_eq!(since().after(refusal(410), 1), (at(Ask::Newest), Pause::None));
-        assert!(matches!(at(Ask::Newest).after(refusal(410), 1), (_, Pause::Failure { .. })));
+        assert_eq!(since().after(refusal(410), 1), (at(WatchRequest::ListConsistent), Pause::None));
+        assert!(matches!(at(WatchRequest::ListConsistent).after(refusal(410), 1), (_, Pause::Failure { .. })));
         // Missing: the versions in turn, then patience.
         let second = WatchState { version: 1, ..WatchState::new() };
         assert_eq!(since().after(refusal(404), 2), (second.clone(), Pause::None));
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(start.after(refusal(429), 1), (old.clone(), Pause::None));
         assert!(matches!(old.after(refusal(400), 1), (_, Pause::Failure { .. })));
         assert_eq!(
-            WatchState { next: Ask::Since("7".to_owned()), ..old }.after(Outcome::Ended, 1),
+            WatchState { next: WatchRequest::WatchFrom("7".to_owned()), ..old }.after(WatchOutcome::Ended, 1),
             (since(), Pause::None)
         );
     }
@@ -147,9 +147,10 @@ mod tests {
     fn a_server_that_was_set_back_is_asked_for_all() {
         let body =
             json!({ "message": "m", "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } }).to_string();
-        let too_large = Outcome::Failed(StreamError::Refused(ServerStatus::of_answer(504, body.as_bytes())));
-        let (state, pause) = WatchState { next: Ask::Since("9".to_owned()), ..WatchState::new() }.after(too_large, 1);
-        assert_eq!(state.next, Ask::Newest);
+        let too_large = WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(504, body.as_bytes())));
+        let (state, pause) =
+            WatchState { next: WatchRequest::WatchFrom("9".to_owned()), ..WatchState::new() }.after(too_large, 1);
+        assert_eq!(state.next, WatchRequest::ListConsistent);
         assert!(matches!(pause, Pause::Failure { .. }));
     }
 }

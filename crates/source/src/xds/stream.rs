@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::{Asked, XdsSource};
+use super::{KindSubscription, XdsSource};
 use crate::KubernetesScope;
 use crate::problem::{Fault, Problem};
 use crate::{Batch, SourceEvent};
@@ -128,8 +128,8 @@ impl<'a> Stream<'a> {
         let version_info = version.clone();
         self.source.config.metrics.answered(&self.source.name, refusal.is_none());
         self.source.config.metrics.connected(&self.source.name, true);
-        if self.source.ailing {
-            self.source.ailing = false;
+        if self.source.unhealthy {
+            self.source.unhealthy = false;
             batch.push(self.source.problem(None));
         }
         self.tell(batch).await?;
@@ -203,7 +203,7 @@ impl<'a> Stream<'a> {
 }
 
 /// Takes the resources of a response; gives what has changed, and why the response is not taken whole, where it is not.
-fn read(asked: &mut Asked, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
+fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
     let mut batch = Batch::new();
     if resources.len() > MAX_OBJECTS {
         let reason = format!("{} objects of a type, more than {MAX_OBJECTS}: none is taken", resources.len());

@@ -16,7 +16,7 @@ use navarch_kubernetes::{InWords, is_absent, is_refused};
 
 /// An object.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct TrackedObject {
     pub(super) resource: Arc<Resource>,
     /// `metadata.resourceVersion`.
     pub(super) version: String,
@@ -38,7 +38,7 @@ enum Coverage {
 /// The objects of all kinds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
-    known: BTreeMap<Key, Known>,
+    known: BTreeMap<Key, TrackedObject>,
     /// The kinds of which something is known.
     kinds: BTreeMap<Kind, Coverage>,
     /// What a list of a kind has told so far.
@@ -124,14 +124,14 @@ impl Objects {
     }
 
     /// The objects of a kind in a namespace.
-    fn in_namespace<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a Known> {
+    fn in_namespace<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a TrackedObject> {
         let first = Key { kind, namespace: namespace.to_owned(), name: String::new(), cluster: None };
         let all = self.known.range(first..);
         all.take_while(move |(key, _)| key.kind == kind && key.namespace == namespace).map(|(_, known)| known)
     }
 
     /// Whether an object is of this revision, or of all.
-    fn is_ours(&self, known: &Known) -> bool {
+    fn is_ours(&self, known: &TrackedObject) -> bool {
         let is_mine = |of: &String| self.revision.is_empty() || *of == self.revision || self.tags.contains(of);
         known.revision.as_ref().is_none_or(is_mine)
     }
@@ -161,7 +161,7 @@ impl Objects {
             members.insert("kind".to_owned(), Value::from(kind.as_str()));
         }
         let resource = Arc::new(Resource::of_cluster(kind, None, value));
-        let known = Known { resource, version, generation, revision };
+        let known = TrackedObject { resource, version, generation, revision };
         let is_ours = self.is_ours(&known);
         self.known.insert(key, known);
         was_ours || is_ours
@@ -195,7 +195,7 @@ impl Objects {
     }
 
     /// This revision's objects of no namespace, and those of namespaces that count.
-    pub(super) fn within<'a>(&'a self, scope: &'a NamespaceScope) -> impl Iterator<Item = &'a Known> {
+    pub(super) fn within<'a>(&'a self, scope: &'a NamespaceScope) -> impl Iterator<Item = &'a TrackedObject> {
         let namespaces = self.known.iter().filter(|(key, _)| key.kind == Kind::Namespace);
         let counts: BTreeSet<&str> = namespaces
             .filter(|(_, known)| {

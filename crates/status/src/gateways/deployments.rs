@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::objects::ObjectsError;
 use super::settings::GatewayControllerSettings;
-use super::watches::{self, Made, TaggedEvent};
+use super::watches::{self, DeployedKind, TaggedEvent};
 use super::world::{Plan, World};
 use super::writer::{Outcome, Writer};
 use crate::cluster::Cluster;
@@ -24,9 +24,9 @@ use crate::namespaces::NamespaceScope;
 /// How long to wait before what failed is tried again; twice as long after each further failure.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often that doubles.
-const DOUBLINGS: u32 = 6;
+const MAX_DOUBLINGS: u32 = 6;
 /// After how long it is looked whether somebody else's object still stands in the way, of which no watch tells.
-const FOREIGN: Duration = Duration::from_secs(60);
+const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Gives proxies to Gateways (`PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`).
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Queue {
     /// One has failed, and is tried again later.
     fn failed(&mut self, name: NamespacedName, now: Instant) {
         let failures = self.failures.entry(name.clone()).or_default();
-        let wait = RETRY * 2_u32.pow(DOUBLINGS.min(*failures));
+        let wait = RETRY * 2_u32.pow(MAX_DOUBLINGS.min(*failures));
         *failures = failures.saturating_add(1);
         self.due.insert(name, now + wait);
     }
@@ -168,7 +168,7 @@ impl GatewayDeployments {
         }
         let mut outcome = Outcome::Applied;
         for object in objects {
-            let Some(made) = Made::of(&object) else { continue };
+            let Some(made) = DeployedKind::of(&object) else { continue };
             let of =
                 object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
             if writer.apply(made, object, world).await? == Outcome::Foreign {
@@ -214,7 +214,7 @@ fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Qu
         Ok(Outcome::Applied) => queue.succeeded(name),
         Ok(Outcome::Foreign) => {
             queue.succeeded(name);
-            queue.push(name.clone(), now + FOREIGN);
+            queue.push(name.clone(), now + CONFLICT_RECHECK_INTERVAL);
         }
         Err(Failure::Objects(error)) => {
             queue.succeeded(name);

@@ -36,7 +36,7 @@ pub enum Source {
     /// ConfigMaps beside the control plane that say something of all Gateways of a class.
     Defaults,
     /// Objects that these controllers made, metadata alone.
-    Made(Made),
+    Deployed(DeployedKind),
     /// Webhooks of tags, metadata alone.
     TagWebhooks,
     /// Services of tags, metadata alone.
@@ -47,7 +47,7 @@ pub enum Source {
 
 /// The kinds of objects that are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Made {
+pub enum DeployedKind {
     /// `v1/ServiceAccount`.
     ServiceAccount,
     /// `apps/v1/Deployment`.
@@ -72,7 +72,7 @@ impl Source {
     }
 }
 
-impl Made {
+impl DeployedKind {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::ServiceAccount,
@@ -139,8 +139,8 @@ pub(super) fn all(
     .into_iter()
     .collect();
     all.extend(revisions::watches(cluster, beside, Source::of_revisions));
-    for made in Made::ALL {
-        all.push(metadata_events(cluster, Source::Made(made), None, &made.resource(), config().labels(MANAGED)));
+    for made in DeployedKind::ALL {
+        all.push(metadata_events(cluster, Source::Deployed(made), None, &made.resource(), config().labels(MANAGED)));
     }
     all
 }

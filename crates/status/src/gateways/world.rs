@@ -18,7 +18,7 @@ use super::metadata::{Holder, is_managed, texts};
 use super::objects::{Deployed, ObjectsError, objects};
 use super::overlays::Data;
 use super::settings::GatewayControllerSettings;
-use super::watches::{DEFAULTS_FOR_CLASS, Made, Source};
+use super::watches::{DEFAULTS_FOR_CLASS, DeployedKind, Source};
 use super::writer::Fields;
 use crate::default_revision::REVISION;
 use crate::mirror::{Change, Index, Mirror};
@@ -93,7 +93,7 @@ pub struct World {
     /// Tags of revisions.
     tags: Tags,
     /// What was made, by kind.
-    made: BTreeMap<Made, Mirror<MadeObject>>,
+    made: BTreeMap<DeployedKind, Mirror<MadeObject>>,
     /// ListenerSets by their Gateway.
     by_parent: Index,
     /// Gateways by the ConfigMap that they name.
@@ -141,7 +141,7 @@ impl World {
                     classes.iter().for_each(|class| self.class_is_due(class));
                 }
             }
-            Source::Made(made) => self.follow_made(made, event),
+            Source::Deployed(made) => self.follow_made(made, event),
             Source::TagWebhooks => self.follow_tags(event, |tags| &mut tags.webhooks),
             Source::TagServices => self.follow_tags(event, |tags| &mut tags.services),
             Source::DefaultValidator => self.follow_tags(event, |tags| &mut tags.validator),
@@ -164,7 +164,7 @@ impl World {
             && self.defaults.is_complete()
             && self.knows_parameters
             && self.tags.are_complete()
-            && Made::ALL.iter().all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
+            && DeployedKind::ALL.iter().all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
     }
 
     /// Other namespaces count.
@@ -197,7 +197,7 @@ impl World {
     }
 
     /// What is known of an object that was made.
-    pub(super) fn made(&self, made: Made, name: &NamespacedName) -> Option<&MadeObject> {
+    pub(super) fn made(&self, made: DeployedKind, name: &NamespacedName) -> Option<&MadeObject> {
         self.made.get(&made)?.get(name)
     }
 
@@ -207,7 +207,7 @@ impl World {
     }
 
     /// Notes an object that was just applied: what the watch tells of it is then no news.
-    pub(super) fn note_made(&mut self, made: Made, name: NamespacedName, object: MadeObject) {
+    pub(super) fn note_made(&mut self, made: DeployedKind, name: NamespacedName, object: MadeObject) {
         _ = self.made.entry(made).or_default().put(name, Some(object));
     }
 
@@ -347,7 +347,7 @@ impl World {
     }
 
     /// An object that was made has changed.
-    fn follow_made(&mut self, made: Made, event: Event<DynamicObject>) {
+    fn follow_made(&mut self, made: DeployedKind, event: Event<DynamicObject>) {
         let manager = &self.settings.api.controller;
         let mirror = self.made.entry(made).or_default();
         let changes = mirror.take(event, |object| Some(MadeObject::of(&object, manager)));

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::MANAGED;
 use super::metadata::{CONTROLLER_VERSION, VERSION};
-use super::watches::{Made, gateway_api};
+use super::watches::{DeployedKind, gateway_api};
 use super::world::{MadeObject, World};
 use crate::cluster::Cluster;
 
 /// The time that one write takes of what may be written: a hundred per second.
 const PER_WRITE: Duration = Duration::from_millis(10);
 /// Of what is not there any more so much may be remembered, and as much as there is.
-const FEW: usize = 64;
+const PRUNE_SLACK: usize = 64;
 /// The label by which Deployments of Istio before 1.24 select their pods. A Deployment can never select others.
 const FORMER_LABEL: &str = "istio.io/gateway-name";
 
@@ -66,7 +66,7 @@ pub(super) struct Writer {
     /// The name under which fields are applied: the controller's, as istiod has it.
     manager: String,
     /// What was written last.
-    written: BTreeMap<(Made, NamespacedName), LastWrite>,
+    written: BTreeMap<(DeployedKind, NamespacedName), LastWrite>,
     /// When the next may be written.
     free: Instant,
     /// Whether the API server stores annotations that come with a status.
@@ -111,7 +111,7 @@ impl Writer {
     /// When the API server refuses, also where the object has changed since it was looked at.
     pub(super) async fn apply(
         &mut self,
-        made: Made,
+        made: DeployedKind,
         mut object: Value,
         world: &mut World,
     ) -> Result<Outcome, kube::Error> {
@@ -135,7 +135,7 @@ impl Writer {
             if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                 meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
             }
-            if made == Made::Deployment {
+            if made == DeployedKind::Deployment {
                 keep_selector(&mut object, &there.data);
             }
         }
@@ -144,7 +144,7 @@ impl Writer {
         let applied = MadeObject::of(&applied, &self.manager);
         self.written.insert(key, LastWrite { object: digest, fields: applied.fields });
         world.note_made(made, name, applied);
-        if self.written.len() > 2 * world.made_count() + FEW {
+        if self.written.len() > 2 * world.made_count() + PRUNE_SLACK {
             self.written.retain(|(made, name), _| world.made(*made, name).is_some());
         }
         Ok(Outcome::Applied)

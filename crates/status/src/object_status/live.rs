@@ -21,15 +21,15 @@ use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
 /// The first pause after a watch has failed.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest: while a watch is not there, statuses are not written.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// A watch that went well for so long counts as one that never failed.
-const GOOD: Duration = Duration::from_secs(60);
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// An object as it was last seen.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct ObservedObject {
     /// How its kind is reached.
     pub(super) resource: Arc<ApiResource>,
     pub(super) version: String,
@@ -40,7 +40,7 @@ pub(super) struct Seen {
     status: Option<Bytes>,
 }
 
-impl Seen {
+impl ObservedObject {
     pub(super) fn status(&self) -> Option<Value> {
         self.status.as_deref().and_then(|status| serde_json::from_slice(status).ok())
     }
@@ -50,7 +50,7 @@ impl Seen {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     /// As they were last seen.
-    objects: BTreeMap<ObjectRef, Seen>,
+    objects: BTreeMap<ObjectRef, ObservedObject>,
     /// What a list of a kind has told so far.
     listed: BTreeMap<Kind, BTreeSet<NamespacedName>>,
 }
@@ -60,7 +60,7 @@ pub(super) type KindEvent = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
 
 impl Live {
     /// An object as it was last seen.
-    pub(super) fn get(&self, object: &ObjectRef) -> Option<&Seen> {
+    pub(super) fn get(&self, object: &ObjectRef) -> Option<&ObservedObject> {
         self.objects.get(object)
     }
 
@@ -94,7 +94,7 @@ impl Live {
     /// An object is there.
     fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, object: &DynamicObject) -> ObjectRef {
         let name = ObjectRef { kind, name: name_of(object) };
-        let seen = Seen {
+        let seen = ObservedObject {
             resource,
             version: object.resource_version().unwrap_or_default(),
             generation: object.metadata.generation,
@@ -119,14 +119,14 @@ impl Iterator for Pauses {
 
     fn next(&mut self) -> Option<Duration> {
         let next = self.0;
-        self.0 = (next * 2).min(MAX_PAUSE);
+        self.0 = (next * 2).min(MAX_RETRY_DELAY);
         Some(next)
     }
 }
 
 impl Backoff for Pauses {
     fn reset(&mut self) {
-        self.0 = FIRST_PAUSE;
+        self.0 = MIN_RETRY_DELAY;
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
     let events = found.flat_map(move |resource| {
         let resource = Arc::new(resource);
         let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        let pauses = ResetTimerBackoff::new(Pauses(FIRST_PAUSE), GOOD);
+        let pauses = ResetTimerBackoff::new(Pauses(MIN_RETRY_DELAY), STABLE_AFTER);
         let events = watcher(objects, watcher::Config::default()).backoff(pauses);
         events.filter_map(move |event| {
             let event = event

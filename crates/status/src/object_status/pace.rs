@@ -14,9 +14,9 @@ const MIN_PAUSE: Duration = Duration::from_millis(25);
 /// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a write that failed, which doubles with each further one.
-const FAILED_LEAST: Duration = Duration::from_millis(500);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The longest of these.
-const FAILED_MOST: Duration = Duration::from_secs(60);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The objects to look at, and those to be looked at later.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl LastWrite {
     fn again(&self) -> Duration {
         match self.failed {
             0 => Duration::ZERO,
-            some => FAILED_LEAST.saturating_mul(1 << (some - 1).min(16)).min(FAILED_MOST),
+            some => MIN_RETRY_DELAY.saturating_mul(1 << (some - 1).min(16)).min(MAX_RETRY_DELAY),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(pace.next(now), Some(one.clone()));
         pace.is_begun(one.clone(), now);
         pace.is_written(one, Outcome::Taken, now);
-        assert_eq!(pace.next(now + FAILED_MOST), None);
+        assert_eq!(pace.next(now + MAX_RETRY_DELAY), None);
     }
 
     #[test]

@@ -16,9 +16,9 @@ use navarch_api::object::NamespacedName;
 /// Entries that are read at once.
 const PAGE: u32 = 500;
 /// How often entries are looked through, in graces.
-const ROUNDS: u32 = 10;
+const SWEEPS_PER_GRACE: u32 = 10;
 /// Time between two entries that are cleaned up: 20 a second.
-const PACE: std::time::Duration = std::time::Duration::from_millis(50);
+const DELETE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Registrar {
     /// Runs until told to stop: cleans up after control planes that could not, and registers workloads whose group came
@@ -26,7 +26,7 @@ impl Registrar {
     pub async fn run(self) {
         let groups = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.0.cluster.0.clone(), &entries::groups());
         let mut events = std::pin::pin!(watcher(groups, watcher::Config::default()).default_backoff());
-        let round = self.0.config.grace.max(std::time::Duration::from_millis(1)) * ROUNDS;
+        let round = self.0.config.grace.max(std::time::Duration::from_millis(1)) * SWEEPS_PER_GRACE;
         let mut rounds = tokio::time::interval_at(tokio::time::Instant::now() + round, round);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut known = std::collections::BTreeMap::new();
@@ -91,7 +91,7 @@ impl Registrar {
                     if let Err(error) = self.clean_up(&name, entry).await {
                         tracing::debug!(%name, %error, "failed to clean up a WorkloadEntry");
                     }
-                    tokio::time::sleep(PACE).await;
+                    tokio::time::sleep(DELETE_INTERVAL).await;
                 }
             }
             match found.metadata.continue_.filter(|token| !token.is_empty()) {

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use navarch_security::serving::{ServingTls, WebTls};
 
 /// How long the API server may take to notice what its webhook configurations say.
-const NOTICE: Duration = Duration::from_secs(2);
+const PROPAGATION_DELAY: Duration = Duration::from_secs(2);
 /// How long is waited for the roots to be told in all clusters; then the certificate is shown all the same: the old one may be
 /// void, and a cluster that is cut off must not keep the others waiting.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -101,7 +101,7 @@ pub fn rollover(
         while tls.changed().await {
             let next = tls.web();
             if *sender.borrow().roots != *next.roots {
-                let missing = announcements.reach(&next.roots, NOTICE, ANNOUNCE_TIMEOUT).await;
+                let missing = announcements.reach(&next.roots, PROPAGATION_DELAY, ANNOUNCE_TIMEOUT).await;
                 if !missing.is_empty() {
                     let clusters = missing.join(", ");
                     tracing::warn!(

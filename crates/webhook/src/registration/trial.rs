@@ -4,7 +4,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{CALL, REVISION};
+use super::{CALL_TIMEOUT, REVISION};
 
 /// The annotation by which an object is refused whatever is in it.
 const REJECT: &str = "internal.istio.io/webhook-always-reject";
@@ -32,7 +32,7 @@ pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Res
     let request =
         http::Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
     let request = request.map_err(|error| error.to_string())?;
-    let outcome = timeout(CALL, client.request::<serde_json::Value>(request)).await;
+    let outcome = timeout(CALL_TIMEOUT, client.request::<serde_json::Value>(request)).await;
     let answer = match outcome.map_err(|_| "the API server does not answer".to_owned())? {
         Ok(_) => return Err("an invalid object was admitted: the API server does not call the webhook yet".to_owned()),
         // The whole error is a page long.

@@ -10,7 +10,7 @@ use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse
 use prost::Message;
 
 use crate::session::aliases::aliases_of;
-use crate::session::brought::Brought;
+use crate::session::initial_resource_versions::InitialVersions;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, Resource, ResourceType};
 
@@ -30,7 +30,7 @@ pub(crate) enum Base {
     /// What was sent on this stream.
     Sent(Arc<Collection>),
     /// What it brought from an earlier stream (`initial_resource_versions`).
-    Brought(Arc<Brought>),
+    InitialVersions(Arc<InitialVersions>),
 }
 
 /// A name that a client has and shall lose, with the resource if it was sent on this stream.
@@ -96,26 +96,26 @@ impl Base {
         match self {
             Self::Nothing => false,
             Self::Sent(collection) => find(collection, name).is_some(),
-            Self::Brought(brought) => brought.contains(name),
+            Self::InitialVersions(initial_versions) => initial_versions.contains(name),
         }
     }
 
     /// The names of what the client has.
     pub(crate) fn names(&self) -> impl Iterator<Item = ResourceName> {
-        let (sent, brought) = match self {
+        let (sent, initial_versions) = match self {
             Self::Nothing => (None, None),
             Self::Sent(collection) => (Some(collection), None),
-            Self::Brought(brought) => (None, Some(brought)),
+            Self::InitialVersions(initial_versions) => (None, Some(initial_versions)),
         };
         let sent = sent.into_iter().flat_map(|collection| &collection.resources).map(|resource| resource.name.clone());
-        sent.chain(brought.into_iter().flat_map(|brought| brought.names()))
+        sent.chain(initial_versions.into_iter().flat_map(|initial_versions| initial_versions.names()))
     }
 
     /// Whether it is exactly this collection, by identity.
     pub(crate) fn is(&self, collection: &Arc<Collection>) -> bool {
         match self {
             Self::Sent(sent) => Arc::ptr_eq(sent, collection),
-            Self::Nothing | Self::Brought(_) => false,
+            Self::Nothing | Self::InitialVersions(_) => false,
         }
     }
 }
@@ -175,12 +175,12 @@ impl Diff {
                     |name, old| removed.push((name.clone(), Some(old.clone()))),
                 );
             }
-            Base::Brought(brought) => {
-                let gone = brought.compare(latest.resources.iter(), |new| resources.push(new.clone()));
+            Base::InitialVersions(initial_versions) => {
+                let gone = initial_versions.compare(latest.resources.iter(), |new| resources.push(new.clone()));
                 removed.extend(gone.into_iter().map(|name| (name, None)));
             }
         }
-        if let (Base::Brought(_), Some(unknown)) = (base, &latest.unknown) {
+        if let (Base::InitialVersions(_), Some(unknown)) = (base, &latest.unknown) {
             // A client that asks by address counts what it asked for among what it has.
             removed.retain(|(name, _): &Leaving| !is_address(name) || unknown.contains(name));
         }

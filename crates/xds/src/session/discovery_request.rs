@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::debug::is_debug;
 use crate::node::Served;
-use crate::session::brought::{Brought, DeltaDiscoveryRequest};
+use crate::session::initial_resource_versions::{DeltaDiscoveryRequest, InitialVersions};
 use navarch_api::mcp;
 use navarch_api::names::ResourceName;
 use navarch_proto::any::TYPE_URL_PREFIX;
@@ -78,7 +78,7 @@ pub(crate) struct StateRequest {
     /// What it says about the last response.
     pub(crate) quoted: Quoted,
     /// What it wants.
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: RequestedNames,
 }
 
 /// A delta request.
@@ -88,11 +88,11 @@ pub(crate) struct DeltaRequest {
     /// What it says about an earlier response.
     pub(crate) quoted: Quoted,
     /// What it wants from now on.
-    pub(crate) subscribe: Wanted,
+    pub(crate) subscribe: RequestedNames,
     /// What it wants no longer.
-    pub(crate) unsubscribe: Wanted,
+    pub(crate) unsubscribe: RequestedNames,
     /// What it has from an earlier stream.
-    pub(crate) brought: Brought,
+    pub(crate) initial_versions: InitialVersions,
 }
 
 /// What a request says about a response.
@@ -115,7 +115,7 @@ pub struct Rejection {
 
 /// Names, and whether `*` is among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct RequestedNames {
     /// `*` is among them.
     pub(crate) star: bool,
     pub(crate) names: BTreeSet<ResourceName>,
@@ -195,7 +195,7 @@ impl Request {
     }
 }
 
-impl Wanted {
+impl RequestedNames {
     /// Takes a list of names.
     fn parse(names: &[String]) -> Result<Self, Status> {
         if names.len() > MAX_NAMES {
@@ -247,7 +247,7 @@ impl Wire for DiscoveryRequest {
             return unserved(self.type_url, names, self.response_nonce, self.error_detail);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
-        Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(&self.resource_names)? }))
+        Ok(Request::State(StateRequest { kind, quoted, wanted: RequestedNames::parse(&self.resource_names)? }))
     }
 }
 
@@ -263,7 +263,7 @@ impl Wire for DeltaDiscoveryRequest {
     }
 
     fn parse(self) -> Result<Request, Status> {
-        let (fields, brought) = self.apart()?;
+        let (fields, initial_versions) = self.into_parts()?;
         let Some(kind) = ResourceType::from_type_url(&fields.type_url) else {
             let names = fields.resource_names_subscribe;
             return unserved(fields.type_url, names, fields.response_nonce, fields.error_detail);
@@ -271,9 +271,9 @@ impl Wire for DeltaDiscoveryRequest {
         Ok(Request::Delta(DeltaRequest {
             kind,
             quoted: Quoted::new(fields.response_nonce, fields.error_detail),
-            subscribe: Wanted::parse(&fields.resource_names_subscribe)?,
-            unsubscribe: Wanted::parse(&fields.resource_names_unsubscribe)?,
-            brought,
+            subscribe: RequestedNames::parse(&fields.resource_names_subscribe)?,
+            unsubscribe: RequestedNames::parse(&fields.resource_names_unsubscribe)?,
+            initial_versions,
         }))
     }
 }

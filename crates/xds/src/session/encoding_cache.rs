@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::session::brought::Brought;
 use crate::session::diff::{Base, Diff, Names};
+use crate::session::initial_resource_versions::InitialVersions;
 use crate::session::interner::Interner;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::Collection;
 
 /// Steps kept per generation. Streams that move together make the same few steps; old ones are not made again.
-const STEPS: usize = 1024;
+const MAX_DIFFS: usize = 1024;
 /// Bytes of resource bodies kept per generation.
-const BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 /// Bytes of resource bodies above which a step is not kept for later: that which a first ztunnel is sent is 20 MB, and made up again in
 /// 20 ms for the next that comes alone.
-const LARGE: usize = 1 << 20;
+const LARGE_BYTES: usize = 1 << 20;
 /// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
-const LOOK_OVER: usize = 1 << 20;
+const SWEEP_BYTES: usize = 1 << 20;
 /// How long at most a step is kept that nobody can make any more, and a large one that nobody makes. A step of a client that asked for
 /// 80,000 names holds as many small allocations, and each keeps a page of the allocator from being given back.
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct EncodingCache {
     generations: Mutex<Generations>,
     /// What clients brought: those that come back after a restart mostly bring the same.
-    pub(crate) brought: Interner<Brought>,
+    pub(crate) initial_versions: Interner<InitialVersions>,
     /// What clients watch by name.
     pub(crate) names: Interner<BTreeSet<ResourceName>>,
 }
@@ -41,9 +41,9 @@ pub(crate) struct EncodingCache {
 #[derive(Debug, Default)]
 struct Generations {
     /// Steps made or used lately.
-    young: KeyedMap<Step, Arc<Kept>>,
+    young: KeyedMap<DiffKey, Arc<CachedDiff>>,
     /// Those of the generation before.
-    old: KeyedMap<Step, Arc<Kept>>,
+    old: KeyedMap<DiffKey, Arc<CachedDiff>>,
     /// Bytes of resource bodies in the young steps.
     bytes: usize,
     /// Bytes of resource bodies in steps made since all were looked over.
@@ -52,7 +52,7 @@ struct Generations {
 
 /// A step by the addresses of what it goes between: zero for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Step {
+struct DiffKey {
     /// What the client has.
     base: usize,
     /// What it shall have.
@@ -64,16 +64,16 @@ struct Step {
 /// A step's outcome. The weak references keep the addresses in the key from being used again while the entry lives, and do
 /// not keep the collections alive.
 #[derive(Debug)]
-struct Kept {
+struct CachedDiff {
     /// What the step changes, once somebody has worked it out.
     changes: OnceLock<Arc<Diff>>,
     /// Whether somebody made it since steps were last let go.
     is_used: AtomicBool,
-    /// Guards [`Step::base`].
+    /// Guards [`DiffKey::base`].
     base: Guard,
-    /// Guards [`Step::latest`].
+    /// Guards [`DiffKey::latest`].
     latest: Weak<Collection>,
-    /// Guards [`Step::forced`].
+    /// Guards [`DiffKey::forced`].
     forced: Option<Weak<BTreeSet<ResourceName>>>,
 }
 
@@ -85,23 +85,24 @@ enum Guard {
     /// Of a collection.
     Sent(Weak<Collection>),
     /// Of what a client brought.
-    Brought(Weak<Brought>),
+    InitialVersions(Weak<InitialVersions>),
 }
 
-impl Kept {
+impl CachedDiff {
     /// Whether somebody may make this step: all that it goes between is still there.
     fn is_possible(&self) -> bool {
         let base = match &self.base {
             Guard::Nothing => true,
             Guard::Sent(sent) => sent.strong_count() > 0,
-            Guard::Brought(brought) => brought.strong_count() > 0,
+            Guard::InitialVersions(initial_versions) => initial_versions.strong_count() > 0,
         };
         base && self.latest.strong_count() > 0 && self.forced.as_ref().is_none_or(|names| names.strong_count() > 0)
     }
 
     /// Whether it is large and nobody made it since this was asked last.
     fn is_idle(&self) -> bool {
-        !self.is_used.swap(false, Ordering::Relaxed) && self.changes.get().is_some_and(|changes| changes.size() > LARGE)
+        !self.is_used.swap(false, Ordering::Relaxed)
+            && self.changes.get().is_some_and(|changes| changes.size() > LARGE_BYTES)
     }
 }
 
@@ -131,18 +132,18 @@ impl EncodingCache {
     pub(crate) fn release(&self) {
         let mut generations = self.generations.lock();
         let impossible = generations.take_impossible();
-        let idle = generations.take(Kept::is_idle);
+        let idle = generations.take(CachedDiff::is_idle);
         drop(generations);
         drop((impossible, idle));
     }
 
     /// Counts a step that was worked out, and lets the young grow old when they are too many. Returns what is to be freed.
-    fn charge(&self, bytes: usize) -> (Vec<Arc<Kept>>, KeyedMap<Step, Arc<Kept>>) {
+    fn charge(&self, bytes: usize) -> (Vec<Arc<CachedDiff>>, KeyedMap<DiffKey, Arc<CachedDiff>>) {
         let mut generations = self.generations.lock();
         generations.bytes += bytes;
         generations.fresh += bytes;
-        let impossible = if generations.fresh > LOOK_OVER { generations.take_impossible() } else { Vec::new() };
-        if generations.bytes <= BYTES && generations.young.len() <= STEPS {
+        let impossible = if generations.fresh > SWEEP_BYTES { generations.take_impossible() } else { Vec::new() };
+        if generations.bytes <= MAX_BYTES && generations.young.len() <= MAX_DIFFS {
             return (impossible, KeyedMap::default());
         }
         generations.bytes = 0;
@@ -151,13 +152,15 @@ impl EncodingCache {
     }
 
     /// The entry of a step, made if need be.
-    fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Kept> {
+    fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<CachedDiff> {
         let (base_address, guard) = match base {
             Base::Nothing => (0, Guard::Nothing),
             Base::Sent(sent) => (Arc::as_ptr(sent).addr(), Guard::Sent(Arc::downgrade(sent))),
-            Base::Brought(brought) => (Arc::as_ptr(brought).addr(), Guard::Brought(Arc::downgrade(brought))),
+            Base::InitialVersions(initial_versions) => {
+                (Arc::as_ptr(initial_versions).addr(), Guard::InitialVersions(Arc::downgrade(initial_versions)))
+            }
         };
-        let step = Step {
+        let step = DiffKey {
             base: base_address,
             latest: Arc::as_ptr(latest).addr(),
             forced: forced.map_or(0, |names| Arc::as_ptr(names).addr()),
@@ -168,7 +171,7 @@ impl EncodingCache {
             return kept.clone();
         }
         let kept = generations.old.remove(&step).unwrap_or_else(|| {
-            Arc::new(Kept {
+            Arc::new(CachedDiff {
                 changes: OnceLock::new(),
                 is_used: AtomicBool::new(true),
                 base: guard,
@@ -184,13 +187,13 @@ impl EncodingCache {
 
 impl Generations {
     /// Takes out the steps that nobody can make any more, such as one from what all clients had before the last push.
-    fn take_impossible(&mut self) -> Vec<Arc<Kept>> {
+    fn take_impossible(&mut self) -> Vec<Arc<CachedDiff>> {
         self.fresh = 0;
         self.take(|kept| !kept.is_possible())
     }
 
     /// Takes out some steps.
-    fn take(&mut self, is_meant: impl Fn(&Kept) -> bool) -> Vec<Arc<Kept>> {
+    fn take(&mut self, is_meant: impl Fn(&CachedDiff) -> bool) -> Vec<Arc<CachedDiff>> {
         let Self { young, old, .. } = self;
         let all = [young, old].into_iter();
         all.flat_map(|steps| steps.extract_if(|_, kept| is_meant(kept))).map(|(_, kept)| kept).collect()
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn bytes_of_steps_that_nobody_can_make_are_let_go() {
         let frames = EncodingCache::default();
-        let large = "x".repeat(LOOK_OVER);
+        let large = "x".repeat(SWEEP_BYTES);
         let (old, new, newest) =
             (collection(&[("a", "")]), collection(&[("a", &large)]), collection(&[("a", &format!("{large}y"))]));
         let step = Arc::downgrade(&frames.changes(&Base::Sent(old), &new, None));
@@ -255,7 +258,7 @@ mod tests {
     #[test]
     fn a_large_step_that_nobody_makes_is_let_go_and_made_again() {
         let frames = EncodingCache::default();
-        let (small, large) = (collection(&[("a", "1")]), collection(&[("a", &"x".repeat(LARGE + 1))]));
+        let (small, large) = (collection(&[("a", "1")]), collection(&[("a", &"x".repeat(LARGE_BYTES + 1))]));
         let made = || Arc::downgrade(&frames.changes(&Base::Nothing, &large, None));
         let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &small, None));
         let (first, again) = (made(), {
@@ -267,13 +270,13 @@ mod tests {
         assert_eq!(first.strong_count(), 1, "it was made since");
         frames.release();
         assert_eq!((first.strong_count(), kept.strong_count()), (0, 1));
-        assert_eq!(frames.changes(&Base::Nothing, &large, None).size(), LARGE + 1);
+        assert_eq!(frames.changes(&Base::Nothing, &large, None).size(), LARGE_BYTES + 1);
     }
 
     #[test]
     fn the_memo_is_bounded_and_right_however_addresses_are_used_again() {
         let frames = EncodingCache::default();
-        for round in 0..3 * STEPS {
+        for round in 0..3 * MAX_DIFFS {
             let text = round.to_string();
             let (old, new) = (collection(&[("a", "0"), ("b", "0")]), collection(&[("a", &text)]));
             let changes = frames.changes(&Base::Sent(old), &new, None);
@@ -281,6 +284,6 @@ mod tests {
             assert!(changes.resources.iter().all(|resource| *resource.body == *text.as_bytes()));
         }
         let generations = frames.generations.lock();
-        assert!(generations.young.len() + generations.old.len() <= 2 * STEPS + 2);
+        assert!(generations.young.len() + generations.old.len() <= 2 * MAX_DIFFS + 2);
     }
 }

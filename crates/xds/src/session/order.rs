@@ -93,7 +93,8 @@ impl Session {
                 let users = [ResourceType::Listener, ResourceType::Route];
                 let hosts_are_quiet = self.is_quiet(ResourceType::VirtualHost);
                 // Who comes back with clusters has listeners, too, and is about to ask for them.
-                let comes_back = self.watches.get(&kind).is_some_and(|watch| watch.has_brought) && now < ORDER_WAIT;
+                let comes_back =
+                    self.watches.get(&kind).is_some_and(|watch| watch.has_initial_versions) && now < ORDER_WAIT;
                 hosts_are_quiet
                     && users
                         .into_iter()

@@ -18,7 +18,7 @@ pub(crate) struct Reason {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct PushRecord {
     pub(crate) kind: ResourceType,
     /// The number in its nonce.
     pub(crate) number: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Sent {
 #[derive(Debug)]
 pub(crate) struct PushRing {
     /// Oldest first.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<PushRecord>,
     /// How many are kept.
     most: usize,
 }
@@ -62,7 +62,7 @@ impl PushRing {
     }
 
     /// A response was sent.
-    pub(crate) fn sent(&mut self, sent: Sent) {
+    pub(crate) fn sent(&mut self, sent: PushRecord) {
         if self.most == 0 {
             return;
         }
@@ -83,13 +83,13 @@ impl PushRing {
     }
 
     /// All that are remembered, oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Sent> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PushRecord> {
         self.sent.iter()
     }
 
     /// Bytes that it takes, itself included.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.sent.capacity() * size_of::<Sent>()
+        size_of::<Self>() + self.sent.capacity() * size_of::<PushRecord>()
     }
 }
 
@@ -97,10 +97,10 @@ impl PushRing {
 mod tests {
     use super::*;
 
-    fn sent(number: u64) -> Sent {
+    fn sent(number: u64) -> PushRecord {
         let at = Duration::from_secs(number);
         let reason = Reason::default();
-        Sent { kind: ResourceType::Cluster, number, reason, at, count: 1, removed: 0, bytes: 9, answer: None }
+        PushRecord { kind: ResourceType::Cluster, number, reason, at, count: 1, removed: 0, bytes: 9, answer: None }
     }
 
     #[test]

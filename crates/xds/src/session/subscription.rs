@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::session::diff::Base;
-use crate::session::discovery_request::{DeltaRequest, Quoted, StateRequest, Wanted};
+use crate::session::discovery_request::{DeltaRequest, Quoted, RequestedNames, StateRequest};
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::watch::Watch;
 use crate::session::{Effect, Session};
@@ -13,7 +13,7 @@ use navarch_push::resource::ResourceType;
 impl Session {
     /// A state-of-the-world request: all that the client wants of a type, and what it says to the last response.
     pub(crate) fn on_state(&mut self, request: StateRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
-        let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: Wanted { star, names } } = request;
+        let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: RequestedNames { star, names } } = request;
         // An empty list means all, unless the client has named some before: then it leaves the type, as gRPC does.
         if !names.is_empty() {
             self.named.insert(kind);
@@ -61,7 +61,8 @@ impl Session {
 
     /// A delta request: what the client wants more and less of a type, and what it says to a response.
     pub(crate) fn on_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
-        let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, brought: _ } = &request;
+        let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, initial_versions: _ } =
+            &request;
         effects.extend(error.clone().map(|error| Effect::Rejected(*kind, error)));
         let Some(watch) = self.watches.get_mut(kind) else {
             self.on_first_delta(request, frames, effects);
@@ -110,19 +111,19 @@ impl Session {
 
     /// The first delta request of a type.
     fn on_first_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
-        let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, brought } = request;
+        let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, initial_versions } = request;
         let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
         // Virtual hosts come with their route configurations, whatever is named.
         let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
         let mut names = subscribe.names;
         if !wildcard {
             // What the client has of named types it had asked for, as in Istio.
-            names.extend(brought.names());
+            names.extend(initial_versions.names());
         }
         names.retain(|name| !unsubscribe.names.contains(name));
-        let base = match brought.is_empty() {
+        let base = match initial_versions.is_empty() {
             true => Base::Nothing,
-            false => Base::Brought(frames.brought.intern(Arc::new(brought))),
+            false => Base::InitialVersions(frames.initial_versions.intern(Arc::new(initial_versions))),
         };
         let interest = Interest { wildcard, names: Arc::new(names) };
         self.watches.insert(kind, Box::new(Watch::new(kind, interest, base)));

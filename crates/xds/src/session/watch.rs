@@ -28,7 +28,7 @@ pub(crate) struct Watch {
     /// What the client wants.
     pub(crate) interest: Interest,
     /// Whether it came with something from an earlier stream.
-    pub(crate) has_brought: bool,
+    pub(crate) has_initial_versions: bool,
     /// What it shall have; `None` until the push thread has answered.
     pub(crate) latest: Option<Arc<Collection>>,
     /// The snapshot that this comes from.
@@ -119,7 +119,7 @@ impl Watch {
         Self {
             kind,
             interest,
-            has_brought: matches!(base, Base::Brought(_)),
+            has_initial_versions: matches!(base, Base::InitialVersions(_)),
             latest: None,
             revision: 0,
             reason: Reason::default(),
@@ -278,7 +278,7 @@ impl Watch {
         let held = self.in_flight.front().map_or(&self.held, |sent| &sent.before);
         match &held.base {
             Base::Sent(collection) => Some((collection, held.revision)),
-            Base::Nothing | Base::Brought(_) => None,
+            Base::Nothing | Base::InitialVersions(_) => None,
         }
     }
 
@@ -291,7 +291,7 @@ impl Watch {
     pub(crate) fn sent(&self) -> Option<&Arc<Collection>> {
         match &self.held.base {
             Base::Sent(collection) => Some(collection),
-            Base::Nothing | Base::Brought(_) => None,
+            Base::Nothing | Base::InitialVersions(_) => None,
         }
     }
 

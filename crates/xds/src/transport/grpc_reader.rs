@@ -18,8 +18,8 @@ use tonic::{Code, Status};
 
 use crate::client::{Client, Memory};
 use crate::large::{LargeWork, is_large};
-use crate::session::brought::DeltaDiscoveryRequest;
 use crate::session::discovery_request::Protocol;
+use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
 

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use super::super::bundle::{Bundle, BundleError, certificates};
-use super::super::root_store::{Kept, RootStore, RootStoreError};
+use super::super::root_store::{RootStore, RootStoreError, StoredRoots};
 use super::super::rotation::{Origin, Phase, RootSet, RotationRules};
 use super::{KeeperConfig, KeeperError};
 use navarch_api::error_chain::chain;
 
 /// How often a start is tried when other replicas are faster.
-const TRIES: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// What a keeper starts with.
 pub(super) struct Begun {
@@ -41,7 +41,7 @@ struct Found {
 /// Finds the roots, or makes them.
 pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     let found = config.plugged_in.read().await?;
-    let mut tries = TRIES;
+    let mut tries = MAX_ATTEMPTS;
     loop {
         let outcome = match &found {
             Some(files) => from_files(config, files).await,
@@ -57,7 +57,7 @@ pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
 /// The self-signed roots; of several who make one at once, one wins and all get that. A CA that was plugged in and whose files
 /// are gone goes on signing, as it does when they go while Navarch runs.
 async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
-    if let Some(Kept { set, version, .. }) = config.rotation.load().await?
+    if let Some(StoredRoots { set, version, .. }) = config.rotation.load().await?
         && was_in_force(config, &config.rotation, &set)?
     {
         let place = config.plugged_in.place();
@@ -68,7 +68,7 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     }
     let store = config.self_signed.clone();
     let (set, version) = match store.load().await? {
-        Some(Kept { set, version, .. }) => {
+        Some(StoredRoots { set, version, .. }) => {
             if let Err(error) = store.mend(&set) {
                 tracing::warn!(problem = chain(&error), "failed to restore missing CA files");
             }

@@ -17,15 +17,15 @@ use navarch_api::digest::sha256_hex;
 use navarch_api::error_chain::chain;
 
 /// A replica that has told nothing for so long while others wait for its word is gone, and its proxies are somewhere else.
-const FRESH: Duration = Duration::from_secs(60);
+const REPLICA_TTL: Duration = Duration::from_secs(60);
 /// How often a replica tells of its proxies while a root is being distributed, when nothing changes.
-const REPORT: Duration = Duration::from_secs(15);
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
 /// How often it says that it is there while none is.
-const PRESENCE: Duration = Duration::from_hours(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_hours(1);
 /// A replica that has not even said that it is there for so long is forgotten.
-const FORGOTTEN: Duration = Duration::from_hours(3);
+const HEARTBEAT_TTL: Duration = Duration::from_hours(3);
 /// How many are named; the record must stay small.
-const NAMED: usize = 20;
+const MAX_NAMED_PROXIES: usize = 20;
 
 /// What a replica tells.
 #[derive(Debug, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ struct Report {
 
 /// What a replica tells of its proxies.
 pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
-    let named = missing.iter().take(NAMED).cloned().collect();
+    let named = missing.iter().take(MAX_NAMED_PROXIES).cloned().collect();
     let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
     let report = Report { roots: sha256_hex(roots), missing: missing.len(), named, at };
     serde_json::to_string(&report).unwrap_or_default()
@@ -50,7 +50,7 @@ pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String 
 
 /// Whether somebody who told this is forgotten.
 pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
-    serde_json::from_str::<Report>(text).is_ok_and(|report| SystemTime::from(report.at) + FORGOTTEN < now)
+    serde_json::from_str::<Report>(text).is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
 }
 
 /// Who is missing by the word of other replicas, for roots that are trusted since a moment. Who was there then and has said
@@ -68,7 +68,7 @@ pub(super) fn of_others(
         let Ok(report) = serde_json::from_str::<Report>(text) else { continue };
         let at = SystemTime::from(report.at);
         let replica = || format!("replica {replica}");
-        match (report.roots == wanted, at + FRESH >= now) {
+        match (report.roots == wanted, at + REPLICA_TTL >= now) {
             (true, false) => {}
             (true, true) => {
                 let unnamed = report.missing.saturating_sub(report.named.len());
@@ -80,7 +80,7 @@ pub(super) fn of_others(
             (false, true) => {
                 missing.push(Missing { who: replica(), why: "it does not trust the roots itself yet".to_owned() });
             }
-            (false, false) if since + FRESH >= now && at + FORGOTTEN >= now => {
+            (false, false) if since + REPLICA_TTL >= now && at + HEARTBEAT_TTL >= now => {
                 missing.push(Missing { who: replica(), why: "it has not told of its proxies yet".to_owned() });
             }
             (false, false) => {}
@@ -134,7 +134,7 @@ impl RootKeeper {
             Ok(()) | Err(RootStoreError::Conflict) => {}
             Err(error) => {
                 tracing::warn!(problem = chain(&error), "failed to publish this replica's CA state");
-                self.due_report = Instant::now() + REPORT;
+                self.due_report = Instant::now() + REPORT_INTERVAL;
             }
         }
     }
@@ -147,7 +147,8 @@ impl RootKeeper {
         let told = self.store.report(&self.config.replica, &text, version, |text| is_forgotten(text, now)).await?;
         self.version = told;
         own.clone_into(&mut self.told);
-        self.due_report = Instant::now() + if self.set.phase() == Phase::Distributing { REPORT } else { PRESENCE };
+        self.due_report =
+            Instant::now() + if self.set.phase() == Phase::Distributing { REPORT_INTERVAL } else { HEARTBEAT_INTERVAL };
         Ok(())
     }
 }
@@ -170,7 +171,7 @@ mod tests {
         let web = Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() };
         let lacking = text(std::slice::from_ref(&web), "roots", now());
         assert_eq!(missing(lacking.clone(), "roots", now(), now()), std::slice::from_ref(&web));
-        assert_eq!(missing(lacking.clone(), "roots", now(), now() + FRESH * 2), [], "it is gone");
+        assert_eq!(missing(lacking.clone(), "roots", now(), now() + REPLICA_TTL * 2), [], "it is gone");
         assert_eq!(missing(lacking.clone(), "other roots", now(), now())[0].who, "replica b");
         let own = BTreeMap::from([("b".to_owned(), lacking)]);
         assert_eq!(of_others(&own, "b", ("roots", now()), now()), [], "one's own is not asked");
@@ -181,13 +182,13 @@ mod tests {
     #[test]
     fn who_was_there_is_waited_for_and_who_is_gone_is_not() {
         let present = || text(&[], "old", now());
-        let since = now() + FRESH * 10;
-        let waited = missing(present(), "old and new", since, since + FRESH / 2);
+        let since = now() + REPLICA_TTL * 10;
+        let waited = missing(present(), "old and new", since, since + REPLICA_TTL / 2);
         assert_eq!(waited[0].why, "it has not told of its proxies yet");
-        assert_eq!(missing(present(), "old and new", since, since + FRESH * 2), [], "it has had its time");
-        let later = now() + FORGOTTEN * 2;
+        assert_eq!(missing(present(), "old and new", since, since + REPLICA_TTL * 2), [], "it has had its time");
+        let later = now() + HEARTBEAT_TTL * 2;
         assert_eq!(missing(present(), "old and new", later, later), [], "it is forgotten");
-        assert!(is_forgotten(&present(), later) && !is_forgotten(&present(), now() + PRESENCE));
+        assert!(is_forgotten(&present(), later) && !is_forgotten(&present(), now() + HEARTBEAT_INTERVAL));
         let none_missing = text(&[], "old and new", since);
         assert_eq!(missing(none_missing, "old and new", since, since), [], "it has said that none is missing");
     }

@@ -227,15 +227,15 @@ fn what_somebody_does_to_an_object_makes_its_gateway_due() {
             },
         })
     };
-    fixture.put(Source::Made(Made::Service), object(json!({ "f:spec": {} })));
+    fixture.put(Source::Deployed(DeployedKind::Service), object(json!({ "f:spec": {} })));
     assert!(fixture.is_due());
     let mut same = object(json!({ "f:spec": {} }));
     same["metadata"]["managedFields"][1]["fieldsV1"] = json!({ "f:y": {} });
-    fixture.put(Source::Made(Made::Service), same);
+    fixture.put(Source::Deployed(DeployedKind::Service), same);
     assert!(!fixture.is_due(), "others may add what they like");
-    fixture.put(Source::Made(Made::Service), object(json!({})));
+    fixture.put(Source::Deployed(DeployedKind::Service), object(json!({})));
     assert!(fixture.is_due(), "somebody has taken a field");
     let gone: DynamicObject = serde_json::from_value(object(json!({}))).unwrap();
-    fixture.world.take(Source::Made(Made::Service), Event::Delete(gone));
+    fixture.world.take(Source::Deployed(DeployedKind::Service), Event::Delete(gone));
     assert!(fixture.is_due());
 }

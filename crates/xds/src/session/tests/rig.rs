@@ -89,11 +89,11 @@ pub(crate) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Opti
 }
 
 /// A delta client's first request of a type, with names that it has from an earlier stream.
-pub(crate) fn come_back(kind: ResourceType, names: &[&str], brought: &[&str]) -> Request {
+pub(crate) fn come_back(kind: ResourceType, names: &[&str], initial_versions: &[&str]) -> Request {
     let request = DeltaDiscoveryRequest {
         type_url: kind.type_url().to_owned(),
         resource_names_subscribe: strings(names),
-        initial_resource_versions: brought.iter().map(|name| ((*name).to_owned(), String::new())).collect(),
+        initial_resource_versions: initial_versions.iter().map(|name| ((*name).to_owned(), String::new())).collect(),
         ..DeltaDiscoveryRequest::default()
     };
     request.parse().unwrap()

@@ -21,7 +21,7 @@ use navarch_push::resource::{Resource, Version};
 
 /// Names and versions that a client brought. Where one name is there more than once, the last counts.
 #[derive(Default)]
-pub(crate) struct Brought {
+pub(crate) struct InitialVersions {
     /// All names, one behind the other.
     names: String,
     entries: Vec<Entry>,
@@ -44,7 +44,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct DeltaDiscoveryRequest {
     pub(crate) fields: Fields,
-    brought: Brought,
+    initial_versions: InitialVersions,
     /// The entry that is read. Its texts are used again for the next.
     entry: WireEntry,
     /// The first thing that is wrong with what it brings.
@@ -91,9 +91,9 @@ impl DeltaDiscoveryRequest {
     ///
     /// # Errors
     /// When that is more than any honest client's.
-    pub(crate) fn apart(self) -> Result<(Fields, Brought), Status> {
+    pub(crate) fn into_parts(self) -> Result<(Fields, InitialVersions), Status> {
         match self.fault {
-            None => Ok((self.fields, self.brought)),
+            None => Ok((self.fields, self.initial_versions)),
             Some(Fault::TooMany) => {
                 Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")))
             }
@@ -108,10 +108,10 @@ impl DeltaDiscoveryRequest {
         let WireEntry { name, version } = &self.entry;
         if name.len() > MAX_NAME_BYTES {
             self.fault.get_or_insert(Fault::TooLong);
-        } else if self.brought.entries.len() >= MAX_NAMES {
+        } else if self.initial_versions.entries.len() >= MAX_NAMES {
             self.fault.get_or_insert(Fault::TooMany);
         } else {
-            self.brought.add(name, Version::parse(version));
+            self.initial_versions.add(name, Version::parse(version));
         }
     }
 }
@@ -147,7 +147,7 @@ impl prost::Message for DeltaDiscoveryRequest {
     }
 }
 
-impl Brought {
+impl InitialVersions {
     fn add(&mut self, name: &str, version: Option<Version>) {
         let begin = u32::try_from(self.names.len())
             .expect("so many names of so many bytes are less than 4 GiB: the reader counts both");
@@ -247,7 +247,7 @@ impl Brought {
     }
 }
 
-impl PartialEq for Brought {
+impl PartialEq for InitialVersions {
     fn eq(&self, other: &Self) -> bool {
         if self.digest != other.digest || self.entries.len() != other.entries.len() {
             return false;
@@ -264,16 +264,16 @@ impl PartialEq for Brought {
     }
 }
 
-impl Eq for Brought {}
+impl Eq for InitialVersions {}
 
-impl Hash for Brought {
+impl Hash for InitialVersions {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.digest);
         state.write_usize(self.entries.len());
     }
 }
 
-impl fmt::Debug for Brought {
+impl fmt::Debug for InitialVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entries = (0..self.entries.len()).map(|place| (self.name(place), self.version(place)));
         f.debug_map().entries(entries).finish()
@@ -318,7 +318,7 @@ mod tests {
     const VERSION: &str = "0123456789abcdef0123456789abcdef";
 
     /// What comes of these entries on the wire, in this order.
-    fn read(entries: &[(&str, &str)]) -> Result<(Fields, Brought), Status> {
+    fn read(entries: &[(&str, &str)]) -> Result<(Fields, InitialVersions), Status> {
         let mut bytes = Sent { type_url: "t".to_owned(), ..Sent::default() }.encode_to_vec();
         for (name, version) in entries {
             let entry = [((*name).to_owned(), (*version).to_owned())];
@@ -326,10 +326,10 @@ mod tests {
             bytes.extend(one.encode_to_vec());
         }
         bytes.extend(Sent { response_nonce: "n".to_owned(), ..Sent::default() }.encode_to_vec());
-        DeltaDiscoveryRequest::decode(bytes.as_slice()).unwrap().apart()
+        DeltaDiscoveryRequest::decode(bytes.as_slice()).unwrap().into_parts()
     }
 
-    fn brought(entries: &[(&str, &str)]) -> Brought {
+    fn initial_versions(entries: &[(&str, &str)]) -> InitialVersions {
         read(entries).unwrap().1
     }
 
@@ -339,29 +339,31 @@ mod tests {
     }
 
     /// What the client is sent, and what it must forget.
-    fn compared(brought: &Brought, resources: &[Arc<Resource>]) -> (Vec<String>, Vec<String>) {
+    fn compared(initial_versions: &InitialVersions, resources: &[Arc<Resource>]) -> (Vec<String>, Vec<String>) {
         let mut sent = Vec::new();
-        let gone = brought.compare(resources.iter(), |resource| sent.push(resource.name.to_string()));
+        let gone = initial_versions.compare(resources.iter(), |resource| sent.push(resource.name.to_string()));
         (sent, gone.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn names_and_versions_are_read_and_all_else_stays() {
-        let (fields, brought) = read(&[("b", VERSION), ("", "7"), ("ä", "")]).unwrap();
+        let (fields, initial_versions) = read(&[("b", VERSION), ("", "7"), ("ä", "")]).unwrap();
         assert_eq!((fields.type_url.as_str(), fields.response_nonce.as_str()), ("t", "n"));
-        assert_eq!(brought.names().collect::<Vec<_>>(), ["b", "", "ä"]);
-        let version = |name: &str| brought.find(name).map(|place| brought.version(place));
+        assert_eq!(initial_versions.names().collect::<Vec<_>>(), ["b", "", "ä"]);
+        let version = |name: &str| initial_versions.find(name).map(|place| initial_versions.version(place));
         assert_eq!(version("b"), Some(Version::parse(VERSION)));
         assert!(Version::parse(VERSION).is_some());
         assert_eq!((version(""), version("ä"), version("bä")), (Some(None), Some(None), None));
-        assert!(brought.contains(&ResourceName::new("ä")) && !brought.contains(&ResourceName::new("c")));
+        assert!(
+            initial_versions.contains(&ResourceName::new("ä")) && !initial_versions.contains(&ResourceName::new("c"))
+        );
     }
 
     #[test]
     fn what_is_new_or_another_version_is_sent_and_what_is_gone_is_told_by_name() {
         let [same, other, new, foreign] = ["same", "other", "new", "foreign"].map(|name| resource(name, name));
         let (same_version, old) = (same.version.to_string(), resource("x", "old").version.to_string());
-        let had = brought(&[
+        let had = initial_versions(&[
             ("z-gone", &old),
             ("foreign", "not ours"),
             ("other", &old),
@@ -379,9 +381,9 @@ mod tests {
         let now = resource("a", "now");
         let (version, old) = (now.version.to_string(), resource("a", "old").version.to_string());
         for (entries, sent) in [([("a", &*old), ("a", &*version)], 0), ([("a", &*version), ("a", &*old)], 1)] {
-            let (told, gone) = compared(&brought(&entries), std::slice::from_ref(&now));
+            let (told, gone) = compared(&initial_versions(&entries), std::slice::from_ref(&now));
             assert_eq!((told.len(), gone.len()), (sent, 0), "{entries:?}");
-            assert_eq!(compared(&brought(&entries), &[]).1, ["a"]);
+            assert_eq!(compared(&initial_versions(&entries), &[]).1, ["a"]);
         }
     }
 
@@ -389,12 +391,14 @@ mod tests {
     fn equal_ones_are_one_whatever_the_order() {
         let of = |numbers: &[u32]| {
             let names: Vec<String> = numbers.iter().map(u32::to_string).collect();
-            Arc::new(brought(&names.iter().map(|name| (&**name, VERSION)).collect::<Vec<_>>()))
+            Arc::new(initial_versions(&names.iter().map(|name| (&**name, VERSION)).collect::<Vec<_>>()))
         };
         let interner = Interner::default();
         let known = interner.intern(of(&[1, 2, 3]));
         assert!(Arc::ptr_eq(&known, &interner.intern(of(&[3, 1, 2]))));
-        for other in [of(&[1, 2]), of(&[1, 2, 4]), of(&[1, 2, 2]), of(&[1, 23]), Arc::new(brought(&[("1", "")]))] {
+        for other in
+            [of(&[1, 2]), of(&[1, 2, 4]), of(&[1, 2, 2]), of(&[1, 23]), Arc::new(initial_versions(&[("1", "")]))]
+        {
             assert!(known != other && !Arc::ptr_eq(&known, &interner.intern(other)));
         }
     }
@@ -405,7 +409,7 @@ mod tests {
         let many: Vec<(&str, &str)> = many.iter().map(|name| (&**name, "")).collect();
         assert_eq!(read(&many).unwrap_err().code(), Code::ResourceExhausted);
         let (_, last) = many.split_first().unwrap();
-        assert_eq!(compared(&brought(last), &[]).1.len(), MAX_NAMES);
+        assert_eq!(compared(&initial_versions(last), &[]).1.len(), MAX_NAMES);
         assert_eq!(read(&[(&"x".repeat(MAX_NAME_BYTES + 1), "")]).unwrap_err().code(), Code::InvalidArgument);
         // Field 5, an entry of four bytes whose name is the byte 255.
         assert!(DeltaDiscoveryRequest::decode(&[0x2a, 3, 0x0a, 1, 0xff][..]).is_err());

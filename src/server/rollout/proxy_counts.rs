@@ -26,7 +26,7 @@ pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
 
 /// How far the proxies have come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct ProxyCounts {
     /// How many see the new version and are shown something made of it.
     pub(super) reached: usize,
     /// How many of those have taken it.
@@ -70,8 +70,8 @@ impl Members {
 
     /// How far they have come. `before` are those that refused something of a type before the stage began: they count neither as
     /// pending nor as refusing. Costs what depends on the object.
-    pub(super) fn tally(&self, inspect: &Inspect<'_>, object: &AnyObject, before: &Refusing) -> Tally {
-        let mut tally = Tally::default();
+    pub(super) fn tally(&self, inspect: &Inspect<'_>, object: &AnyObject, before: &Refusing) -> ProxyCounts {
+        let mut tally = ProxyCounts::default();
         let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
         let mut compared = Compared::default();
         for (proxy, kinds) in inspect.engine.reached(&facts_of(object)) {

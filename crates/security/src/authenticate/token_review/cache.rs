@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::{Account, Verdict};
 
 /// How long a good token is not asked about again.
-const KEPT_GOOD: Duration = Duration::from_secs(60);
+const ACCEPTED_TTL: Duration = Duration::from_secs(60);
 /// How long a bad one is not.
-const KEPT_BAD: Duration = Duration::from_secs(10);
+const REJECTED_TTL: Duration = Duration::from_secs(10);
 /// Good tokens that are remembered.
 const MAX_GOOD: usize = 100_000;
 /// Bad ones.
@@ -25,7 +25,7 @@ pub(super) type Hash = [u8; 32];
 
 /// What is known of tokens.
 #[derive(Debug)]
-pub(super) struct Kept(Mutex<Answers>);
+pub(super) struct ReviewCache(Mutex<Answers>);
 
 /// The answers.
 #[derive(Debug)]
@@ -40,18 +40,18 @@ struct Answers {
 
 /// What is known of one token.
 #[derive(Debug)]
-pub(super) enum Known<'a> {
-    /// This.
-    Said(Verdict),
-    /// Nothing yet: who has this may ask, or wait for who does.
-    Asked(Asking<'a>),
+pub(super) enum CacheLookup<'a> {
+    /// The cached verdict.
+    Hit(Verdict),
+    /// No verdict yet: the holder may ask the API server, or wait for another caller who does.
+    Miss(PendingReview<'a>),
 }
 
 /// One who asks about a token, or waits for one who does.
 #[derive(Debug)]
-pub(super) struct Asking<'a> {
+pub(super) struct PendingReview<'a> {
     /// Where answers are kept.
-    kept: &'a Kept,
+    kept: &'a ReviewCache,
     hash: Hash,
     /// Where the answer will be.
     cell: Arc<OnceCell<Verdict>>,
@@ -98,30 +98,30 @@ impl<V: Clone> Recent<V> {
     }
 }
 
-impl Default for Kept {
+impl Default for ReviewCache {
     fn default() -> Self {
-        let (good, bad) = (Recent::new(KEPT_GOOD, MAX_GOOD), Recent::new(KEPT_BAD, MAX_BAD));
+        let (good, bad) = (Recent::new(ACCEPTED_TTL, MAX_GOOD), Recent::new(REJECTED_TTL, MAX_BAD));
         Self(Mutex::new(Answers { good, bad, asked: BTreeMap::new() }))
     }
 }
 
-impl Kept {
+impl ReviewCache {
     /// What is known of a token.
-    pub(super) fn look(&self, hash: Hash, now: Instant) -> Known<'_> {
+    pub(super) fn look(&self, hash: Hash, now: Instant) -> CacheLookup<'_> {
         let mut answers = self.0.lock();
         if let Some(account) = answers.good.get(&hash, now) {
-            return Known::Said(Verdict::Good(account));
+            return CacheLookup::Hit(Verdict::Good(account));
         }
         if let Some(reason) = answers.bad.get(&hash, now) {
-            return Known::Said(Verdict::Bad(reason));
+            return CacheLookup::Hit(Verdict::Bad(reason));
         }
         let (waiting, cell) = answers.asked.entry(hash).or_default();
         *waiting += 1;
-        Known::Asked(Asking { kept: self, hash, cell: cell.clone() })
+        CacheLookup::Miss(PendingReview { kept: self, hash, cell: cell.clone() })
     }
 }
 
-impl Asking<'_> {
+impl PendingReview<'_> {
     /// The answer: the first one asks, all others wait for it. Failures are not kept.
     pub(super) async fn answer<F: Future<Output = Result<Verdict, &'static str>>>(
         &self,
@@ -142,7 +142,7 @@ impl Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingReview<'_> {
     fn drop(&mut self) {
         let mut answers = self.kept.0.lock();
         if let Some((waiting, _)) = answers.asked.get_mut(&self.hash) {
@@ -158,8 +158,8 @@ impl Drop for Asking<'_> {
 mod tests {
     use super::*;
 
-    fn is_known(kept: &Kept, number: usize) -> bool {
-        matches!(kept.look(hash(number), Instant::now()), Known::Said(_))
+    fn is_known(kept: &ReviewCache, number: usize) -> bool {
+        matches!(kept.look(hash(number), Instant::now()), CacheLookup::Hit(_))
     }
 
     fn hash(number: usize) -> Hash {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn the_oldest_go_when_they_have_run_out_or_room_is_needed() {
         let now = Instant::now();
-        let mut recent = Recent::new(KEPT_BAD, 3);
+        let mut recent = Recent::new(REJECTED_TTL, 3);
         for number in 0..10 {
             recent.put(hash(number), number, now);
         }
@@ -179,10 +179,10 @@ mod tests {
             (0..12).filter(|n| recent.get(&hash(*n), now).is_some()).collect()
         };
         assert_eq!(known(&recent, now), [7, 8, 9]);
-        let later = now + KEPT_BAD / 2;
+        let later = now + REJECTED_TTL / 2;
         recent.put(hash(9), 99, later);
         assert_eq!(recent.get(&hash(9), later), Some(99));
-        let end = now + KEPT_BAD;
+        let end = now + REJECTED_TTL;
         assert_eq!(known(&recent, end), [9], "answered again");
         recent.put(hash(11), 11, end);
         assert_eq!((recent.answers.len(), recent.order.len()), (2, 2));
@@ -190,10 +190,10 @@ mod tests {
 
     #[tokio::test]
     async fn made_up_tokens_push_out_no_good_ones() {
-        let kept = Kept::default();
+        let kept = ReviewCache::default();
         let now = Instant::now();
         let say = async |number, verdict: &Verdict| {
-            let Known::Asked(asking) = kept.look(hash(number), now) else { panic!("nothing is known") };
+            let CacheLookup::Miss(asking) = kept.look(hash(number), now) else { panic!("nothing is known") };
             asking.answer(async || Ok(verdict.clone())).await.unwrap();
         };
         say(0, &Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None })).await;
@@ -208,9 +208,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_gives_up_leaves_nothing_behind_and_failures_are_not_kept() {
-        let kept = Kept::default();
-        let Known::Asked(first) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
-        let Known::Asked(second) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
+        let kept = ReviewCache::default();
+        let CacheLookup::Miss(first) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
+        let CacheLookup::Miss(second) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
         assert!(Arc::ptr_eq(&first.cell, &second.cell));
         drop(first);
         assert_eq!(second.answer(async || Err("nobody answers")).await, Err("nobody answers"));

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::budget::Full;
 
 /// A limit of work under way, and of work that waits for it.
-pub struct Turns<K: Clone + Eq + Hash> {
+pub struct FairSemaphore<K: Clone + Eq + Hash> {
     /// Turns at once.
     at_once: usize,
     /// How many may wait.
@@ -25,9 +25,9 @@ pub struct Turns<K: Clone + Eq + Hash> {
 }
 
 /// A turn, which ends when it is dropped.
-pub struct Turn<K: Clone + Eq + Hash> {
+pub struct FairPermit<K: Clone + Eq + Hash> {
     /// Whose it is, and of what; `None` once it has ended.
-    of: Option<(Arc<Turns<K>>, K)>,
+    of: Option<(Arc<FairSemaphore<K>>, K)>,
 }
 
 /// Who has turns and who waits.
@@ -37,20 +37,20 @@ struct State<K: Clone + Eq + Hash> {
     /// Those who wait.
     waiting: usize,
     /// By key; keys with neither are not here.
-    keys: HashMap<K, Share<K>>,
+    keys: HashMap<K, KeyState<K>>,
     /// The keys that wait, the next one first.
     circle: VecDeque<K>,
 }
 
 /// What one key has.
-struct Share<K: Clone + Eq + Hash> {
+struct KeyState<K: Clone + Eq + Hash> {
     /// Turns under way.
     under_way: usize,
     /// Those who wait, the first one first.
-    queue: VecDeque<oneshot::Sender<Turn<K>>>,
+    queue: VecDeque<oneshot::Sender<FairPermit<K>>>,
 }
 
-impl<K: Clone + Eq + Hash> Turns<K> {
+impl<K: Clone + Eq + Hash> FairSemaphore<K> {
     /// At most `at_once` turns under way, and `waiting` that wait.
     #[must_use]
     pub fn new(at_once: usize, waiting: usize) -> Arc<Self> {
@@ -62,12 +62,12 @@ impl<K: Clone + Eq + Hash> Turns<K> {
     ///
     /// # Errors
     /// When too much waits already, of this key or altogether.
-    pub async fn take(self: &Arc<Self>, key: K) -> Result<Turn<K>, Full> {
+    pub async fn take(self: &Arc<Self>, key: K) -> Result<FairPermit<K>, Full> {
         let turn = {
             let mut state = self.state.lock();
             if state.may_begin(&key, self.at_once) && state.keys.get(&key).is_none_or(|share| share.queue.is_empty()) {
                 state.begin(&key);
-                return Ok(Turn { of: Some((self.clone(), key)) });
+                return Ok(FairPermit { of: Some((self.clone(), key)) });
             }
             state.wait(key, self.waiting)?
         };
@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash> Turns<K> {
                 continue;
             }
             state.begin(&key);
-            if let Err(mut unwanted) = waiting.send(Turn { of: Some((self.clone(), key.clone())) }) {
+            if let Err(mut unwanted) = waiting.send(FairPermit { of: Some((self.clone(), key.clone())) }) {
                 // Its end would want the lock.
                 unwanted.of = None;
                 state.end(&key);
@@ -116,8 +116,8 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     /// What a key has.
-    fn share(&mut self, key: &K) -> &mut Share<K> {
-        self.keys.entry(key.clone()).or_insert_with(|| Share { under_way: 0, queue: VecDeque::new() })
+    fn share(&mut self, key: &K) -> &mut KeyState<K> {
+        self.keys.entry(key.clone()).or_insert_with(|| KeyState { under_way: 0, queue: VecDeque::new() })
     }
 
     /// Forgets a key that has nothing.
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     /// Waits.
-    fn wait(&mut self, key: K, limit: usize) -> Result<oneshot::Receiver<Turn<K>>, Full> {
+    fn wait(&mut self, key: K, limit: usize) -> Result<oneshot::Receiver<FairPermit<K>>, Full> {
         let own = self.keys.get(&key).map_or(0, |share| share.queue.len()) + 1;
         let all = self.waiting + 1;
         if all > limit || own > 1 && own > limit - all {
@@ -144,7 +144,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 
     /// Takes the next out of those who wait that may begin.
-    fn next(&mut self, at_once: usize) -> Option<(K, oneshot::Sender<Turn<K>>)> {
+    fn next(&mut self, at_once: usize) -> Option<(K, oneshot::Sender<FairPermit<K>>)> {
         let at = self.circle.iter().position(|key| self.may_begin(key, at_once))?;
         let key = self.circle.remove(at)?;
         let share = self.keys.get_mut(&key)?;
@@ -157,7 +157,7 @@ impl<K: Clone + Eq + Hash> State<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Drop for Turn<K> {
+impl<K: Clone + Eq + Hash> Drop for FairPermit<K> {
     fn drop(&mut self) {
         if let Some((turns, key)) = self.of.take() {
             turns.end(&key);
@@ -165,15 +165,18 @@ impl<K: Clone + Eq + Hash> Drop for Turn<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> fmt::Debug for Turns<K> {
+impl<K: Clone + Eq + Hash> fmt::Debug for FairSemaphore<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("at_once", &self.at_once).field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("FairSemaphore")
+            .field("at_once", &self.at_once)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
     }
 }
 
-impl<K: Clone + Eq + Hash> fmt::Debug for Turn<K> {
+impl<K: Clone + Eq + Hash> fmt::Debug for FairPermit<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Turn")
+        f.write_str("FairPermit")
     }
 }
 
@@ -184,13 +187,13 @@ mod tests {
     use super::*;
 
     /// A turn that is to be had at once.
-    fn now(turns: &Arc<Turns<u8>>, key: u8) -> Option<Turn<u8>> {
+    fn now(turns: &Arc<FairSemaphore<u8>>, key: u8) -> Option<FairPermit<u8>> {
         turns.take(key).now_or_never().and_then(Result::ok)
     }
 
     #[tokio::test]
     async fn one_key_leaves_turns_to_others() {
-        let turns = Turns::new(8, 8);
+        let turns = FairSemaphore::new(8, 8);
         let first: Vec<_> = std::iter::from_fn(|| now(&turns, 1)).collect();
         assert_eq!(first.len(), 4);
         let second: Vec<_> = std::iter::from_fn(|| now(&turns, 2)).collect();
@@ -204,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn those_who_wait_have_turns_key_by_key() {
-        let turns = Turns::new(1, 100);
+        let turns = FairSemaphore::new(1, 100);
         let held = now(&turns, 0).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
@@ -228,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_key_may_not_fill_the_queue() {
-        let turns = Turns::new(1, 8);
+        let turns = FairSemaphore::new(1, 8);
         let _held = now(&turns, 0).unwrap();
         let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(turns.take(1))).collect();
         assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
