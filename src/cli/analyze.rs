@@ -54,7 +54,7 @@ const DEFAULT_NAMESPACE: &str = "default";
   navarch analyze -n shop --use-kube config/         the cluster as it would be with the files
   navarch analyze config/                            what files say, in the namespace default
   navarch analyze -A config/ mesh.yaml               in all namespaces
-  navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are told of, too
+  navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are reported, too
   navarch analyze -A -S 'IST0101=VirtualService shop/*' --failure-threshold Warning config/ || exit 1
   navarch analyze --list-analyzers")]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of istioctl's in its own right")]
@@ -90,7 +90,7 @@ pub(super) struct Analyze {
     /// The least that is printed: Error, Warning or Info
     #[arg(long, value_name = "LEVEL", default_value = "Info", value_parser = level)]
     output_threshold: Level,
-    /// What is not told, as CODE=OBJECT, where * stands for anything; can be repeated
+    /// Messages to suppress, as CODE=OBJECT, where * matches anything; can be repeated
     #[arg(short = 'S', long, value_name = "CODE=OBJECT")]
     suppress: Vec<Suppression>,
     /// Analyzer to run; can be repeated, without it all run
@@ -212,7 +212,7 @@ impl Analyze {
         runtime.block_on(self.live.read(opened, &kinds, (target, self.istio_namespace.as_str())))
     }
 
-    /// The namespace that is told of; empty for all.
+    /// The reported namespace; empty for all.
     fn target(&self, opened: Option<&ClusterClient>) -> String {
         if self.all_namespaces {
             return String::new();
@@ -295,7 +295,7 @@ impl Analyze {
     }
 }
 
-/// The namespace that is told of, as messages name it.
+/// The reported namespace, as messages name it.
 fn target_words(target: &str) -> String {
     match target {
         "" => "all namespaces".to_owned(),

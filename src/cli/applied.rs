@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// refused it, with Envoy's words.
 ///
 /// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names: repeat it, or name a headless
-/// Service that stands for all replicas.
+/// Service that resolves to all replicas.
 ///
 /// Exit codes: 0 every proxy has taken it; 1 a control plane gave no answer; 2 the command line is wrong; 3 it is pending (after
 /// --timeout with --wait); 4 a proxy refused it, or it is quarantined; 5 there is no such object.
@@ -57,7 +57,7 @@ pub(super) struct AppliedCommand {
 }
 
 impl AppliedCommand {
-    /// Asks, and waits if told to.
+    /// Asks, and waits if requested.
     ///
     /// # Errors
     /// When the kind is not known, or an address cannot be resolved.

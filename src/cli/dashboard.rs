@@ -38,7 +38,7 @@ const MAX_REPLICAS: usize = 16;
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// For how long it is known which replicas there are.
 const REPLICAS_TTL: Duration = Duration::from_secs(5);
-/// What is told to the control plane of a request, and to the browser of an answer.
+/// The headers that are forwarded to the control plane, and back to the browser.
 const REQUEST_HEADERS: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
 const RESPONSE_HEADERS: [HeaderName; 7] = [
     header::CACHE_CONTROL,

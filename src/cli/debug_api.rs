@@ -29,7 +29,7 @@ const LOCAL_ADDRESS: &str = "127.0.0.1:15014";
 #[derive(Args, Clone, Debug)]
 pub(super) struct DebugApi {
     /// Where the control plane serves its debug pages, in place of a cluster's pods; can be repeated, once per replica, or be a
-    /// name that stands for all of them (a headless Service). From another machine than its own --token-file is needed. Without
+    /// name that resolves to all of them (a headless Service). From another machine than its own --token-file is needed. Without
     /// it the pods of the kubeconfig's cluster are asked, and where there is no kubeconfig 127.0.0.1:15014
     #[arg(long = "address", global = true, value_name = "HOST:PORT")]
     addresses: Vec<String>,
@@ -283,7 +283,7 @@ impl Servers {
 /// What lets somebody in that is refused.
 pub(super) const LET_IN: &str = "use --token-file or --kubeconfig, or run the command on its machine";
 
-/// The control planes that an address stands for.
+/// The control planes that an address resolves to.
 fn resolved(address: &str) -> anyhow::Result<Vec<ControlPlane>> {
     let (host, port) = host_and_port(address)?;
     let found = (host, port).to_socket_addrs().with_context(|| format!("failed to resolve {address}"))?;

@@ -52,10 +52,10 @@ pub(super) struct Discovery {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// How long a connection to the Kubernetes API may be silent before it counts as dead; a watch on which nothing happens
-    /// is told so about every minute
+    /// gets a bookmark about every minute
     #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration)]
     kubernetes_idle_timeout: Duration,
-    /// Revision of this control plane: mesh configuration labelled with another istio.io/rev is passed over, mesh config is in
+    /// Revision of this control plane: mesh configuration labelled with another istio.io/rev is ignored, mesh config is in
     /// the ConfigMap istio-REVISION; REVISION if unset
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
@@ -153,7 +153,7 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// Runs until told to end. `unknown` are flags that were left out.
+    /// Runs until shutdown. `unknown` are ignored flags.
     pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
         navarch_api::huge_pages::do_without_huge_pages();
         let (scopes, log_scopes) = self.log.start()?;

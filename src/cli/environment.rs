@@ -86,7 +86,6 @@ pub fn flag(variable: impl Fn(&str) -> Option<String>, name: &str, default: bool
 /// The variables of a process, and which of them were asked for.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
-    /// The values.
     values: BTreeMap<String, String>,
     /// The names that were asked for, set or not.
     asked: Mutex<BTreeSet<String>>,
@@ -228,7 +227,7 @@ fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Variab
     read.number("PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE", &mut hbone.stream_window)?;
     read.number("PILOT_HBONE_INITIAL_CONNECTION_WINDOW_SIZE", &mut hbone.connection_window)?;
     if settings.ambient {
-        // Without ambient mode istiod has none of these on, whatever is said of them.
+        // Without ambient mode istiod enables none of these, whatever their value.
         *settings = ambient;
     }
     Ok(())
@@ -338,7 +337,7 @@ fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Va
     let (mut waypoints, mut east_west) = (true, false);
     read.flag("PILOT_ENABLE_AMBIENT_WAYPOINTS", &mut waypoints)?;
     read.flag("AMBIENT_ENABLE_MULTI_NETWORK", &mut east_west)?;
-    // Without ambient mode istiod has neither, whatever is said of them.
+    // Without ambient mode istiod enables neither, whatever their value.
     (api.waypoints, api.east_west) = (ambient && waypoints, ambient && east_west);
     read.flag("ENABLE_MCS_HOST", &mut api.mcs_host)?;
     read.words("PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME", &mut api.default_class);

@@ -104,7 +104,7 @@ impl Inject {
     }
 }
 
-/// What the user is told of an object.
+/// The message to the user about an object.
 fn told(note: &Note) -> String {
     let skipped = note.skipped.map(|reason| format!("{}: not injected: {}\n", note.object, reason.explained()));
     let warnings = note.warnings.iter().map(|warning| format!("{}: {warning}\n", note.object));

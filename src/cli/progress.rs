@@ -52,7 +52,6 @@ impl Progress {
         self.shared.state.lock().text = text;
     }
 
-    /// Is shown on this.
     fn shown(text: &str, to: impl Write + Send + 'static, clock: fn() -> Instant, times: [Duration; 2]) -> Self {
         let shared = Shared::new(text);
         let own = shared.clone();

@@ -29,7 +29,7 @@ fn limited(reader: impl Read) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The files that a path stands for: itself, or those of a directory at any depth that end in `.yaml`, `.yml` or `.json`, by name.
+/// The files of a path: itself, or those of a directory at any depth that end in `.yaml`, `.yml` or `.json`, by name.
 ///
 /// # Errors
 /// When a directory cannot be read.

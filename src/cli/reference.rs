@@ -35,7 +35,7 @@ unset, with a warning.
 
 ";
 
-/// What is said of the agent's commands.
+/// The description of the agent's commands.
 const AGENT: &str = "\
 ## pilot-agent
 

@@ -88,7 +88,7 @@ impl Replay {
             )
         };
         let (mut player, mut outcome) = (Player::new()?, Outcome::default());
-        // As text, what is played is told as it goes.
+        // As text, progress is printed.
         let progress = (self.output == Output::Json).then(|| Progress::begin("playing the record"));
         for (at, (number, file)) in all.iter().enumerate() {
             if let Some(progress) = &progress {
@@ -150,7 +150,7 @@ impl Replay {
     fn tell_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
         player.skip();
         let word = if broken.is_torn { "note" } else { "error" };
-        // Where it cannot be told, the exit code tells.
+        // If it cannot be printed, the exit code reports it.
         _ = writeln!(std::io::stderr(), "{word}: {broken}");
         outcome.broken.push(broken);
     }

@@ -59,7 +59,7 @@ pub(super) struct SupportBundle {
     /// Directory of a record (navarch discovery --record DIR) that is packed, too
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// How it is told what was packed
+    /// How the summary of the archive is printed
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     #[command(flatten)]
@@ -99,7 +99,7 @@ impl SupportBundle {
         let file = made.with_context(|| format!("failed to write {}: choose another --file", path.display()))?;
         let packed = self.pack(file, now).with_context(|| path.display().to_string());
         let (files, errors) = packed.inspect_err(|_| {
-            // A part of a bundle helps nobody; why it is one is told.
+            // A partial bundle is useless; the reason is printed.
             _ = std::fs::remove_file(&path);
         })?;
         let lines = files.iter().map(|file| format!("  {file}\n")).collect::<String>();

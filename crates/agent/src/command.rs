@@ -48,15 +48,11 @@ const MESH_CONFIG: &str = "./etc/istio/config/mesh";
 /// The kinds of proxies.
 const KINDS: [&str; 5] = ["sidecar", "router", "waypoint", "ztunnel", "agentgateway"];
 
-/// The flags that are known; others are passed over.
+/// Known flags; unknown flags are ignored.
 const FLAGS: &[Flag] = &[
     Flag::text("domain", "", "DNS suffix of services beside the proxy; POD_NAMESPACE.svc.cluster.local if unset"),
     Flag::text("meshConfig", MESH_CONFIG, "File with the mesh config; Istio's defaults where there is none"),
-    Flag::text(
-        "stsPort",
-        "0",
-        "Port that is told to the control plane as the one for exchanging tokens; nothing serves it",
-    ),
+    Flag::text("stsPort", "0", "Port of the token exchange as reported to the control plane; nothing serves it"),
     Flag::text("tokenManagerPlugin", "", "No effect: tokens are not exchanged"),
     Flag::text(
         "serviceCluster",

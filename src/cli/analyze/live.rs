@@ -45,7 +45,7 @@ pub(super) struct LiveFlags {
     /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. Without it they are taken from the cluster's Secrets
     #[arg(long = "remote-contexts", value_name = "NAME")]
     remote_contexts: Vec<String>,
-    /// Revision, or tag that stands for one, whose objects are read; `default` if unset. Those without a revision are always
+    /// Revision or tag whose objects are read; `default` if unset. Those without a revision are always
     #[arg(short = 'r', long, value_name = "NAME")]
     revision: Option<String>,
     /// How long reading clusters may take
@@ -167,7 +167,7 @@ impl LiveFlags {
     }
 }
 
-/// Says whether the namespace is there that is to be told of.
+/// Checks that the reported namespace exists.
 async fn check(opened: &ClusterClient, namespace: &str) -> anyhow::Result<()> {
     if namespace.is_empty() {
         return Ok(());

@@ -13,7 +13,6 @@ const REVISION: &str = "istio.io/rev";
 /// The label of webhooks and Services that make a tag.
 const TAG: &str = "istio.io/tag";
 
-/// A revision.
 #[derive(Debug, Default)]
 pub(super) struct Revision {
     /// What it is called by itself.

@@ -19,7 +19,7 @@ CLOUD_PLATFORM | - | The cloud that is asked for region and zone: `aws`, `azure`
 GCP_METADATA | - | What Google's cloud would say, as `project|number|cluster|location`
 GCP_QUOTA_PROJECT | - | Project that Google's quotas are charged to, with `GCP_METADATA`
 GCP_ZONE | - | Zone, with `GCP_METADATA`
-HOST_IP | - | Address of the node, which stands for `$(HOST_IP)` in addresses of tracers and in the bootstrap's override
+HOST_IP | - | Address of the node, which replaces `$(HOST_IP)` in addresses of tracers and in the bootstrap's override
 INSTANCE_IP | - | Address of the pod, which comes before those of its interfaces
 ISTIO_CPU_LIMIT | `0` | Processors of the container, by which Envoy's threads are counted where nothing else is said
 ISTIO_METAJSON_* | - | JSON objects whose fields are node metadata, and count more than the others

@@ -169,7 +169,7 @@ OTEL_EXPORTER_OTLP_TRACES_HEADERS | - | As the variable without `_TRACES`, which
 OTEL_EXPORTER_OTLP_TRACES_INSECURE | - | As the variable without `_TRACES`, which counts less
 OTEL_EXPORTER_OTLP_TRACES_PROTOCOL | - | As the variable without `_TRACES`, which counts less
 OTEL_EXPORTER_OTLP_TRACES_TIMEOUT | - | As the variable without `_TRACES`, which counts less
-OTEL_RESOURCE_ATTRIBUTES | - | What is said of the process, as `key=value,key=value`, values percent-encoded
+OTEL_RESOURCE_ATTRIBUTES | - | Resource attributes of the process, as `key=value,key=value`, values percent-encoded
 OTEL_SDK_DISABLED | - | `true` has no traces sent
 OTEL_SERVICE_NAME | `navarch` | The attribute `service.name`
 OTEL_TRACES_EXPORTER | - | `otlp` has traces sent, to `localhost` unless an endpoint is set; `none` has none sent
@@ -197,7 +197,7 @@ NAVARCH_FINE_GRAINED_ROUTES | `false` | Proxies on delta streams get virtual hos
 PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS | `1024` | Most names that a proxy keeps in its cache of dynamic DNS
 PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE | `false` | Ports of services keep their inbound listeners beside those of `Sidecar.ingress`
 PILOT_DISABLE_MX_ALPN | `false` | Proxies do not offer `istio-peer-exchange` in TLS handshakes
-PILOT_DNS_CARES_UDP_MAX_QUERIES | `100` | After so many queries Envoy's resolver takes a new socket; `0` never
+PILOT_DNS_CARES_UDP_MAX_QUERIES | `100` | Number of queries after which Envoy's resolver opens a new socket; `0` is never
 PILOT_DNS_JITTER_DURATION | `100ms` | Random time added to the one between DNS queries
 PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN | `true` | Hosts are known with a dot at the end, too
 PILOT_ENABLE_ALPN_FILTER | `true` | What proxies offer in TLS handshakes follows the protocol of the request
@@ -257,7 +257,7 @@ AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY | `false` | In ambient mode: policie
 AMBIENT_ENABLE_MULTI_NETWORK | `false` | Gateways of the class `istio-east-west` join the networks of an ambient mesh, for services that `serviceScopeConfigs` of mesh config selects
 AMBIENT_ENABLE_MULTI_NETWORK_INGRESS | `false` | With `AMBIENT_ENABLE_MULTI_NETWORK`: ingress gateways send to workloads of other networks
 AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT | `true` | With `AMBIENT_ENABLE_MULTI_NETWORK`: waypoints send to workloads of other networks
-AMBIENT_ENABLE_STATUS | `true` | Objects are told of their waypoints, and policies of who enforces them, by conditions in their status
+AMBIENT_ENABLE_STATUS | `true` | Writes conditions about waypoints and enforcement to the status of objects and policies
 AMBIENT_SCOPED_ADDRESS_PUSHES | `true` | A changed workload is pushed only to the waypoints that serve it | a change goes to those proxies whose resources read it
 ENABLE_INGRESS_WAYPOINT_ROUTING | `true` | Gateways send through the waypoints of services that say so by a label
 ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES | `false` | Policies with a selector hold in front of waypoints, too

@@ -8,10 +8,10 @@ pub(super) struct Section {
     pub(super) rows: &'static str,
 }
 
-/// What is said of a variable.
+/// The description of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variable {
-    /// The name; one that ends in `*` stands for all that begin so.
+    /// The name; one that ends in `*` matches all names with this prefix.
     pub(super) name: &'static str,
     /// What holds where it is unset.
     pub(super) default: Default,
