@@ -8,13 +8,13 @@ use std::thread::Builder;
 /// wants, too, and all of one that is idle.
 const NICENESS: i32 = 10;
 
-/// Starts a thread of low priority, with a stack of so many bytes.
+/// Starts a thread of low priority with a stack of `stack_size` bytes.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// If the system cannot start a thread.
 pub fn spawn(name: &str, stack_size: usize, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let run = move || {
-        // Of the calling thread alone, on Linux. A sandbox may forbid it; the work is the same then, and others wait longer.
+        // On Linux this applies to the calling thread only. A sandbox may forbid it; then the work competes with other threads.
         if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
             tracing::debug!(%error, "failed to lower the priority of a background thread");
         }

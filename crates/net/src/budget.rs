@@ -17,7 +17,6 @@ use super::peer::counted_as;
 #[derive(Debug)]
 pub struct Budget {
     total: usize,
-    /// What is held.
     held: Mutex<Holders>,
     /// Told when bytes are given back.
     freed: Notify,
@@ -26,7 +25,6 @@ pub struct Budget {
 /// Bytes by holder.
 #[derive(Debug, Default)]
 struct Holders {
-    /// By all.
     all: usize,
     /// By each peer that holds any; the key is chosen by the network, the hasher is keyed.
     by_peer: HashMap<IpAddr, usize>,

@@ -46,7 +46,7 @@ impl AddressPolicy {
         self.refusal(address).is_none()
     }
 
-    /// The same for an address that stands for nothing but itself.
+    /// The same for a plain IP address.
     fn refusal_of(&self, address: IpAddr) -> Option<&'static str> {
         let is_own = address.is_loopback() || address.is_unspecified();
         if is_link_local(address) {
@@ -101,12 +101,10 @@ fn is_link_local(address: IpAddr) -> bool {
 /// An address, and the IPv4 addresses that it reaches where networks translate or tunnel.
 struct Meanings {
     own: IpAddr,
-    /// What is embedded in it.
     embedded: [Option<Ipv4Addr>; 4],
 }
 
 impl Meanings {
-    /// Of an address.
     fn of(address: IpAddr) -> Self {
         let own = address.to_canonical();
         let embedded = match own {

@@ -1,4 +1,4 @@
-//! Turns at work of which only so much is done at once, such as requests to the API server on behalf of clients.
+//! A semaphore that is fair among keys, for work such as requests to the API server on behalf of clients.
 //!
 //! Keys say whose work it is: addresses, identities. A key may have as much under way as is left for all others, and so
 //! may wait; of those who wait, one key after the other has a turn. So one client can neither take all turns nor make
@@ -14,54 +14,52 @@ use tokio::sync::oneshot;
 
 use super::budget::Full;
 
-/// A limit of work under way, and of work that waits for it.
+/// Limits concurrent and waiting work, fairly among keys.
 pub struct FairSemaphore<K: Clone + Eq + Hash> {
-    /// Turns at once.
+    /// Maximum number of permits.
     at_once: usize,
-    /// How many may wait.
+    /// Maximum number of waiters.
     waiting: usize,
-    /// Who has turns and who waits.
     state: Mutex<State<K>>,
 }
 
-/// A turn, which ends when it is dropped.
+/// A permit, released when it is dropped.
 pub struct FairPermit<K: Clone + Eq + Hash> {
-    /// Whose it is, and of what; `None` once it has ended.
+    /// The semaphore and key of the permit; `None` once it is released.
     of: Option<(Arc<FairSemaphore<K>>, K)>,
 }
 
-/// Who has turns and who waits.
 struct State<K: Clone + Eq + Hash> {
-    /// Turns under way.
+    /// Permits in use.
     under_way: usize,
-    /// Those who wait.
+    /// Number of waiters.
     waiting: usize,
-    /// By key; keys with neither are not here.
+    /// By key; keys without permits and waiters are removed.
     keys: HashMap<K, KeyState<K>>,
-    /// The keys that wait, the next one first.
+    /// The keys with waiters, in round-robin order.
     circle: VecDeque<K>,
 }
 
-/// What one key has.
+/// Permits and waiters of one key.
 struct KeyState<K: Clone + Eq + Hash> {
-    /// Turns under way.
+    /// Permits in use.
     under_way: usize,
-    /// Those who wait, the first one first.
+    /// The waiters, in order of arrival.
     queue: VecDeque<oneshot::Sender<FairPermit<K>>>,
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
-    /// At most `at_once` turns under way, and `waiting` that wait.
+    /// At most `at_once` permits, and at most `waiting` waiters.
     #[must_use]
     pub fn new(at_once: usize, waiting: usize) -> Arc<Self> {
         let state = State { under_way: 0, waiting: 0, keys: HashMap::new(), circle: VecDeque::new() };
         Arc::new(Self { at_once, waiting, state: Mutex::new(state) })
     }
 
-    /// Waits for a turn.
+    /// Waits for a permit.
     ///
     /// # Errors
-    /// When too much waits already, of this key or altogether.
+    /// If there are too many waiters, of this key or in total.
     pub async fn take(self: &Arc<Self>, key: K) -> Result<FairPermit<K>, Full> {
         let turn = {
             let mut state = self.state.lock();
@@ -74,7 +72,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
         turn.await.map_err(|_| Full)
     }
 
-    /// Ends a turn, and gives those who wait theirs.
+    /// Releases a permit and hands free permits to waiters.
     fn end(self: &Arc<Self>, key: &K) {
         let mut state = self.state.lock();
         state.end(key);
@@ -85,7 +83,7 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
             }
             state.begin(&key);
             if let Err(mut unwanted) = waiting.send(FairPermit { of: Some((self.clone(), key.clone())) }) {
-                // Its end would want the lock.
+                // Dropping the permit would lock the state again.
                 unwanted.of = None;
                 state.end(&key);
             }
@@ -94,20 +92,20 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    /// Whether a key may have one more turn now.
+    /// Whether a key may have one more permit now.
     fn may_begin(&self, key: &K, at_once: usize) -> bool {
         let own = self.keys.get(key).map_or(0, |share| share.under_way) + 1;
         let all = self.under_way + 1;
         all <= at_once && (own == 1 || own <= at_once - all)
     }
 
-    /// Begins a turn.
+    /// Counts a permit of a key.
     fn begin(&mut self, key: &K) {
         self.under_way += 1;
         self.share(key).under_way += 1;
     }
 
-    /// Ends a turn.
+    /// Uncounts a permit of a key.
     fn end(&mut self, key: &K) {
         self.under_way = self.under_way.saturating_sub(1);
         let share = self.share(key);
@@ -120,14 +118,13 @@ impl<K: Clone + Eq + Hash> State<K> {
         self.keys.entry(key.clone()).or_insert_with(|| KeyState { under_way: 0, queue: VecDeque::new() })
     }
 
-    /// Forgets a key that has nothing.
+    /// Removes a key without permits and waiters.
     fn forget(&mut self, key: &K) {
         if self.keys.get(key).is_some_and(|share| share.under_way == 0 && share.queue.is_empty()) {
             self.keys.remove(key);
         }
     }
 
-    /// Waits.
     fn wait(&mut self, key: K, limit: usize) -> Result<oneshot::Receiver<FairPermit<K>>, Full> {
         let own = self.keys.get(&key).map_or(0, |share| share.queue.len()) + 1;
         let all = self.waiting + 1;
@@ -143,7 +140,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         Ok(receiver)
     }
 
-    /// Takes the next out of those who wait that may begin.
+    /// Removes and returns the next waiter whose key may have a permit.
     fn next(&mut self, at_once: usize) -> Option<(K, oneshot::Sender<FairPermit<K>>)> {
         let at = self.circle.iter().position(|key| self.may_begin(key, at_once))?;
         let key = self.circle.remove(at)?;
@@ -220,7 +217,7 @@ mod tests {
             });
             tokio::task::yield_now().await;
         }
-        // One that gives up is passed over.
+        // A waiter that gives up is skipped.
         assert!(turns.take(4).now_or_never().is_none());
         drop(held);
         while tasks.join_next().await.is_some() {}

@@ -25,7 +25,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let accepting = TlsAcceptor::from(tls).accept(stream);
-    // Lent, so that the place is still there to be told of a client that is too slow.
+    // Borrowed, so that the callback is still available to report a client that is too slow.
     let mut accepting = std::pin::pin!(accepting);
     match timeout(HANDSHAKE_TIMEOUT, accepting.as_mut()).await {
         Ok(Ok(stream)) => {

@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Option<Logged>>);
 
-/// What the log has been told.
+/// What has been logged.
 #[derive(Debug)]
 struct Logged {
     /// When.

@@ -52,13 +52,12 @@ pub struct Port {
 struct Table {
     /// The number of the next one.
     next: u64,
-    /// All.
     all: Shares,
     /// Those from other machines.
     remote: Shares,
     /// Those that have not finished their TLS handshake.
     handshakes: Shares,
-    /// What is told to each.
+    /// The updates for each connection.
     activities: HashMap<u64, (IpAddr, Arc<Activity>)>,
 }
 
@@ -66,9 +65,7 @@ struct Table {
 #[derive(Debug)]
 pub struct ConnectionPermit {
     port: Arc<Port>,
-    /// Its number there.
     number: u64,
-    /// Whose it is.
     peer: IpAddr,
     /// When it was active.
     activity: Arc<Activity>,

@@ -12,7 +12,7 @@ const MAX_CLIENTS: usize = 100_000;
 /// How often those who have paid are looked for when all room is taken: it costs a look at each.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Lets each client have a burst, and then so many per second.
+/// A token bucket for each client.
 #[derive(Debug)]
 pub struct RateLimit<K> {
     /// Time that one costs.
@@ -33,7 +33,7 @@ struct Clients<K> {
 }
 
 impl<K: Clone + Eq + Hash> RateLimit<K> {
-    /// So many per second, and so many at once.
+    /// `per_second` tokens per second, with bursts of `burst`.
     #[must_use]
     pub fn new(per_second: u32, burst: u32) -> Self {
         let cost = Duration::from_secs(1) / per_second.max(1);

@@ -27,7 +27,6 @@ type Rank = (Reverse<usize>, Noted, IpAddr);
 /// One connection.
 #[derive(Debug)]
 struct Member {
-    /// Whose it is.
     peer: IpAddr,
     /// Its moment in [`Shares::peers`].
     noted: u64,

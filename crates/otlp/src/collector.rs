@@ -33,7 +33,6 @@ const PROTOBUF: &str = "application/x-protobuf";
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// A collector.
 pub(crate) struct Collector {
     config: Config,
     /// The channel of gRPC, once there is one.

@@ -14,7 +14,7 @@ use crate::messages::{ExportTraceServiceRequest, Resource, ResourceSpans, ScopeS
 use crate::metrics::{Metrics, Outcome};
 use crate::variables::{Batching, Config};
 
-/// How long is waited before a batch is sent once more; twice as long each time, up to [`MAX_RETRY_DELAY`].
+/// Delay before a batch is sent again; doubled each time up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The longest such wait, also where a collector asks for a longer one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub struct Exporter {
     traces: mpsc::UnboundedReceiver<Waiting>,
     collector: Collector,
     batching: Batching,
-    /// What is said of the process.
+    /// Resource attributes of the process.
     resource: Vec<KeyValue>,
     scope: InstrumentationScope,
     metrics: Metrics,
@@ -50,7 +50,7 @@ pub struct Exporter {
     is_failing: bool,
 }
 
-/// A queue, and what empties it once it runs. `resource` is what is said of the process, `version` of the control plane's release.
+/// A queue and its exporter. `resource` has the attributes of the process, `version` is the control plane's release.
 #[must_use]
 pub fn start(config: Config, resource: Vec<KeyValue>, version: &str, metrics: Metrics) -> (SpanQueue, Exporter) {
     let (sender, traces) = mpsc::unbounded_channel();
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Exporter {
 }
 
 impl Exporter {
-    /// Sends until the queue is given up and empty; once told to stop, for two seconds at the most.
+    /// Sends until the queue is closed and empty; after `stop` is cancelled, for two seconds at most.
     pub async fn run(mut self, stop: CancellationToken) {
         let late = async {
             stop.cancelled().await;
@@ -148,7 +148,7 @@ impl Exporter {
         ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { resource, scope_spans }] }
     }
 
-    /// The collector took a batch but for so many spans, for a reason.
+    /// The collector accepted a batch but rejected this many spans, for a reason.
     fn taken(&mut self, all: usize, rejected: i64, reason: &str) {
         let rejected = usize::try_from(rejected).unwrap_or_default().min(all);
         self.metrics.count(Outcome::Sent, all - rejected);

@@ -64,7 +64,7 @@ pub struct Config {
     pub gzip: bool,
     /// What TLS is made of.
     pub tls: TlsFiles,
-    /// What is said of the process, by key, in the words of whoever runs it.
+    /// Resource attributes of the process (`OTEL_RESOURCE_ATTRIBUTES`).
     pub resource: BTreeMap<String, String>,
     /// Which traces are sent.
     pub sampler: Sampler,
@@ -333,7 +333,7 @@ impl Reader {
     }
 }
 
-/// As the specification has it: `true` in any case is true, all else is false and told of unless it is `false`.
+/// As specified by OpenTelemetry: `true` in any case is true; all else is false, with a warning unless it is `false`.
 fn boolean(text: &str) -> Result<bool, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "true" => Ok(true),

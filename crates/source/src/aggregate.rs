@@ -1,5 +1,5 @@
-//! Several sources as one. Where two give an object of the same name, the earlier in their order counts and the other is
-//! told as a duplicate, until the first lets go of it.
+//! Merges several sources. If two have an object of the same name, the first source in order wins, and the other object is
+//! reported as a duplicate until the first one is deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

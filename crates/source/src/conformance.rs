@@ -81,7 +81,7 @@ impl<S: SourceUnderTest> Listener<S> {
                 let before = before.expect("updated before it was added");
                 let is_same = before.same_content(object) && before.meta().generation == object.meta().generation;
                 assert!(!is_same, "updated to the same");
-                // A generation that grew by itself is told, and is no change of content.
+                // A generation that grew without a change of content is sent as an update.
                 if before.same_content(object) {
                     return Box::pin(self.next()).await;
                 }
@@ -138,14 +138,13 @@ impl<S: SourceUnderTest> Listener<S> {
         }
     }
 
-    /// Puts an object that no test knows and waits for it: what was to be said of what went before has been said.
+    /// Puts a marker object and waits for its event: by then all events of earlier changes were sent.
     pub(super) async fn expect_quiet(&mut self, marker: &str) {
         self.source.put(&namespace(marker, "marker")).await;
         assert_eq!(self.next_change().await, format!("+Namespace {marker}"));
     }
 }
 
-/// A namespace with a label.
 pub(super) fn namespace(name: &str, label: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": { "l": label } } })
 }
@@ -160,7 +159,7 @@ pub(super) fn virtual_service(name: &str, host: &str) -> Value {
     })
 }
 
-/// What was there at start is told before the source says that it is in sync.
+/// The initial objects are sent before the source reports that it is in sync.
 pub(super) async fn all_that_is_there_is_told_before_sync<S: SourceUnderTest>() {
     let mut listener = Listener::<S>::start(&[namespace("shop", "1"), virtual_service("a", "a")]).await;
     let name = |event| {
@@ -198,7 +197,7 @@ pub(super) async fn equal_content_is_not_told<S: SourceUnderTest>() {
     listener.expect_quiet("m").await;
 }
 
-/// A broken version is told of, and the last good one stays until it is repaired or taken away.
+/// An invalid version is reported, and the last valid one stays until the object is repaired or deleted.
 pub(super) async fn a_broken_version_leaves_the_last_good_one<S: SourceUnderTest>() {
     let rejects = |problems: &[&Problem]| matches!(problems, [Problem { fault: Fault::Rejected(_), .. }]);
     let good = virtual_service("a", "one");
@@ -222,7 +221,7 @@ pub(super) async fn a_broken_version_leaves_the_last_good_one<S: SourceUnderTest
     listener.until_problems(|problems| problems.is_empty()).await;
 }
 
-/// What is broken from the start is told of and harms nothing else.
+/// An object that is invalid from the start is reported and affects no other object.
 pub(super) async fn a_broken_object_harms_no_other<S: SourceUnderTest>() {
     let mut broken = virtual_service("b", "b");
     broken["spec"]["hosts"] = json!({ "no": "list" });
@@ -235,7 +234,7 @@ pub(super) async fn a_broken_object_harms_no_other<S: SourceUnderTest>() {
     assert!(matches!(&problems[0].fault, Fault::Rejected(error) if error.path == "spec.hosts"), "{problems:?}");
 }
 
-/// A field that nobody knows is told of and counts for nothing.
+/// An unknown field is reported and ignored.
 pub(super) async fn unknown_fields_are_told<S: SourceUnderTest>() {
     let mut odd = virtual_service("a", "a");
     odd["spec"]["hots"] = json!(["b"]);
@@ -246,7 +245,7 @@ pub(super) async fn unknown_fields_are_told<S: SourceUnderTest>() {
     assert_eq!(listener.objects.len(), 1);
 }
 
-/// After any changes, in any order and at any speed, what was told adds up to what is there.
+/// After any changes, in any order and at any speed, the sum of the events equals the current objects.
 pub(super) async fn what_is_told_adds_up<S: SourceUnderTest>() {
     for seed in 1..=4_u64 {
         let mut random = seed;

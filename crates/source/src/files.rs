@@ -36,7 +36,7 @@ pub(super) use watch::{Inbox, signal_of};
 /// Settings of a source of files.
 #[derive(Clone, Debug)]
 pub struct FileSourceConfig {
-    /// The directory. It is looked into at any depth; names that start with a dot are passed over.
+    /// The directory. It is read recursively; names that start with a dot are ignored.
     pub root: PathBuf,
 }
 
@@ -128,7 +128,7 @@ struct Worker {
     unreadable: BTreeSet<PathBuf>,
     /// What the files hold.
     index: Index,
-    /// Whether all that was there at start has been told.
+    /// Whether all initial objects were sent.
     synced: bool,
 }
 

@@ -30,20 +30,19 @@ pub type HostAddresses = Arc<[IpAddr]>;
 pub struct HostNames {
     /// Whom to ask, in order.
     resolvers: Vec<SocketAddr>,
-    /// What is known.
     known: BTreeMap<Arc<str>, CachedHost>,
 }
 
-/// What is known of a host.
+/// The resolved addresses of a host.
 #[derive(Debug)]
 struct CachedHost {
     addresses: HostAddresses,
-    /// When it is asked for again.
+    /// When it is resolved again.
     due: Instant,
 }
 
 impl HostNames {
-    /// Asks these resolvers, each only if those before it fail.
+    /// Uses these resolvers, each only if those before it fail.
     #[must_use]
     pub fn new(resolvers: Vec<SocketAddr>) -> Self {
         Self { resolvers, known: BTreeMap::new() }
@@ -100,7 +99,6 @@ async fn resolve(resolvers: &[SocketAddr], host: &str) -> Option<(Vec<IpAddr>, D
     Some((addresses, lifetime))
 }
 
-/// The address in a record.
 fn address(record: &Record) -> Option<IpAddr> {
     if let RData::A(address) = &record.data {
         Some(IpAddr::V4(address.0))

@@ -43,7 +43,7 @@ const FIRST_FETCHES: Duration = Duration::from_secs(30);
 pub enum Demand {
     /// The places that a RequestAuthentication names now, with how long each may take; none where it is gone.
     Of(NamespacedName, BTreeMap<KeySource, Duration>),
-    /// All policies that were there at start have been told of.
+    /// All initial policies were received.
     Complete,
 }
 
@@ -146,12 +146,12 @@ impl KeyFetching {
         Self { metrics, ..self }
     }
 
-    /// Works until nobody demands or listens any more. Tells of a full sync once all that was wanted at start has been tried, or
-    /// after a while: proxies that come back are not told that there are no keys while they are on their way.
+    /// Runs until the channel of demands or of events is closed. Reports a full sync once all initially wanted keys were tried, or
+    /// after a timeout: reconnecting proxies must not get empty key sets while the fetches are in flight.
     pub async fn run(mut self, mut demands: mpsc::Receiver<Demand>, out: mpsc::Sender<Batch>) {
         let mut complete = None;
         let mut synced = false;
-        // What is to be told waits here: whoever demands also listens, so waiting for one must not keep the other waiting.
+        // Pending events wait here: the sender of demands also receives events, so a full channel must not block both.
         let mut told: Batch = Vec::new();
         loop {
             for due in self.ring.take_due(Instant::now()) {

@@ -1,4 +1,4 @@
-//! What was told of one kind, and what must be told to bring it up to what a server has.
+//! The sent objects of one kind, and the events that bring the receiver up to date with a server.
 
 use std::sync::Arc;
 
@@ -11,37 +11,34 @@ use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::validation::validate_any;
 
-/// The objects of one kind as they were told.
+/// The objects of one kind as they were sent.
 #[derive(Debug)]
 pub(super) struct KindObjects {
     kind: Kind,
     /// What the source is called in problems: `k8s://`, `xds://host:port/`.
     source: Arc<str>,
-    /// By name.
     objects: NamedTable<Entry>,
-    /// The number of the present look over all objects.
+    /// The number of the current pass over all objects.
     round: u32,
     /// The tags of this revision.
     tags: Tags,
 }
 
-/// What is held of one name.
 #[derive(Debug)]
 struct Entry {
-    /// What was told.
     last_valid: LastValid,
-    /// Whether problems of it were told.
+    /// Whether problems of it were sent.
     unhealthy: bool,
-    /// The last round in which it was seen.
+    /// The last pass in which it was seen.
     seen: u32,
 }
 
-/// What was told of a name.
+/// The last valid version of an object.
 #[derive(Debug)]
 enum LastValid {
-    /// This object.
+    /// The object as it was sent.
     Object(AnyObject),
-    /// Nothing, for nothing good ever came.
+    /// There never was a valid version, so no object was sent.
     Nothing(NamespacedName),
 }
 
@@ -55,7 +52,7 @@ impl HasName for Entry {
 }
 
 impl KindObjects {
-    /// Nothing yet.
+    /// No objects yet.
     pub(super) fn new(kind: Kind, source: Arc<str>) -> Self {
         Self { kind, source, objects: NamedTable::default(), round: 0, tags: Tags::default() }
     }
@@ -65,17 +62,17 @@ impl KindObjects {
         self.objects.iter().filter(|entry| matches!(entry.last_valid, LastValid::Object(_))).count()
     }
 
-    /// From now on these are the tags of this revision. What was told before is not looked at again.
+    /// Sets the tags of this revision. Objects that were sent before are not filtered again.
     pub(super) fn set_tags(&mut self, tags: Tags) {
         self.tags = tags;
     }
 
-    /// From now on all objects are seen anew, until [`KindObjects::end_round`].
+    /// Begins a pass over all objects, until [`KindObjects::end_round`].
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
     }
 
-    /// All objects have been seen: those that were not are gone.
+    /// Ends a pass over all objects: objects that were not seen in it are deleted.
     pub(super) fn end_round(&mut self, batch: &mut Batch) {
         let unseen = self.objects.iter().filter(|entry| entry.seen != self.round).map(|entry| entry.name().clone());
         let mut unseen: Vec<_> = unseen.collect();
@@ -85,7 +82,7 @@ impl KindObjects {
         }
     }
 
-    /// An object is there.
+    /// Adds or updates an object.
     pub(super) fn put(&mut self, stored: StoredObject, scope: &KubernetesScope, batch: &mut Batch) {
         match stored.outcome {
             Outcome::Read { object, unknown_fields } if scope.is_ours(self.kind, object.meta(), &self.tags) => {
@@ -98,10 +95,10 @@ impl KindObjects {
                     self.put_broken(&subject(self.kind, &object.meta().key()), faults, batch);
                 }
             }
-            // What belongs to another revision is not there.
+            // An object of another revision counts as deleted.
             Outcome::Read { object, .. } => self.remove(&object.meta().key(), batch),
             Outcome::Rejected(error) => self.put_broken(&stored.subject, vec![Fault::Rejected(error)], batch),
-            // A kind that nobody asked for.
+            // A kind without subscription.
             Outcome::Ignored => {}
         }
     }
@@ -121,7 +118,7 @@ impl KindObjects {
         (entry.seen, entry.unhealthy) = (self.round, unhealthy);
         match &entry.last_valid {
             LastValid::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
-            // What was told stays, or everything would be held twice after all was listed again.
+            // The sent object stays: replacing it by an equal one would hold everything twice after a relist.
             LastValid::Object(before)
                 if before.same_content(&object) && before.meta().generation == object.meta().generation =>
             {
@@ -132,7 +129,7 @@ impl KindObjects {
         entry.last_valid = LastValid::Object(object);
     }
 
-    /// An object is there that cannot be read or accepted: what was told of it before stays in force.
+    /// An object is unreadable or invalid: its last valid version stays in force.
     fn put_broken(&mut self, subject: &Subject, faults: Vec<Fault>, batch: &mut Batch) {
         let name = NamespacedName::new(&subject.namespace, &subject.name);
         match self.objects.get_mut(&name) {

@@ -1,14 +1,15 @@
 //! The Kubernetes API as a source.
 //!
 //! ```text
-//! API server ═ one watch for each kind ═▶ lines ─▶ our own objects ─▶ what was told before ─▶ batch of events
+//! API server ═ one watch for each kind ═▶ frames ─▶ our own objects ─▶ diff to the sent state ─▶ batch of events
 //!            ─ definitions of kinds ────▶ kinds that come later
 //! ```
 //!
 //! Each kind is read by a task of its own: first all that is there, streamed as events where the server can (Kubernetes
 //! 1.32), else in pages; then what changes. An object is read from the text straight into the form in which it is kept.
-//! Connections that break or fall silent, servers that restart, forget or refuse, and kinds that are not there (yet) cost
-//! time but nothing that was read: it stays in force, and after the next success only what differs is told.
+//! Broken or idle connections, restarts and refusals of the server, expired versions and kinds that are not served (yet)
+//! cost time but no data: the objects stay in force, and after the next success only differences are sent. `reflector.rs`
+//! says why this is not `kube::runtime::watcher`.
 
 mod definitions;
 mod mesh_maps;
@@ -43,9 +44,9 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 /// Settings of a source of Kubernetes objects.
 #[derive(Clone)]
 pub struct KubernetesSourceConfig {
-    /// The way to the API server.
+    /// The client of the API server.
     pub client: kube::Client,
-    /// What is read.
+    /// Which kinds and objects are read.
     pub scope: KubernetesScope,
     /// How long a connection may be silent before it counts as dead ([`IDLE_TIMEOUT`]).
     pub idle_timeout: Duration,
@@ -60,7 +61,7 @@ impl std::fmt::Debug for KubernetesSourceConfig {
 /// The objects of an API server as a source.
 ///
 /// It is in sync when every kind was read once; a kind that is not served has no objects. What may not be read keeps it from
-/// being in sync, for half a configuration is worse than an older one; that is told as a problem of the kind
+/// being in sync, for half a configuration is worse than an older one; that is reported as a problem of the kind
 /// (`k8s://VirtualService`), as is what is wrong with an object (`k8s://VirtualService/shop/reviews`).
 #[derive(Debug)]
 pub struct KubernetesSource {

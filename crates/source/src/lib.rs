@@ -7,8 +7,8 @@
 //! other control planes  ─┘
 //! ```
 //!
-//! A source owns what it has told: it sends an object when it is new or says something else, and the reference of one
-//! that is gone. What cannot be read is told as a problem of its place, and the last good version stays in force.
+//! A source keeps the state that it has sent: it sends an object when it is new or has changed, and the reference of a
+//! deleted one. Unreadable input is sent as a problem of its place, and the last valid version stays in force.
 //! Knows nothing of what the objects mean.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
@@ -50,11 +50,11 @@ pub use mesh_layers::MeshLayers;
 pub use problem::{Fault, FilePosition, Problem};
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
 
-/// What changed at once, in order. A batch is to be taken in as a whole: a file that moves objects around, or a mount that
+/// Changes that happened together, in order. A batch is to be applied as a whole: a file that moves objects around, or a mount that
 /// swaps all of its files, is one.
 pub type Batch = Vec<SourceEvent>;
 
-/// One thing that a source tells.
+/// One change of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceEvent {
     /// An object that was not there.
@@ -69,18 +69,18 @@ pub enum SourceEvent {
     MeshNetworks(Arc<MeshNetworks>),
     /// The keys of a token issuer, at first and whenever they change; `None` where they are believed no more.
     Keys(KeySource, Option<Arc<str>>),
-    /// All problems of one place, in place of those told of it before; none when it is well again.
+    /// All problems of one place; they replace the earlier ones. Empty when the place is valid again.
     Problems {
         /// The file, or whatever else the source reads.
         place: Arc<str>,
         /// What is wrong with it, in the order of the text.
         problems: Vec<Problem>,
     },
-    /// All that was there at start has been told. Sent once.
+    /// All initial objects were sent. Sent once.
     FullSync,
 }
 
-/// Why a source ended. None ends by itself while somebody listens.
+/// Why a source ended. No source ends by itself while its receiver is open.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The thread that reads failed.
@@ -88,7 +88,7 @@ pub enum SourceError {
     Reader {
         /// What was read.
         place: String,
-        /// What the thread left behind.
+        /// The join error of the thread.
         #[source]
         source: tokio::task::JoinError,
     },

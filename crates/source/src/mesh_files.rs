@@ -1,8 +1,8 @@
 //! Mesh config and mesh networks from files.
 //!
-//! The files are read at start and whenever they change. A broken one is told as a problem, and the last good one stays in
-//! force. Without a file the defaults are. A file that is broken at start is waited for: with defaults, of another trust domain
-//! perhaps, every certificate would be wrong.
+//! The files are read at start and whenever they change. An invalid one is reported as a problem, and the last valid one stays
+//! in force. Without a file the defaults apply. A file that is invalid at start is waited for: with defaults, perhaps of another
+//! trust domain, every certificate would be wrong.
 
 #[cfg(test)]
 mod tests;
@@ -65,15 +65,15 @@ struct TextFile {
     text: Option<String>,
     /// Whether it holds a text that is none of the kind.
     is_broken: bool,
-    /// The problems that were told of it.
+    /// The problems that were sent for it.
     problems: Vec<Problem>,
 }
 
-/// What looking at a file gave.
+/// The result of reading a file.
 enum FileRead {
-    /// What it holds.
+    /// Its content.
     Text(String),
-    /// Why it cannot be read.
+    /// Why reading failed.
     Unreadable(String),
 }
 
@@ -124,7 +124,7 @@ impl TextFile {
         (!same).then_some(look)
     }
 
-    /// The events that bring what was told of the file up to what was seen; `event` tells a new value.
+    /// The events for the difference between the sent state and the file; `event` makes the event of a new value.
     fn apply<T>(
         &mut self,
         look: FileRead,
@@ -155,7 +155,7 @@ impl TextFile {
         batch
     }
 
-    /// The event that tells the faults, where they differ from those told before.
+    /// The event with the problems, if they differ from those sent before.
     fn tell(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
         let file: Arc<str> = Arc::from(self.path.display().to_string());
         let problem = |(line, fault)| Problem {
@@ -172,7 +172,6 @@ impl TextFile {
     }
 }
 
-/// The folder that a path is in.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -194,7 +193,7 @@ impl Worker {
 
     /// Works until nobody listens.
     fn run(mut self) {
-        // What is told once no file is broken; then `None`.
+        // The event to send once no file is broken; then `None`.
         let mut held = Some(self.defaults());
         loop {
             let news = self.inbox.wait(self.agenda.next());

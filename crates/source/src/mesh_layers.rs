@@ -31,12 +31,10 @@ pub struct MeshLayers {
     pub networks: Option<PathBuf>,
 }
 
-/// What one source has told.
+/// The state of one source.
 #[derive(Debug, Default)]
 struct Layer {
-    /// Mesh config.
     mesh: Option<Arc<MeshConfig>>,
-    /// Mesh networks.
     networks: Option<Arc<MeshNetworks>>,
     /// Whether it was all.
     synced: bool,
@@ -79,7 +77,7 @@ impl Layer {
 }
 
 impl Layers {
-    /// Passes on what differs from what was passed on, once all have told all.
+    /// Sends the difference to the sent state, once all sources are in sync.
     fn settle(&mut self, on: &mut Batch) {
         if !(self.shared.synced && self.maps.synced && self.file.synced) {
             return;

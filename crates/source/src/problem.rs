@@ -21,7 +21,7 @@ pub struct FilePosition {
 pub struct Problem {
     /// Where it is.
     pub place: FilePosition,
-    /// The object that it is about, as far as it can be told.
+    /// The object that it is about, as far as it is known.
     pub subject: Subject,
     /// What it is.
     pub fault: Fault,
@@ -47,11 +47,11 @@ pub enum Fault {
     Warning(FieldError),
 }
 
-/// How many faults of one sort are told of one object.
+/// Maximum number of reported faults of one sort per object.
 const OF_ONE: usize = 10;
 
 /// What is wrong with an object: fields that its kind does not know, then why it is refused, then what is probably not meant.
-/// A few of each are told, and how many more there are.
+/// Reports a few of each sort, and the number of the others.
 pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
     let mut faults = Vec::new();
     let warn = |more: String| Fault::Warning(FieldError::new("", more));

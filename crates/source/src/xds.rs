@@ -1,13 +1,13 @@
 //! Another control plane as a source: Istio's objects over xDS (MCP), as istiod's `configSources` has it.
 //!
 //! ```text
-//! server ═ one stream ═▶ all objects of a type ─▶ what was told before ─▶ batch of events
+//! server ═ one stream ═▶ all objects of a type ─▶ diff to the sent state ─▶ batch of events
 //!        ◀── ACK, or NACK with object, field and reason
 //! ```
 //!
-//! Each response holds all objects of its type. What cannot be taken of one is refused by name, and its last good version stays
-//! in force beside what is good. A server that cannot be reached costs nothing that was read: after the next success only what
-//! differs is told.
+//! Each response has all objects of its type. Invalid objects are rejected by name, and their last valid versions stay in force
+//! beside the valid ones. When the server is unreachable the objects stay in force; after the next success only differences
+//! are sent.
 
 mod connection;
 mod metrics;
@@ -66,17 +66,17 @@ pub struct XdsSource {
     config: XdsSourceConfig,
     /// What the source is called: `xds://host:port`.
     name: Arc<str>,
-    /// What was told, by kind.
+    /// The sent state, by kind.
     held: Vec<KindSubscription>,
-    /// Whether all kinds have been told once.
+    /// Whether all kinds were received once.
     synced: bool,
-    /// Whether it was told why there is no connection.
+    /// Whether a lost connection was reported.
     unhealthy: bool,
     /// Bytes of the largest response; tests have less.
     max_response: usize,
 }
 
-/// What was told of one kind.
+/// The subscription to one kind, with its sent state.
 #[derive(Debug)]
 pub(super) struct KindSubscription {
     kind: Kind,

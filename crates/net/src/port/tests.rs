@@ -21,7 +21,6 @@ async fn is_evicted(place: &ConnectionPermit) -> bool {
     timeout(Duration::ZERO, place.activity().evicted()).await.is_ok()
 }
 
-/// A port of the limits.
 fn port(limits: PortLimits) -> (Arc<Port>, Rejections) {
     let rejections = Rejections::default();
     (Port::new("test", limits, rejections.clone()), rejections)

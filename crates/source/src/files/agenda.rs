@@ -34,7 +34,7 @@ const BLIND_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// What was heard of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// It is complete, as far as can be told: closed, moved, or gone.
+    /// The write is complete, as far as inotify reports: closed, moved, or deleted.
     Settled,
     /// Somebody may be at it still.
     Touched,
@@ -97,7 +97,6 @@ impl Agenda {
         self.files.values().chain(&self.walks).min().copied()
     }
 
-    /// Takes what is due.
     pub(crate) fn take_due(&mut self, now: Instant) -> Due {
         let files: Vec<_> = self.files.iter().filter(|(_, at)| **at <= now).map(|(path, _)| path.clone()).collect();
         for path in &files {

@@ -24,7 +24,6 @@ struct Claim {
     position: usize,
 }
 
-/// One file.
 #[derive(Debug, Default)]
 struct File {
     /// What it holds.
@@ -35,16 +34,16 @@ struct File {
     vanishing: bool,
 }
 
-/// All files of a source, and what was told of them.
+/// All files of a source, and the state that was sent.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// The files by path.
     files: BTreeMap<Arc<str>, File>,
     /// All definitions of each object.
     claims: BTreeMap<ObjectRef, BTreeSet<Claim>>,
-    /// The objects as they were told.
+    /// The objects as they were sent.
     told: BTreeMap<ObjectRef, AnyObject>,
-    /// The problems as they were told, by place.
+    /// The problems as they were sent, by place.
     told_problems: BTreeMap<Arc<str>, Vec<Problem>>,
     /// Problems of places that are no files, by place.
     other_problems: BTreeMap<Arc<str>, Vec<Problem>>,
@@ -111,7 +110,7 @@ impl Index {
         }
     }
 
-    /// What is to be told of all that changed since the last settling.
+    /// The events for all changes since the last call.
     pub(super) fn settle(&mut self) -> Batch {
         let mut batch = Batch::new();
         for reference in std::mem::take(&mut self.touched) {
@@ -154,7 +153,7 @@ impl Index {
         }
     }
 
-    /// The event that brings what was told of an object to what holds, where they differ.
+    /// The event for the difference between the sent and the current object, if any.
     fn tell(&mut self, reference: ObjectRef, holds: Option<AnyObject>) -> Option<SourceEvent> {
         match (self.told.get(&reference), holds) {
             (None, None) => None,
@@ -179,7 +178,6 @@ impl Index {
         self.files.get(&claim.file)?.contents.at(claim.position).map(|slot| &slot.object)
     }
 
-    /// All problems of a place.
     fn problems(&self, place: &Arc<str>) -> Vec<Problem> {
         let mut problems = self.other_problems.get(place).cloned().unwrap_or_default();
         let Some(file) = self.files.get(place) else { return problems };

@@ -47,7 +47,6 @@ pub(super) struct Walk {
 pub(super) enum Reading {
     /// The same bytes as last time.
     Same,
-    /// Its objects.
     Objects(Vec<Decoded>, Hash),
     /// It is no text.
     Unreadable(String),
@@ -73,7 +72,7 @@ pub(super) fn format_of(path: &Path) -> Option<Format> {
     }
 }
 
-/// Whether a name is passed over: editors, tools and mounted ConfigMaps keep their own files under such names.
+/// Whether a name is ignored: editors, tools and mounted ConfigMaps keep their own files under such names.
 pub(super) fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }

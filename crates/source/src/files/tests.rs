@@ -53,7 +53,6 @@ struct FilesApart(Directory);
 /// All objects in one file, which is replaced at every change.
 struct OneFile(Directory, Vec<Value>);
 
-/// The name of the file for an object.
 fn file_name(object: &Value) -> String {
     format!("{}-{}.yaml", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
 }
@@ -86,7 +85,6 @@ impl SourceUnderTest for FilesApart {
 }
 
 impl OneFile {
-    /// All objects as one stream.
     fn stream(objects: &[Value]) -> String {
         objects.iter().map(yaml).collect::<Vec<_>>().join("\n---\n")
     }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::agenda::Signal;
 use super::scan::{format_of, is_hidden};
 
-/// The most files that are told apart; beyond it, the whole tree is looked at.
+/// Maximum number of distinct changed files; beyond it, the whole tree is scanned.
 const MAX_FILES: usize = 4096;
 
 /// What was heard since the last look.

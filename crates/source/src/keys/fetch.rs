@@ -110,7 +110,7 @@ impl Fetcher {
     /// The keys of a place.
     ///
     /// # Errors
-    /// Where they cannot be had within the time.
+    /// If they cannot be fetched within the timeout.
     pub async fn keys(&self, source: &KeySource, timeout: Duration) -> Result<Arc<str>, FetchError> {
         tokio::time::timeout(timeout, self.keys_of(source)).await.unwrap_or(Err(FetchError::Timeout(timeout)))
     }
@@ -118,7 +118,7 @@ impl Fetcher {
     /// The text at an address, whatever it is.
     ///
     /// # Errors
-    /// Where it cannot be had within the time.
+    /// If it cannot be fetched within the timeout.
     pub async fn document(&self, address: &str, timeout: Duration) -> Result<String, FetchError> {
         let answer = tokio::time::timeout(timeout, self.get(address)).await;
         let answer = answer.unwrap_or(Err(FetchError::Timeout(timeout)))?;

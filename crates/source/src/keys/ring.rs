@@ -19,7 +19,7 @@ const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 /// Bytes of all keys together. A set of keys has a few thousand.
 const MAX_BYTES: usize = 64 << 20;
 
-/// What is told of a place: its keys, or that it has none any more.
+/// A change of a key source: its keys, or `None` if it has no keys any more.
 pub(super) type KeyUpdate = (KeySource, Option<Arc<str>>);
 
 /// A place that is to be fetched now.

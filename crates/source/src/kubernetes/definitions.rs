@@ -30,7 +30,6 @@ struct Event {
 /// A definition, so far as it is read.
 #[derive(Deserialize)]
 struct Object {
-    /// `metadata`.
     #[serde(default)]
     metadata: Metadata,
 }
@@ -43,7 +42,7 @@ struct Metadata {
     name: String,
 }
 
-/// Tells who waits for a definition whenever it changes. Where definitions may not be read, nobody is told, and the kinds are
+/// Notifies reflectors when a definition changes. Where definitions may not be read, there are no notifications, and the kinds are
 /// found by asking for them now and then.
 pub(super) async fn watch(connection: Connection, waiting: BTreeMap<String, Arc<Notify>>) -> std::convert::Infallible {
     let mut backoff = Backoff::new();

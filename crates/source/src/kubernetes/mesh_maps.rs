@@ -1,8 +1,7 @@
 //! Mesh config and mesh networks from ConfigMaps.
 //!
-//! The maps are laid over each other in their order. A text that is broken is told as a problem, and the last good one of its
-//! map stays in force. One that is broken at start is waited for: with defaults, of another trust domain perhaps, every certificate
-//! would be wrong.
+//! The maps are merged in order. An invalid text is reported as a problem, and the last valid one of its map stays in force. A
+//! text that is invalid at start is waited for: with defaults, perhaps of another trust domain, every certificate would be wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +74,7 @@ struct Map {
     networks: Option<MeshNetworks>,
     /// Whether a text that counts is broken, and there was no good one in its place before.
     lacks: bool,
-    /// The problems that were told.
+    /// The problems that were sent.
     problems: Vec<Problem>,
 }
 
@@ -150,7 +149,7 @@ impl MeshMapSource {
     }
 }
 
-/// All maps, and what was told of them.
+/// All maps, and the state that was sent.
 struct Maps {
     /// What they are laid over.
     base: MeshConfig,
@@ -159,7 +158,7 @@ struct Maps {
     /// The maps, in their order.
     maps: Vec<Map>,
     counting: Counting,
-    /// What was told.
+    /// The state that was sent.
     told: Option<(MeshConfig, MeshNetworks)>,
 }
 
@@ -235,7 +234,7 @@ impl Maps {
         below.fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()))
     }
 
-    /// Tells what differs from what was told.
+    /// Sends the difference to the sent state.
     fn settle(&mut self, batch: &mut Batch) {
         let config = self.maps.iter().fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()));
         let networks = self.maps.iter().find_map(|map| map.networks.clone()).unwrap_or_default();
@@ -279,7 +278,6 @@ mod tests {
 
     const ALL: Counting = Counting { mesh: true, networks: true };
 
-    /// A map with a mesh config.
     fn map(mesh: &str) -> ConfigMap {
         ConfigMap { data: [(Arc::from(MESH), Bytes::from(mesh.to_owned()))].into() }
     }

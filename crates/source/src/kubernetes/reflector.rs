@@ -1,4 +1,15 @@
-//! Reading one kind: all that is there, then what changes, through whatever happens to the connection.
+//! Lists and watches one kind, across failures of the connection.
+//!
+//! This is not `kube::runtime::watcher`, because the configuration of the whole mesh passes through here:
+//! - An object that cannot be decoded or is invalid becomes a problem, and its last valid version stays in force
+//!   ([`KindObjects`]); other objects of the stream go on. With kube's watcher a decoding error fails the list or the watch.
+//! - A list is applied page by page or event by event to the objects that were sent. After a relist only differences are
+//!   sent. kube's watcher sends all objects again, and its user gathers them in a second copy until the list is complete.
+//! - Events are decoded from protobuf (where the kind has a binary form) or JSON straight into Navarch's own types, and equal
+//!   texts are shared ([`SharedTexts`]).
+//! - The version of the API is negotiated among several, and a kind that is not served is waited for.
+//!
+//! `tags.rs` uses kube's watcher: it reads the metadata of a few objects, and needs none of this.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,16 +38,15 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(400);
 /// How many objects a page of a list holds.
 const PAGE_SIZE: usize = 500;
 
-/// How often a kind that is not served is asked for although nobody said that it came.
+/// Poll interval of a kind that is not served, besides events of its definition.
 const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How often a kind is asked for after its definition changed: it is served a moment later.
+/// Number of quick retries after a definition changed: the kind is served a moment later.
 const FAST_RETRIES: u32 = 6;
 
-/// After so many failures in a row the kind counts as unreadable, and that is told.
+/// After this many consecutive failures the kind is reported as unreadable.
 const MAX_FAILURES: u32 = 3;
 
-/// What is read.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -48,44 +58,38 @@ pub(super) struct Target {
     pub(super) optional: bool,
 }
 
-/// Nobody listens any more.
+/// The receiver of events is closed.
 pub(super) struct Closed;
 
-/// Reads one kind.
+/// Lists and watches one kind.
 pub(super) struct Reflector {
-    /// What is read.
     target: Target,
-    /// Which of its objects count.
+    /// Selects the objects of this control plane.
     scope: Arc<KubernetesScope>,
-    /// The way to the server.
     connection: Connection,
-    /// Told when the definition of the kind changes.
+    /// Notified when the definition of the kind changes.
     redefined: Arc<Notify>,
-    /// Where changes go.
     events: mpsc::Sender<Batch>,
-    /// Told once, when all that was there has been told.
+    /// Receives the kind once, when all its initial objects were sent.
     synced: Option<mpsc::Sender<Kind>>,
-    /// The tags of this revision; `None` until they are known. Nobody tells them where they do not matter.
+    /// The tags of this revision; `None` until they are known. The sender is closed where tags do not matter.
     tags: watch::Receiver<Option<Tags>>,
-    /// What was told.
+    /// The objects that were sent.
     held: KindObjects,
-    /// Texts that objects repeat.
     texts: SharedTexts,
-    /// Where the reading stands.
     state: WatchState,
-    /// The waits between failures.
     backoff: Backoff,
-    /// Failures since something came.
+    /// Consecutive failures since data was received.
     failures: u32,
-    /// Whether it was told that the kind cannot be read.
+    /// Whether a problem of the kind was sent.
     unhealthy: bool,
-    /// How often the kind is still asked for without waiting long, while it is not served.
+    /// Quick retries that are left while the kind is not served.
     eager: u32,
 }
 
 impl Reflector {
-    /// A reader that has read nothing. `redefined` is told when the definition of the kind changes; `synced` is told once, when
-    /// all that was there has been told.
+    /// A reflector that has read nothing. `redefined` is notified when the definition of the kind changes; `synced` receives the
+    /// kind once, when all its initial objects were sent.
     pub(super) fn new(
         target: Target,
         (scope, tags): (Arc<KubernetesScope>, watch::Receiver<Option<Tags>>),
@@ -112,7 +116,7 @@ impl Reflector {
         }
     }
 
-    /// Works until nobody listens.
+    /// Runs until the receiver of events is closed.
     pub(super) async fn run(mut self) {
         loop {
             if self.take_tags().await.is_err() {
@@ -136,12 +140,12 @@ impl Reflector {
         }
     }
 
-    /// Takes the tags in, and has everything read anew where they have changed: which objects count, they say.
+    /// Takes new tags, and relists if they have changed, because tags decide which objects belong to this revision.
     async fn take_tags(&mut self) -> Result<(), Closed> {
         let is_first = self.tags.borrow().is_none();
         if is_first {
             tokio::select! {
-                // Nobody tells any: there are none.
+                // A closed sender means that there are no tags.
                 _ = self.tags.wait_for(Option::is_some) => {}
                 () = self.events.closed() => return Err(Closed),
             }
@@ -157,10 +161,10 @@ impl Reflector {
         Ok(())
     }
 
-    /// Waits as long as it is good to, and tells what is wrong.
+    /// Waits before the next request, and reports failures.
     async fn pause(&mut self, pause: Pause) -> Result<(), Closed> {
         let back = self.connection.back.clone();
-        // Where the server has said how long, that counts.
+        // A delay that the server asked for (`Retry-After`) is kept.
         let told_to_wait = matches!(&pause, Pause::Failure { least, .. } if !least.is_zero());
         let wait = match pause {
             Pause::None => return Ok(()),
@@ -188,7 +192,7 @@ impl Reflector {
         }
     }
 
-    /// The kind is not served: there are no objects of it. Waits until that may have changed.
+    /// The kind is not served: deletes all of its objects, and waits until its definition changes.
     async fn await_definition(&mut self) -> Result<(), Closed> {
         let mut batch = Batch::new();
         self.held.begin_round();
@@ -214,7 +218,7 @@ impl Reflector {
         }
     }
 
-    /// Asks for a watch, and tells what comes.
+    /// Opens a watch, and sends its events.
     async fn watch(&mut self, ask: WatchRequest) -> Result<WatchOutcome, Closed> {
         let path = self.watch_path(&ask);
         let opened = tokio::select! {
@@ -235,7 +239,7 @@ impl Reflector {
         loop {
             let chunk = match self.next(&mut lines).await? {
                 Ok(Some(chunk)) => chunk,
-                // A watch that ends at once would be opened again and again without end.
+                // A watch that ends at once must count as a failure, or it would be reopened without delay.
                 Ok(None) if empty || initial => return Ok(failed("the answer ended early")),
                 Ok(None) => return Ok(WatchOutcome::Ended),
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
@@ -254,7 +258,7 @@ impl Reflector {
         }
     }
 
-    /// The next lines, while somebody listens; none when the tags have changed.
+    /// The next frames; `None` when the tags have changed or the answer has ended.
     async fn next(&mut self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
         let mut tags = self.tags.clone();
         tokio::select! {
@@ -264,11 +268,11 @@ impl Reflector {
         }
     }
 
-    /// Takes in the events of a watch; says why it must end.
+    /// Applies the events of a watch; returns the reason if the watch must end.
     fn apply(&mut self, chunk: &Chunk, initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
         for frame in chunk.frames() {
             let kind = self.target.kind;
-            // A fault of ours in one object must not take the others with it.
+            // A bug that one object triggers must not affect other objects.
             let texts = &mut self.texts;
             let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame, texts))) else {
                 tracing::error!(%kind, "BUG: panic while decoding an object; skipped");
@@ -301,7 +305,7 @@ impl Reflector {
         None
     }
 
-    /// Asks for all objects, page by page, and tells what differs.
+    /// Lists all objects page by page, and sends the differences.
     async fn list(&mut self) -> Result<WatchOutcome, Closed> {
         self.held.begin_round();
         let mut more = String::new();
@@ -344,7 +348,7 @@ impl Reflector {
         }
     }
 
-    /// The path of the version that is asked.
+    /// The path of the current API version.
     fn path(&self) -> &str {
         self.target.paths.get(self.state.version).map(String::as_str).unwrap_or_default()
     }
@@ -379,7 +383,7 @@ impl Reflector {
         format!("{}?limit={PAGE_SIZE}{from}{}", self.path(), self.selector())
     }
 
-    /// Something came: failures are over.
+    /// Resets failures and backoff, as data was received.
     async fn progress(&mut self) -> Result<(), Closed> {
         self.backoff.reset();
         if std::mem::take(&mut self.failures) > 0 {
@@ -391,14 +395,14 @@ impl Reflector {
         self.tell(batch).await
     }
 
-    /// Adds that the kind is well again, where it was told that it was not.
+    /// Clears the problem of the kind, if one was sent.
     fn well(&mut self, batch: &mut Batch) {
         if std::mem::take(&mut self.unhealthy) {
             batch.push(kind_problem(SOURCE, self.target.kind, None));
         }
     }
 
-    /// Tells that the kind cannot be read, once.
+    /// Sends a problem that the kind is unreadable, once.
     async fn report_failure(&mut self, reason: String) -> Result<(), Closed> {
         if std::mem::replace(&mut self.unhealthy, true) {
             return Ok(());
@@ -406,7 +410,7 @@ impl Reflector {
         self.tell(vec![kind_problem(SOURCE, self.target.kind, Some(reason))]).await
     }
 
-    /// Says that all that was there has been told, once.
+    /// Reports once that all initial objects were sent.
     async fn sync(&mut self) {
         if let Some(synced) = self.synced.take() {
             tracing::debug!(kind = %self.target.kind, objects = self.held.len(), "kind synced");
@@ -415,13 +419,13 @@ impl Reflector {
         }
     }
 
-    /// Hands a batch on, if there is anything in it.
+    /// Sends a batch unless it is empty.
     async fn tell(&self, batch: Batch) -> Result<(), Closed> {
         if batch.is_empty() { Ok(()) } else { self.events.send(batch).await.map_err(|_| Closed) }
     }
 }
 
-/// The forms in which events of a kind are taken, the best first.
+/// The `Accept` header for a kind's events, preferred media type first.
 fn accepted(kind: Kind) -> &'static str {
     if has_binary_form(kind) {
         "application/vnd.kubernetes.protobuf;stream=watch,application/json"
@@ -430,7 +434,6 @@ fn accepted(kind: Kind) -> &'static str {
     }
 }
 
-/// Reads one event.
 fn decode(kind: Kind, framing: Framing, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, String> {
     match framing {
         Framing::Lines => decode_watch_event(kind, frame, texts).map_err(|error| error.to_string()),
@@ -438,7 +441,7 @@ fn decode(kind: Kind, framing: Framing, frame: &[u8], texts: &mut SharedTexts) -
     }
 }
 
-/// A failure that no server told of.
+/// A failure that is not a response of the server.
 fn failed(reason: &str) -> WatchOutcome {
     WatchOutcome::Failed(StreamError::Broken(reason.to_owned()))
 }

@@ -19,43 +19,42 @@ const CHUNK: usize = 1 << 20;
 /// The longest event: objects are at most 1.5 MB in etcd, and the text can be larger.
 const MAX_EVENT_SIZE: usize = 64 << 20;
 
-/// Why there is no answer, or no more of it.
+/// Why a response failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
-    /// The server refuses.
+    /// The server returned an error status.
     #[error("{0}")]
     Refused(ServerStatus),
-    /// The server cannot be reached, or the connection broke.
+    /// Connecting failed, or the connection broke.
     #[error("{0}")]
     Broken(String),
-    /// Nothing came for so long that the connection counts as dead.
+    /// No data was received within the idle timeout.
     #[error("no data received for {0:?}")]
     Silent(Duration),
 }
 
-/// The way to an API server.
+/// A client of an API server, with its idle timeout.
 #[derive(Clone)]
 pub(super) struct Connection {
     client: kube::Client,
-    /// How long may pass without a byte. An idle watch has a bookmark about every minute.
+    /// The idle timeout. An idle watch has a bookmark about every minute.
     patience: Duration,
-    /// Told when the server answers again after failures: who waits for it need wait no longer.
+    /// Notified when the server answers again after failures, so that others retry without waiting.
     pub(super) back: Arc<Notify>,
 }
 
-/// An answer, frame by frame.
+/// A response body, frame by frame.
 pub(super) struct Frames {
-    /// What is still to come.
     body: Body,
-    /// What came and is not a whole frame yet.
+    /// Received bytes that are not a complete frame yet.
     rest: BytesMut,
-    /// How the frames are told from each other.
+    /// How frames are delimited.
     pub(super) framing: Framing,
-    /// How long may pass without a byte.
+    /// The idle timeout.
     patience: Duration,
 }
 
-/// How the events of a watch are told from each other.
+/// How the events of a watch are delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// Each is a line of JSON.
@@ -68,7 +67,7 @@ pub(super) enum Framing {
 #[derive(Debug)]
 pub(super) struct Chunk {
     bytes: Bytes,
-    /// How they are told from each other.
+    /// How frames are delimited.
     pub(super) framing: Framing,
 }
 

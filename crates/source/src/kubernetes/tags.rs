@@ -1,7 +1,7 @@
-//! Names that stand for the revision of this control plane: tags, which people move from one revision to another.
+//! Tags: names of a revision, which operators move from one revision to another.
 //!
 //! As istiod's tag watcher has it, a tag is a MutatingWebhookConfiguration or a Service of the control plane's namespace with
-//! the labels `istio.io/tag`, its name, and `istio.io/rev`, the revision that it stands for.
+//! the labels `istio.io/tag`, its name, and `istio.io/rev`, the revision that it selects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,28 +22,26 @@ use navarch_kubernetes::InWords;
 /// The label that names a tag.
 const TAG_LABEL: &str = "istio.io/tag";
 
-/// Where a tag is told of.
+/// The kind of object that declares a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TagSource {
     /// A MutatingWebhookConfiguration.
     Webhook,
-    /// A Service.
     Service,
 }
 
-/// The tags of this revision, by where they are told of.
+/// The tags of this revision, by the kind of object that declares them.
 #[derive(Debug, Default)]
 struct TagSet {
     /// Names of tags by place and object.
     tags: BTreeMap<(TagSource, String), String>,
-    /// What a list has told so far.
+    /// The tags of an unfinished list.
     listed: BTreeMap<(TagSource, String), String>,
-    /// The places whose first list is in, or cannot be had.
+    /// Whether the first list of each kind is complete or failed.
     seen: [bool; 2],
 }
 
 impl TagSet {
-    /// Takes an event in.
     fn take(&mut self, place: TagSource, event: Result<Event<ObjectMeta>, Error>) {
         let entry = |meta: ObjectMeta| {
             let tag = meta.labels.and_then(|mut labels| labels.remove(TAG_LABEL)).filter(|tag| !tag.is_empty());

@@ -1,16 +1,15 @@
-//! Where the reading of one kind stands, and what is to be done next.
+//! The state of list and watch of one kind, and its transitions.
 
 use std::time::Duration;
 
 use super::stream::StreamError;
 use navarch_api::decode::ServerStatus;
 
-/// Where the reading of a kind stands. A machine without time or sockets: [`WatchState::after`] says what follows from what.
+/// The state of list and watch of one kind: a state machine without time or sockets, see [`WatchState::after`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WatchState {
-    /// What is to be asked for next.
     pub(super) next: WatchRequest,
-    /// The version of the API that is asked, as an index into those that are understood.
+    /// The API version in use, as an index into the supported ones.
     pub(super) version: usize,
     /// Whether the server is asked to send what is there as events of a watch (since Kubernetes 1.32); else it is asked for
     /// lists, once.
@@ -28,40 +27,39 @@ pub(super) enum WatchRequest {
     WatchFrom(String),
 }
 
-/// What came of asking.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum WatchOutcome {
-    /// The answer ended, as it does now and then.
+    /// The response ended regularly.
     Ended,
-    /// It failed.
     Failed(StreamError),
 }
 
-/// What to do before asking again.
+/// What to do before the next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// Nothing: ask at once.
+    /// Send the next request at once.
     None,
-    /// Wait longer from failure to failure, and at least so long.
+    /// Back off, and wait at least this long.
     Failure {
         /// The least wait.
         least: Duration,
-        /// What to say of it.
+        /// The error.
         reason: String,
     },
-    /// The server may not be asked this.
+    /// The request is forbidden.
     Forbidden(String),
     /// No version of the kind is served: wait until its definition changes.
     Missing,
 }
 
 impl WatchState {
-    /// At the start.
+    /// The initial state.
     pub(super) fn new() -> Self {
         Self { next: WatchRequest::ListAny, version: 0, streams_lists: true }
     }
 
-    /// What follows from an outcome. `versions` is how many versions of the kind are understood.
+    /// The state after an outcome. `versions` is the number of supported API versions of the kind.
     pub(super) fn after(&self, outcome: WatchOutcome, versions: usize) -> (Self, Pause) {
         let failure = |least, reason| Pause::Failure { least, reason };
         match outcome {
@@ -73,7 +71,7 @@ impl WatchState {
         }
     }
 
-    /// What follows when the server refuses.
+    /// The state after an error status.
     fn refused(&self, status: &ServerStatus, versions: usize) -> (Self, Pause) {
         let with = |next: &WatchRequest| Self { next: next.clone(), ..self.clone() };
         let least = Duration::from_secs(u64::from(status.retry_after_seconds()));

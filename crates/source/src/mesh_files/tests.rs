@@ -35,7 +35,6 @@ impl Files {
         Self { folder, events, _running: running }
     }
 
-    /// The next batch.
     async fn next(&mut self) -> Batch {
         timeout(Duration::from_secs(20), self.events.recv()).await.expect("nothing came").expect("the source ended")
     }

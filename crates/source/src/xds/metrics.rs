@@ -18,7 +18,6 @@ pub struct XdsMetrics {
     responses: Family<ResponseLabel, Count>,
 }
 
-/// A source.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SourceLabel {
     /// `xds://host:port`.

@@ -64,7 +64,6 @@ impl<'a> Stream<'a> {
         Self { source, events, versions: vec![String::new(); count], answered: vec![false; count] }
     }
 
-    /// Runs to its end.
     pub(super) async fn run(mut self, channel: Channel) -> Ended {
         match self.talk(channel).await {
             Ok(never) => match never {},

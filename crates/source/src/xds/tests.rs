@@ -301,7 +301,7 @@ async fn a_server_that_is_gone_takes_nothing_with_it_and_is_found_when_it_is_bac
     }
     assert_eq!(rig.next().await, ["synced"], "once all types are answered");
 
-    // A stream ends, and another begins: only what differs is told.
+    // A stream ends and another begins: only differences are sent.
     stream.responses.send(Err(Status::unavailable("going away"))).await.unwrap();
     assert_eq!(rig.next().await, [": cannot be read: the server ended the stream with Unavailable: \"going away\""]);
     let mut stream = rig.stream().await;

@@ -6,14 +6,14 @@ fn namespace(name: &str, label: &str) -> String {
     format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{l: '{label}'}}}}\n---\n")
 }
 
-/// An index with what was told of it, one line an event.
+/// An index with its events, one per line.
 #[derive(Default)]
 struct Events {
     index: Index,
 }
 
 impl Events {
-    /// Puts a file and says what is told.
+    /// Puts a file and returns the events.
     fn put(&mut self, file: &str, text: &str) -> Vec<String> {
         let file = Arc::from(file);
         let before = self.index.contents(&file);
@@ -22,13 +22,13 @@ impl Events {
         self.settle()
     }
 
-    /// Removes a file and says what is told.
+    /// Removes a file and returns the events.
     fn remove(&mut self, file: &str) -> Vec<String> {
         self.index.remove(&Arc::from(file));
         self.settle()
     }
 
-    /// Says what is told.
+    /// Returns the events.
     fn settle(&mut self) -> Vec<String> {
         let brief = |event| match event {
             SourceEvent::Added(object) => format!("+{} {}", object.meta().key.name, object.meta().labels["l"]),
