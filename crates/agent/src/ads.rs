@@ -9,8 +9,8 @@
 //!        Wasm modules ◀──┘ (fetched before Envoy hears of them)
 //! ```
 //!
-//! When the stream to the control plane ends Envoy's ends with it: Envoy keeps its configuration and comes again, with
-//! waits of its own, and what it knows is told anew. Nothing of a stream outlives it.
+//! When the stream to the control plane ends, Envoy's stream ends with it: Envoy keeps its configuration, reconnects with
+//! its own backoff, and sends its resource versions again. No state of a stream outlives it.
 
 mod own;
 mod peek;
@@ -50,7 +50,7 @@ const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService
 /// Bytes that may be under way to or from Envoy on a stream: both ends are on this machine.
 const WINDOW: u32 = 1 << 20;
 
-/// How the workload is, as the control plane is told.
+/// The workload's health as reported to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It may be sent traffic.
@@ -59,7 +59,7 @@ pub enum Health {
     NotReady(String),
 }
 
-/// What the proxy is told at start.
+/// Configuration of the xDS proxy.
 #[derive(Clone, Debug)]
 pub struct AdsConfig {
     /// The way to the control plane.
@@ -86,14 +86,12 @@ pub struct AdsConfig {
 enum Protocol {
     /// State of the world.
     State,
-    /// Delta.
     Delta,
 }
 
 /// What all streams share.
 #[derive(Debug)]
 struct Core {
-    /// What it was told at start.
     config: AdsConfig,
     /// Ends the stream that now is Envoy's.
     current: Mutex<CancellationToken>,
@@ -109,7 +107,7 @@ struct Proxy {
     tasks: TaskTracker,
 }
 
-/// Serves Envoy until told to end.
+/// Serves Envoy until `stop` is cancelled.
 ///
 /// # Errors
 /// When the socket fails.

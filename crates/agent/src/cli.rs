@@ -80,7 +80,7 @@ pub const COMMANDS: &[AgentCommand] = &[
     AgentCommand { name: "version", arguments: "", about: "Print version and commit.", flags: &[] },
 ];
 
-/// The command that the name of the program stands for, if it does.
+/// The command that is selected by the name of the program, if any.
 pub fn command_of_name(program: Option<&str>) -> Option<Vec<String>> {
     match Path::new(program?).file_name()?.to_str()? {
         "pilot-agent" => Some(Vec::new()),
@@ -143,7 +143,6 @@ pub fn environment() -> Vec<(String, String)> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Prints a text.
 #[expect(clippy::print_stdout, reason = "printing is what help is for")]
 fn print(text: &str) {
     println!("{text}");

@@ -22,7 +22,7 @@ pub use forward::Forwarding;
 pub use server::{DnsServer, serve};
 pub use table::{Lookup, NameTableSink, Table, TableConfig};
 
-/// What the DNS server is told at start.
+/// Configuration of the DNS server.
 #[derive(Clone, Debug)]
 pub struct DnsConfig {
     /// Where it listens, over UDP and TCP.

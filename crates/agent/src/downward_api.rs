@@ -7,7 +7,7 @@ pub const LABELS_FILE: &str = "./etc/istio/pod/labels";
 /// Where annotations are mounted.
 pub const ANNOTATIONS_FILE: &str = "./etc/istio/pod/annotations";
 
-/// Reads lines of `key="quoted value"`; lines without a `=` are passed over. `None` where a value is badly quoted.
+/// Parses lines of `key="quoted value"`; lines without a `=` are ignored. `None` if a value is badly quoted.
 #[must_use]
 pub fn parse(text: &str) -> Option<BTreeMap<String, String>> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
@@ -47,7 +47,7 @@ fn unescape(signs: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> 
     Some(())
 }
 
-/// A number of so many hexadecimal digits.
+/// A number of exactly this many hexadecimal digits.
 fn hex(signs: &mut std::str::Chars<'_>, digits: u32) -> Option<u32> {
     (0..digits).try_fold(0_u32, |number, _| Some((number << 4) | signs.next()?.to_digit(16)?))
 }

@@ -23,7 +23,7 @@ pub fn envoy_arguments(
         bootstrap.to_owned(),
         "--drain-time-s".to_owned(),
         drain.to_string(),
-        // Clients are told to go at once, not bit by bit over the drain time.
+        // Connections are drained at once, not gradually over the drain time.
         "--drain-strategy".to_owned(),
         "immediate".to_owned(),
         "--local-address-ip-version".to_owned(),

@@ -1,4 +1,4 @@
-//! Envoy's life: started, told to drain, ended; never left behind.
+//! Envoy's life cycle: start, drain, end. Envoy never outlives the agent.
 //!
 //! ```text
 //!  start ─▶ running ─┬─ Envoy ends by itself ─────────────────────▶ over (its exit code)
@@ -22,10 +22,10 @@ use std::process::ExitStatus;
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
-/// What Envoy's keeper is told.
+/// Commands to the task that runs Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Drain and go on until told to end.
+    /// Drain, and keep running until a termination order.
     Drain,
     /// Drain, then end.
     Terminate,
@@ -38,7 +38,7 @@ pub enum Order {
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// As it was told.
+    /// On command.
     OnOrder,
     /// By itself, with this exit code; 128 and the number for a signal.
     ByItself(i32),
@@ -52,8 +52,8 @@ enum After {
     Order(Option<Order>),
 }
 
-/// Keeps an Envoy running until it ends or is told to. Orders may come at any time; those that lose their meaning, such as a
-/// second SIGTERM, are passed over.
+/// Runs an Envoy until it exits or is ordered to. Orders may come at any time; redundant ones, such as a second SIGTERM, are
+/// ignored.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -109,7 +109,7 @@ async fn end_gracefully(
     kill(child).await
 }
 
-/// Until told to end at once. When nobody gives orders any more it never is.
+/// Waits for an order to end at once. It stays pending when the order channel is closed.
 async fn told_to_quit(orders: &mut mpsc::Receiver<Order>) {
     loop {
         match orders.recv().await {

@@ -14,7 +14,7 @@ pub struct Flag {
     pub letter: Option<char>,
     /// What its value is.
     pub value: FlagValue,
-    /// The value where the flag is not given; empty where nothing stands for it.
+    /// The default value; empty if there is none.
     pub default: &'static str,
     /// What the flag does, in one line.
     pub help: &'static str,
@@ -45,7 +45,7 @@ pub struct CommandLine {
     pub flags: BTreeMap<&'static str, String>,
     /// What is no flag, in order.
     pub words: Vec<String>,
-    /// The flags that were passed over.
+    /// The unknown flags, which were ignored.
     pub unknown: Vec<String>,
 }
 

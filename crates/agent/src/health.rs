@@ -57,7 +57,7 @@ impl Judge {
     }
 }
 
-/// Where a health is told, and the task that finds it out.
+/// The receiver of health changes, and the task that checks the health.
 pub fn start(
     config: HealthConfig,
     stop: CancellationToken,

@@ -44,7 +44,7 @@ use wire::{HttpEntry, TcpEntry};
 const MAX_SETS: usize = 10_000;
 /// The most kinds of entries whose labels are kept at hand; beyond it they are made anew.
 const MAX_KINDS: usize = 10_000;
-/// The most logs that are told apart. Each change of a Telemetry brings new ones.
+/// Maximum number of distinct access logs. Each change of a Telemetry creates new ones.
 const MAX_LOGS: usize = 256;
 
 /// The metrics. Clones are the same.
@@ -127,7 +127,6 @@ impl MeshMetrics {
         Some(log)
     }
 
-    /// Counts requests.
     fn count_requests(&self, log: &Log, entries: &[HttpEntry], now: Instant) {
         let mut state = self.state.lock();
         for entry in entries {
@@ -135,7 +134,6 @@ impl MeshMetrics {
         }
     }
 
-    /// Counts connections.
     fn count_connections(&self, log: &Log, entries: &[TcpEntry], now: Instant) {
         let mut state = self.state.lock();
         for entry in entries {
@@ -154,7 +152,6 @@ impl MeshMetrics {
         self.state.lock().families.page(cursor)
     }
 
-    /// All of the exposition.
     #[cfg(test)]
     fn exposition(&self) -> String {
         let mut cursor = Cursor::default();

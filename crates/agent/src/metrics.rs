@@ -166,7 +166,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Registers all.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let m = self.clone();
         let registry = registry.sub_registry_with_prefix("istio_agent");
@@ -229,7 +229,7 @@ impl AgentMetrics {
         self.xds_requests.inc();
     }
 
-    /// A request of so many bytes came.
+    /// Records the size of a request, in bytes.
     pub(crate) fn received(&self, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.largest_request.inner().fetch_max(bytes, Ordering::Relaxed);

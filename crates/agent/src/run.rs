@@ -74,8 +74,8 @@ pub enum RunError {
     Start(#[source] std::io::Error),
 }
 
-/// Runs until Envoy has ended, or the agent was told to end; gives the exit code. It is to be run on a thread that lasts as
-/// long as the agent, as the kernel ends Envoy with the thread that started it.
+/// Runs until Envoy exits or the agent receives a termination signal; returns the exit code. It must run on a thread that lasts
+/// as long as the agent, as the kernel kills Envoy when the thread that started it ends.
 ///
 /// # Errors
 /// When the agent cannot start.
@@ -166,7 +166,7 @@ async fn tell_of_packets() {
     }
 }
 
-/// Waits until told to end. Other orders have nobody to go to.
+/// Waits for a termination order. Other orders have no receiver and are ignored.
 async fn wait_for_end(orders: &mut mpsc::Receiver<Order>) -> Ended {
     while let Some(Order::Drain | Order::Restart(_)) = orders.recv().await {}
     Ended::OnOrder

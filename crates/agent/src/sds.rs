@@ -25,7 +25,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::secrets::Secrets;
 use navarch_api::mesh::PrivateKeyProvider;
 
-/// What the server is told at start.
+/// Configuration of the SDS server.
 #[derive(Clone, Debug, Default)]
 pub struct SdsConfig {
     /// The list of revoked certificates that goes with roots, where the file is there (`/var/run/secrets/istio/crl`).
@@ -39,7 +39,6 @@ pub struct SdsConfig {
 struct Sds {
     /// What it serves.
     secrets: Secrets,
-    /// What it was told at start.
     config: Arc<SdsConfig>,
     tasks: TaskTracker,
     /// Ends them.
@@ -49,7 +48,7 @@ struct Sds {
 /// The answers of a stream.
 type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves secrets until told to end.
+/// Serves secrets until shutdown.
 ///
 /// # Errors
 /// When the socket fails.
@@ -95,7 +94,6 @@ impl SecretDiscoveryService for Sds {
 }
 
 impl Sds {
-    /// Begins a stream.
     fn begin<P: stream::Protocol>(&self, request: Request<Streaming<P::Request>>) -> Response<Answers<P::Response>> {
         // One waits: what is sent next is decided when there is room for it.
         let (sender, receiver) = tokio::sync::mpsc::channel(1);

@@ -77,7 +77,7 @@ pub struct SecretsConfig {
     pub grace: Grace,
     /// Certificates that somebody else puts there; each that is there at start is used instead of the CA's.
     pub existing: CertificateFiles,
-    /// The roots that `file-root:system` stands for, if any.
+    /// The root file of `file-root:system`, if there is one.
     pub system_roots: Option<PathBuf>,
     /// `OUTPUT_CERTS`: where certificates and keys are written to, if anywhere.
     pub output: Option<PathBuf>,
@@ -92,7 +92,6 @@ pub struct Secrets(Arc<Inner>);
 /// What the clones share.
 #[derive(Debug)]
 struct Inner {
-    /// What it was told at start.
     config: SecretsConfig,
     /// `default`.
     certificate: SecretSender,
@@ -108,7 +107,7 @@ struct Inner {
     tasks: TaskTracker,
     /// What is counted.
     metrics: AgentMetrics,
-    /// Ends them.
+    /// Cancels the file watchers.
     stop: CancellationToken,
 }
 
@@ -245,7 +244,7 @@ fn replace(sender: &SecretSender, secret: Secret) {
 }
 
 impl SecretsTask {
-    /// Gets the workload's certificate and roots and keeps them fresh until told to end.
+    /// Requests the workload's certificate and roots and renews them until shutdown.
     pub async fn run(self) {
         let Self { secrets, ca, clock } = self;
         let (config, metrics) = (&secrets.0.config, &secrets.0.metrics);

@@ -32,13 +32,13 @@ pub struct CaConfig {
 /// DNS for the workload.
 #[derive(Clone, Debug)]
 pub struct NamesConfig {
-    /// The server.
+    /// Listen addresses and resolvers of the DNS server.
     pub server: DnsConfig,
     /// What names mean.
     pub table: TableConfig,
 }
 
-/// What each part is told at start.
+/// Configuration of all services.
 #[derive(Clone, Debug)]
 pub struct ServicesConfig {
     /// The workload's secrets.
@@ -47,7 +47,7 @@ pub struct ServicesConfig {
     pub ca: Option<CaConfig>,
     /// The socket of the SDS server.
     pub sds_socket: PathBuf,
-    /// What the SDS server is told.
+    /// Configuration of the SDS server.
     pub sds: sds::SdsConfig,
     /// The socket of the xDS proxy.
     pub ads_socket: PathBuf,
@@ -57,7 +57,7 @@ pub struct ServicesConfig {
     pub names: Option<NamesConfig>,
     /// Whether the trust bundle is taken from the proxy config (`PROXY_CONFIG_XDS_AGENT`; it is, unless that says no).
     pub takes_trust_bundle: bool,
-    /// How the workload's health is found out, where the control plane is to be told.
+    /// Health checks of the workload, if its health is reported to the control plane.
     pub health: Option<HealthConfig>,
     /// Who makes metrics out of Envoy's access logs, where that is done.
     pub mesh_metrics: Option<MeshMetrics>,
@@ -91,7 +91,7 @@ pub enum ServicesError {
     Dns(#[source] io::Error),
 }
 
-/// Starts all services as tasks of a set that the caller awaits; they end when told to.
+/// Spawns all services on a task set that the caller awaits; they end on shutdown.
 ///
 /// # Errors
 /// When a socket cannot be listened on.
@@ -143,7 +143,7 @@ pub async fn start(
     Ok(Services { secrets, names, failures })
 }
 
-/// Tells that a service has failed.
+/// Logs and reports that a service failed.
 fn tell<E: std::error::Error + 'static>(outcome: Result<(), E>, name: &'static str, fail: &mpsc::Sender<&'static str>) {
     if let Err(error) = outcome {
         tracing::error!(name, error = &error as &dyn std::error::Error, "agent service failed");

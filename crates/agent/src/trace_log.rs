@@ -1,5 +1,5 @@
-//! Lines about packets that the rules of the capture told the kernel's log of (`istio-iptables --iptables-trace-logging`),
-//! for finding out why a connection goes where it goes. Reading them takes the right NET_ADMIN.
+//! Logs packets that the capture rules sent to the kernel's netfilter log (`istio-iptables --iptables-trace-logging`),
+//! to find out why a connection is routed as it is. Reading that log requires NET_ADMIN.
 //!
 //! ```text
 //! rule ─▶ NFLOG, group 1337 ─▶ netlink socket ─▶ message ─▶ packet ─▶ line in the agent's log, some each second
@@ -86,7 +86,7 @@ impl TraceLog {
     }
 }
 
-/// One line.
+/// Logs one packet.
 fn line(rule: &str, payload: &[u8], user: Option<u32>) {
     let packet = packet::describe(payload);
     match user {
@@ -102,16 +102,16 @@ struct Limit {
     since: Instant,
     /// How many there were in it.
     lines: u32,
-    /// How many were left out and not told of yet.
+    /// Dropped lines that are not reported yet.
     left_out: u64,
 }
 
 /// Whether there is a line.
 #[derive(Debug, PartialEq, Eq)]
 enum LogLine {
-    /// There is.
+    /// There is room for a line.
     Line,
-    /// There is, and so many were left out before it.
+    /// There is room, and this many lines were dropped before it.
     LineAfter(u64),
     /// There is none.
     Nothing,

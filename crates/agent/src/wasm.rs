@@ -5,9 +5,9 @@
 //!                                                 └▶ registry: manifest ─▶ layer ─▶ unpack ─▶
 //! ```
 //!
-//! The control plane and registries are believed in nothing but names: what is fetched is bounded in size, time and hops,
-//! addresses of machines' metadata are never asked, and files are named by digests alone. Where a module cannot be had, a
-//! filter that lets all or nothing pass stands in for it, as its fail strategy says.
+//! The control plane and registries are trusted in nothing but names: downloads are bounded in size, time and redirects,
+//! addresses of machines' metadata servers are never connected to, and files are named by digests only. If a module cannot
+//! be fetched, it is replaced by a filter that allows or denies everything, according to its fail strategy.
 
 mod cache;
 mod convert;
@@ -34,7 +34,7 @@ use super::metrics::AgentMetrics;
 use navarch_net::destination::AddressPolicy;
 use navarch_security::Clock;
 
-/// What is told of modules at start.
+/// Configuration of the Wasm module cache.
 #[derive(Clone, Debug)]
 pub struct ModulesConfig {
     /// Where modules are kept.
@@ -126,7 +126,7 @@ impl Modules {
         })
     }
 
-    /// Removes modules that nobody asks for any more, until told to end.
+    /// Removes expired modules until shutdown.
     pub async fn purge(self, stop: CancellationToken) {
         loop {
             tokio::select! {

@@ -10,9 +10,7 @@ use prost::Message as _;
 
 use super::{AdsConfig, Health, Protocol};
 
-/// Name tables.
 pub(super) const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
-/// The proxy config.
 pub(super) const PROXY_CONFIG: &str = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig";
 /// The workload's health.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";

@@ -17,8 +17,8 @@ use super::{Core, Health, Protocol, own, peek};
 use crate::metrics::AgentMetrics;
 use crate::wasm::Modules;
 
-/// Requests that wait for the control plane. They are small; only when it reads none of so many is Envoy made to wait, so
-/// that the two cannot wait for each other.
+/// Maximum number of requests queued for the control plane. They are small; Envoy is only blocked when the control plane
+/// has not read this many, so that the two cannot deadlock.
 const REQUESTS: usize = 4096;
 /// Extension configs that wait for their modules. The control plane waits for the answer to one before it sends the next
 /// of a type, so that there are hardly ever two.

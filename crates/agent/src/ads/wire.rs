@@ -59,7 +59,7 @@ impl Decoder for Opaque {
 #[derive(Debug)]
 pub(super) struct Outbox {
     messages: mpsc::Sender<Bytes>,
-    /// How the stream ended, told after the last message.
+    /// The status of the stream, sent after the last message.
     end: oneshot::Sender<Status>,
 }
 

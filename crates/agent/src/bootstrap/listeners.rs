@@ -78,7 +78,7 @@ fn prometheus(input: &BootstrapInput<'_>, local: Local) -> Value {
     Value::Object(listener)
 }
 
-/// Whether metrics are compressed: an annotation is passed over here, as the injector has put it in the config.
+/// Whether metrics are compressed. The annotation is not read here, as the injector copies it to the proxy config.
 fn compresses(input: &BootstrapInput<'_>) -> bool {
     input.config.stats_compression.unwrap_or(true)
 }

@@ -3,7 +3,7 @@
 use crate::node::Node;
 use navarch_api::mesh::{ProxyConfig, TracingServiceName};
 
-/// The name that stands for none.
+/// The fallback service name.
 const UNNAMED: &str = "istio-proxy";
 
 /// The name: as the config sets it, else by the app, the workload or the namespace.

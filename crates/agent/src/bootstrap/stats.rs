@@ -109,7 +109,7 @@ pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
     wanted(input, "statsInclusionRegexps", configured, &[PATTERN])
 }
 
-/// What users want kept, by annotation or else by config, and what must be. `{pod_ip}` stands for each address.
+/// The stats to keep: by annotation or proxy config, and the required ones. `{pod_ip}` is replaced by each address.
 fn wanted(input: &BootstrapInput<'_>, key: &str, configured: &[String], required: &[&str]) -> Vec<String> {
     let annotated = annotation(input, key).filter(|text| !text.is_empty());
     let users: Vec<&str> = match annotated {

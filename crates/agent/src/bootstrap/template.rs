@@ -137,7 +137,6 @@ fn go_names(message: &serde_json::Value) -> serde_json::Value {
     serde_json::Value::Object(fields.map(|(key, value)| (upper(key), value.clone())).collect())
 }
 
-/// A value of JSON for a template.
 fn to_template(value: &serde_json::Value) -> Value {
     match value {
         serde_json::Value::Null => Value::Nil,
@@ -155,7 +154,6 @@ fn to_template(value: &serde_json::Value) -> Value {
     }
 }
 
-/// A template's value as JSON.
 fn from_template(value: &Value) -> serde_json::Value {
     match value {
         Value::Bool(value) => (*value).into(),

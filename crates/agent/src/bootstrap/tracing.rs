@@ -11,7 +11,6 @@ use navarch_api::mesh::{ProxyConfig, Tracing};
 pub(super) enum Tracer<'a> {
     /// Zipkin, and what speaks like it.
     Zipkin(&'a str),
-    /// Lightstep.
     Lightstep(&'a str),
     /// Datadog's agent.
     Datadog(&'a str),
@@ -34,7 +33,6 @@ impl<'a> Tracer<'a> {
     }
 }
 
-/// The bootstrap's tracer.
 pub(super) fn tracer(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
     if input.config.tracing.as_ref().is_some_and(|tracing| tracing.stackdriver.is_some()) && !has_project(input) {
         return Err(BootstrapError::NoProject);
@@ -68,7 +66,7 @@ pub(super) fn tracer(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootst
     Ok(Some(json!({ "http": { "name": format!("envoy.tracers.{name}"), "typed_config": config } })))
 }
 
-/// Whether the cloud told of a project.
+/// Whether the platform metadata has a project.
 fn has_project(input: &BootstrapInput<'_>) -> bool {
     let platform = input.node.metadata.get("PLATFORM_METADATA");
     platform.and_then(|metadata| metadata.get("gcp_project")).is_some()

@@ -12,7 +12,7 @@ use navarch_api::huge_pages;
 const MAX_BLOCKING_THREADS: usize = 8;
 const STACK_SIZE: usize = 1 << 20;
 
-/// Runs until Envoy has ended or the agent is told to end.
+/// Runs until Envoy exits or the agent receives a termination signal.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     huge_pages::do_without_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;

@@ -9,7 +9,6 @@ use crate::local_http::Question;
 
 /// The ports that may be asked.
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
-/// The one flag.
 pub(super) const FLAGS: &[Flag] =
     &[Flag::text("debug-port", "15000", "Port on this machine that is asked: 15000, 15004, 15020 or 15021")];
 /// How long an answer may take.

@@ -9,7 +9,7 @@ use crate::downward_api::host_and_port;
 use crate::flags::{CommandLine, Flag, UnknownFlags};
 use crate::local_http::Question;
 
-/// Where readiness is told.
+/// The readiness URL.
 const URL: &str = "http://localhost:15021/healthz/ready";
 pub(super) const FLAGS: &[Flag] = &[
     Flag::text("timeoutSeconds", "60", "How long to wait altogether, in seconds"),

@@ -12,7 +12,7 @@ const TTL: u32 = 30;
 const PLAIN_UDP: u16 = 512;
 /// Bytes of a message over TCP.
 const TCP: u16 = u16::MAX;
-/// Bytes of a header: without so many, there is nothing to answer to.
+/// Size of a DNS header; shorter queries are not answered.
 const HEADER: usize = 12;
 /// What the agent says of itself that it takes over UDP, where the question has EDNS.
 const PAYLOAD: u16 = 1232;

@@ -16,7 +16,7 @@ use super::answer::{Carrier, Question, fit};
 use crate::random;
 use navarch_api::hash::KeyedSet;
 
-/// Questions that may be under way. With so many the resolvers are down or flooded: further ones fail at once.
+/// Maximum number of concurrent queries. At this number the resolvers are down or overloaded, and further queries fail at once.
 const MAX_CONCURRENT_QUERIES: usize = 1024;
 /// Bytes of a header.
 const HEADER: usize = 12;
@@ -87,7 +87,7 @@ impl Forwarding {
         id.is_some_and(|id| self.0.asked.lock().contains(&(id, peer.port())))
     }
 
-    /// The resolvers' answer, or that there is none.
+    /// The resolvers' answer, or SERVFAIL if there is none.
     pub async fn ask(&self, message: &[u8], question: Question) -> Vec<u8> {
         let Question { failure, limit, carrier } = question;
         let Ok(_permit) = self.0.room.try_acquire() else {
@@ -115,7 +115,7 @@ impl Forwarding {
         unwilling
     }
 
-    /// All resolvers at once.
+    /// Queries all resolvers concurrently; the first answer wins.
     async fn race(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
         let asked = self.0.resolvers.iter().map(|resolver| self.exchange(*resolver, message, carrier));
         let mut asked: FuturesUnordered<_> = asked.collect();

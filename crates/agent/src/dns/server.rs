@@ -36,11 +36,9 @@ pub struct DnsServer {
     udp: Vec<UdpSocket>,
     /// The connection sockets.
     tcp: Vec<TcpListener>,
-    /// What answers.
     handler: DnsHandler,
 }
 
-/// What answers.
 #[derive(Debug)]
 struct DnsHandler {
     names: NameTableSink,
@@ -88,7 +86,7 @@ impl DnsServer {
     }
 }
 
-/// Answers until told to end.
+/// Answers queries until shutdown.
 pub async fn serve(server: DnsServer, stop: CancellationToken) {
     let DnsServer { udp, tcp, handler } = server;
     let handler = Arc::new(handler);
@@ -137,7 +135,7 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
         let (length, peer) = match socket.recv_from(&mut buffer).await {
             Ok(received) => received,
             Err(error) => {
-                // Also what an asker's port said of an earlier answer that nobody waited for.
+                // This includes ICMP errors for earlier responses to clients that have closed their port.
                 tracing::debug!(%error, "failed to receive on the UDP socket");
                 if error.kind() != io::ErrorKind::ConnectionRefused {
                     tokio::time::sleep(RETRY_DELAY).await;
@@ -161,7 +159,7 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
     }
 }
 
-/// Serves connections for ever.
+/// Serves TCP connections; does not return.
 async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<Port>) {
     let serve = |stream, peer| {
         let handler = handler.clone();

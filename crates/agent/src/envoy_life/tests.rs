@@ -1,4 +1,4 @@
-//! Processes end as they are told, and tell how.
+//! Processes end on command and report their exit status.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn shell(script: &str) -> Launch {
 }
 
 fn plan(duration: Duration) -> DrainPlan {
-    // Nobody listens on port 1: that Envoy cannot be told to drain must not keep it from ending.
+    // Nothing listens on port 1: a failed drain request must not keep Envoy from ending.
     let admin = AdminApi { host: "127.0.0.1".to_owned(), port: 1 };
     DrainPlan { admin, inbound_only: true, duration, until_unused: None, own_ports: Vec::new() }
 }

@@ -38,7 +38,6 @@ struct CheckRequest {
 /// `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct CheckResponse {
-    /// How it is.
     #[prost(int32, tag = "1")]
     status: i32,
 }
@@ -71,7 +70,6 @@ fn host_or<'a>(host: &'a str, other: &'a str) -> &'a str {
     if host.is_empty() { other } else { host }
 }
 
-/// Connects to a port.
 async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, String> {
     let port = u16::try_from(port).map_err(|_| format!("invalid port {port}"))?;
     let failed = |error: std::io::Error| format!("failed to connect to {host}:{port}: {error}");

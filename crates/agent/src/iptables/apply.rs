@@ -1,4 +1,4 @@
-//! Getting the rules into the kernel, once: what is there already is left, what differs is told of or exchanged.
+//! Applies the rules to the kernel once: equal rules stay, different ones are reported or replaced.
 
 use super::capture::{Capture, CaptureError};
 use super::families::Family;
@@ -38,7 +38,7 @@ struct FamilyRules {
     rules: Vec<Rule>,
 }
 
-/// What would be done, without looking at the machine.
+/// The rules as a script, without reading the state of the machine.
 ///
 /// # Errors
 /// When no rules can be made.
@@ -123,7 +123,7 @@ fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
     options.capture.families().map(part).collect()
 }
 
-/// Whether something of a mesh is in the kernel, and whether it is not what is wanted.
+/// Whether the kernel has mesh rules, and whether they differ from the wanted ones.
 fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, bool) {
     let mut found = parts.iter().map(|part| (part, comparison(part))).collect::<Vec<_>>();
     found.retain(|(part, comparison)| {

@@ -143,12 +143,10 @@ fn on(line: &CommandLine, flag: &'static str) -> Result<bool, FlagError> {
     Ok(line.parsed(flag, "truth value", parse_bool)?.unwrap_or(false))
 }
 
-/// The value of a flag, or its default.
 fn value(line: &CommandLine, flag: &str, default: &str) -> String {
     line.flags.get(flag).map_or(default, String::as_str).to_owned()
 }
 
-/// What is captured.
 fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bool) -> Result<Capture, OptionsError> {
     let default = Capture::default();
     let proxy_user = host.proxy_user.map_or_else(|| DEFAULT_PROXY_UID.to_owned(), |user| user.to_string());

@@ -32,7 +32,6 @@ impl Ranges {
         Some(Self { all: false, ranges })
     }
 
-    /// The ranges of one family.
     pub(super) fn of(&self, family: Family) -> impl Iterator<Item = Range> {
         self.ranges.iter().copied().filter(move |range| family.has(range.address))
     }

@@ -12,7 +12,6 @@ pub(super) const OUTBOUND_MARK: &str = "1338";
 /// Rules of one family that grow in order.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
-    /// What is captured.
     pub(super) capture: &'a Capture,
     pub(super) family: Family,
     /// What there is so far.
@@ -143,7 +142,7 @@ fn to_envoy(builder: &mut Builder<'_>, matching: &str) {
     }
 }
 
-/// What comes before Envoy's own traffic is told apart: excluded ports, and Envoy's connections to the application.
+/// The rules before those for Envoy's own traffic: excluded ports, and Envoy's connections to the application.
 fn before_proxy(builder: &mut Builder<'_>) {
     builder.append(Table::Nat, "OUTPUT", "-j ISTIO_OUTPUT");
     for port in list(&builder.capture.outbound_ports_excluded) {
@@ -158,9 +157,7 @@ fn before_proxy(builder: &mut Builder<'_>) {
 /// Whose traffic is Envoy's own.
 #[derive(Clone, Copy, Debug)]
 enum Owner<'a> {
-    /// That of a user.
     User(&'a str),
-    /// That of a group.
     Group(&'a str),
 }
 

@@ -10,7 +10,7 @@ use super::families::Family;
 pub(super) struct Tool {
     /// The program for single rules; those to save and to restore have suffixes.
     program: String,
-    /// Whether the programs must be told to wait for the lock.
+    /// Whether the programs need `--wait` to wait for the xtables lock.
     locks: bool,
     /// Where the lock is, in place of the machine's.
     lock_file: Option<String>,
@@ -107,7 +107,7 @@ impl Tool {
     }
 }
 
-/// Whether a version of the tools, as it tells it, must be told to wait for its lock: the legacy ones from 1.6.2 on.
+/// Whether a version of the tools needs `--wait` to wait for the xtables lock: legacy variants from 1.6.2 on.
 fn needs_lock(version: &str) -> bool {
     let number = version.split_whitespace().find_map(|word| word.strip_prefix('v')).unwrap_or_default();
     let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));

@@ -31,7 +31,7 @@ pub(super) fn with_logs<R>(rules: Vec<R>, has_place: fn(&R) -> bool, log: impl F
     all
 }
 
-/// The rule that tells of another; `None` for those that are told of by the jump to them, or that see every packet.
+/// The log rule of a rule; `None` for rules that are logged at the jump to them, or that match every packet.
 fn told(rule: &Rule) -> Option<String> {
     let mut words = rule.text.split(' ');
     let before: Vec<&str> = words.by_ref().take_while(|word| *word != "-j").collect();

@@ -1,7 +1,7 @@
 //! Trying whether connections are captured, for pods whose rules somebody else was to apply.
 //!
-//! A connection to a port where nobody listens can only arrive when the rules send it to Envoy's port; there it is told by
-//! its original destination.
+//! A connection to a port without a listener is only accepted if the rules redirect it to Envoy's port; there it is recognized
+//! by its original destination.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use super::options::Options;
 
-/// The exit code of a validation that failed, by which the pod is told from one with other faults.
+/// The exit code of a failed validation; istio-cni's repair controller recognizes it.
 pub const VALIDATION_EXIT_CODE: i32 = 126;
 
 /// Why validation failed.

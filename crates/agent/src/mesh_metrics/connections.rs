@@ -22,7 +22,7 @@ pub(super) type Rendered = [Option<Arc<str>>; METRICS];
 /// What was counted of a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Its labels are those that it had when it was first told of.
+    /// Its labels are those of its first entry.
     pub(super) rendered: Arc<Rendered>,
     pub(super) received: u64,
     pub(super) sent: u64,

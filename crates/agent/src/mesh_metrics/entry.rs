@@ -31,13 +31,13 @@ const NO_SERVICE: [&str; 5] = [
 /// The place of what found no room.
 const NO_ROOM: Option<u32> = Some(u32::MAX);
 
-/// What an entry says, as far as labels depend on it.
+/// The fields of a log entry that labels depend on.
 #[derive(Debug)]
 pub(super) struct EntryFields<'a> {
     pub(super) reporter: Reporter,
-    /// What the peer's proxy said of it, or its endpoint.
+    /// The peer's metadata, from its proxy or from its endpoint.
     peer: PeerMetadata<'a>,
-    /// What the endpoint that a waypoint sent to says of itself.
+    /// Metadata of the endpoint that a waypoint selected.
     pub(super) endpoint: &'a str,
     pub(super) peer_principal: &'a str,
     pub(super) own_principal: &'a str,
@@ -45,7 +45,7 @@ pub(super) struct EntryFields<'a> {
     pub(super) services: &'a str,
     /// The request's host, where that may name the service.
     pub(super) host: &'a str,
-    /// What stands for the service where there is none.
+    /// The fallback if there is no service.
     pub(super) no_service: Option<&'static str>,
     pub(super) spoken: Spoken,
     pub(super) flags: &'a str,
@@ -70,9 +70,13 @@ pub(super) enum Spoken {
     /// Bytes.
     Tcp,
     /// Requests.
-    Http { code: u32 },
-    /// gRPC.
-    Grpc { code: u32, status: Option<i64> },
+    Http {
+        code: u32,
+    },
+    Grpc {
+        code: u32,
+        status: Option<i64>,
+    },
 }
 
 /// The first URI of a certificate.
@@ -159,7 +163,7 @@ impl<'a> EntryFields<'a> {
     }
 }
 
-/// What the client's proxy said of it: a `google.protobuf.Struct`.
+/// The client's metadata as sent by its proxy: a `google.protobuf.Struct`.
 fn told(common: &Common) -> &[u8] {
     let kept = common.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(PEER_NAMESPACE));
     kept.map_or(&[], Vec::as_slice)
@@ -170,7 +174,7 @@ fn is_grpc(content_type: &str) -> bool {
     content_type.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
-/// The status of gRPC that an answer without one stands for.
+/// The gRPC status of a response without `grpc-status`.
 fn grpc_status_of(code: u32) -> i64 {
     match code {
         400 => 13,
@@ -183,7 +187,6 @@ fn grpc_status_of(code: u32) -> i64 {
 }
 
 impl State {
-    /// Counts a request.
     pub(super) fn count_request(&mut self, own: &Workload, log: &Log, entry: &HttpEntry, now: Instant) {
         let Some(common) = entry.common_properties.as_ref().filter(|common| is_end(common)) else { return };
         let request = entry.request.as_ref();
@@ -222,7 +225,7 @@ impl State {
         }
     }
 
-    /// Counts what an entry tells of a connection, beyond what was told of it before.
+    /// Counts what an entry adds to the earlier entries of its connection.
     pub(super) fn count_connection(&mut self, own: &Workload, log: &Log, entry: &TcpEntry, now: Instant) {
         let Some(common) = &entry.common_properties else { return };
         let is_end = is_end(common);

@@ -16,10 +16,8 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 /// How many label sets are written at once.
 const PAGE: usize = 64;
 
-/// A metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
-    /// Requests.
     Requests,
     /// Milliseconds that requests took.
     Duration,
@@ -70,7 +68,6 @@ const DROPPED: &str = "navarch_mesh_metrics_dropped_total";
 /// Where an entry's labels are counted, by metric; none where a metric is dropped or was not counted yet.
 pub(super) type Handles = [Option<u32>; METRICS];
 
-/// A value.
 #[derive(Clone, Debug)]
 enum Value {
     Count(u64),

@@ -10,7 +10,7 @@ use super::peers::{self, Workload};
 
 /// What stands where nothing is known.
 pub(super) const UNKNOWN: &str = "unknown";
-/// The revision where none is told.
+/// The revision if the workload has none.
 const LATEST: &str = "latest";
 
 /// Labels in their order.

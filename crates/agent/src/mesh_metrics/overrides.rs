@@ -80,7 +80,6 @@ fn name_of(label: &str) -> Option<String> {
     (!name.is_empty() && name != "le").then_some(name)
 }
 
-/// Writes a label.
 fn write(text: &mut String, label: &str, value: &str) {
     if !text.is_empty() {
         text.push(',');

@@ -254,7 +254,6 @@ fn messages_of_grpc_are_counted_beside_its_status() {
     assert!(ends("istio_response_messages_total{", "destination_cluster=\"west\"} 10"), "{text}");
 }
 
-/// An entry of a connection.
 fn connection(id: &str, kind: AccessLogType, received: u64, sent: u64) -> TcpEntry {
     TcpEntry {
         common_properties: Some(Common {

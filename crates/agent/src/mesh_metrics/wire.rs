@@ -1,7 +1,7 @@
 //! Access logs on the wire, as far as they are read.
 //!
-//! Texts are bytes: some are what clients sent, which need not be UTF-8, and one that is not must not cost the entries beside
-//! it. What is not named here is passed over without a copy.
+//! Texts are bytes: some were sent by clients and need not be UTF-8, and an invalid one must not discard other entries.
+//! Fields that are not declared here are skipped without a copy.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +109,6 @@ pub(super) struct Tls {
     pub(super) peer_certificate_properties: Option<Certificate>,
 }
 
-/// A certificate.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Certificate {
     #[prost(message, repeated, tag = "1")]

@@ -8,7 +8,6 @@ use navarch_api::go_text::parse_bool;
 /// What the value of a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A text.
     Text,
     /// `true` or `false`, as a text.
     Switch,

@@ -14,7 +14,7 @@ use navarch_api::regular_file;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The version of its API that is asked, if it tells of no newer one.
 const VERSION: &str = "2019-08-15";
-/// Where the maker of the machine is told.
+/// The file with the machine's vendor.
 const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";
 
 /// Whether this is a machine of it.

@@ -15,7 +15,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Where questions are put.
 const ROOT: &str = "/computeMetadata/v1";
 
-/// What is asked for, and under which key it is told.
+/// The metadata paths to request, and the node metadata key of each.
 const PROPERTIES: [(&str, &str); 7] = [
     ("gcp_project", "project/project-id"),
     ("gcp_project_number", "project/numeric-project-id"),
@@ -103,7 +103,7 @@ pub(super) async fn ask(variables: &Variables, resolv_conf: &str) -> Platform {
             metadata.insert(key.to_owned(), value);
         }
     }
-    // A zone is told as `projects/<number>/zones/<zone>`.
+    // A zone has the form `projects/<number>/zones/<zone>`.
     let zone = get("instance/zone").await.and_then(|zone| Some(zone.rsplit('/').next()?.to_owned()));
     if let Some(location) = get("instance/attributes/cluster-location").await.or_else(|| zone.clone()) {
         metadata.insert("gcp_location".to_owned(), location);

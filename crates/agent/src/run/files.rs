@@ -16,7 +16,7 @@ pub(super) fn text(path: &str) -> io::Result<Option<String>> {
     }
 }
 
-/// The pod's labels or annotations; `None` where they are not mounted. What cannot be read is told of and passed over.
+/// The pod's labels or annotations; `None` if they are not mounted. Unreadable ones are logged and ignored.
 pub(super) fn downward(path: &str) -> Option<BTreeMap<String, String>> {
     match text(path) {
         Ok(None) => None,

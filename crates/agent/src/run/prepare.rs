@@ -263,7 +263,7 @@ fn write_grpc_bootstrap(node: &Node, config: &ProxyConfig, settings: &Settings) 
     files::write(&path, format!("{bootstrap:#}").as_bytes()).map_err(file(&path))
 }
 
-/// What is laid over the bootstrap, as JSON. What cannot be read is told of and passed over, as pilot-agent has it.
+/// The bootstrap override as JSON. An invalid override is logged and ignored, as in pilot-agent.
 pub(super) fn over(settings: &Settings) -> Option<String> {
     let path = &settings.bootstrap_override;
     if path.is_empty() {

@@ -1,4 +1,4 @@
-//! What the parts that speak on the network are told, by pilot-agent's variables.
+//! Configuration of the agent's network services, from pilot-agent's variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ const TOKEN: &str = "./var/run/secrets/tokens/istio-token";
 const REVOCATIONS: &str = "/var/run/secrets/istio/crl/ca-crl.pem";
 /// Where Wasm modules are kept.
 const MODULES: &str = "/var/lib/istio/data";
-/// What stands for the system's roots.
+/// The value that selects the system's roots.
 const SYSTEM: &str = "SYSTEM";
 
 /// The provider of certificates that GKE puts into the workload.
@@ -57,7 +57,7 @@ pub enum ServicesPlanError {
     Dns(String),
 }
 
-/// What all are told.
+/// The configuration of all services.
 pub(super) fn plan(
     prepared: &Prepared,
     variables: &Variables,

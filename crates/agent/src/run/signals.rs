@@ -21,7 +21,7 @@ impl Signals {
     }
 }
 
-/// Turns every signal into the order to end. It does not end by itself.
+/// Sends a termination order for every signal. It never returns while orders are received.
 pub(super) async fn orders(mut signals: Signals, give: mpsc::Sender<Order>) {
     loop {
         tokio::select! {

@@ -68,7 +68,7 @@ pub(super) async fn restart_on_change(
 /// Listens to the folders of files.
 fn listen(files: &[PathBuf], heard: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |_| {
-        // One that waits stands for all.
+        // One pending restart is enough for all changes.
         let _ = heard.try_send(());
     })?;
     for folder in files.iter().filter_map(|file| file.parent()) {

@@ -158,7 +158,7 @@ pub(super) async fn run<P: Protocol>(
                 Ok(None) | Err(_) => return,
             },
             Some((name, secret)) = changed.recv() => {
-                // It may have been told off while it waited.
+                // It may have been unsubscribed while it waited.
                 if !stream.watched.contains_key(&name) {
                     continue;
                 }

@@ -28,7 +28,7 @@ fn text(resource: &Any) -> String {
     String::from_utf8_lossy(&Secret::decode(&resource.value[..]).unwrap().encode_to_vec()).into_owned()
 }
 
-/// A server of the workload's certificate, told of hardware; it ends with the token.
+/// An SDS server of the workload's certificate, with a private key provider; it ends with the token.
 struct Serving {
     client: SecretDiscoveryServiceClient<Channel>,
     stop: CancellationToken,

@@ -1,4 +1,4 @@
-//! Certificates in files: read when they have changed and kept still, told by their content.
+//! Certificates in files: read after they changed and settled; unchanged content is not published again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file;
 
-/// How often files are looked at that cannot be used.
+/// Poll interval while the files are missing or invalid.
 const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The largest file that is read: a bundle of all public roots has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
@@ -22,11 +22,11 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Certificates that somebody else puts into the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The chain.
+    /// File of the certificate chain.
     pub chain: PathBuf,
-    /// The key.
+    /// File of the private key.
     pub key: PathBuf,
-    /// The roots.
+    /// File of the root certificates.
     pub roots: PathBuf,
 }
 
@@ -37,22 +37,19 @@ pub(super) struct Present {
     pub(super) roots: Option<FileResource>,
 }
 
-/// What is read from files.
+/// A secret that is read from files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileResource {
-    /// A certificate.
     Certificate { chain: PathBuf, key: PathBuf },
-    /// Roots.
     Roots(PathBuf),
 }
 
-/// Why files are of no use.
+/// Errors of loading certificate files.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
     /// One cannot be read.
     #[error("failed to read {0}")]
     Read(PathBuf, #[source] io::Error),
-    /// One is too large.
     #[error("{0} exceeds {MAX_BYTES} bytes")]
     TooLarge(PathBuf),
     /// They do not hold what they should.
@@ -122,7 +119,6 @@ impl FileResource {
     }
 }
 
-/// A file's bytes.
 async fn read(path: &Path) -> Result<Bytes, FileError> {
     let read = regular_file::read_async(path, MAX_BYTES).await;
     read.map(Bytes::from).map_err(|error| {

@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_security::pem;
 
-/// Why PEM is of no use.
+/// Errors of parsing PEM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PemError {
     /// There is no certificate in it.

@@ -1,4 +1,4 @@
-//! Connections to the server: so many at once, shared fairly, and none for a caller that does not say what it wants.
+//! Connections to the status server: a limited number, shared fairly; a connection without a request is closed.
 //!
 //! The kubelet's address is that of the node, which the pod does not know for sure. It gets in as everybody does who holds few
 //! connections: whoever holds the most makes room.
@@ -22,7 +22,7 @@ use navarch_net::stream::PortStream;
 
 /// The most connections at once. Kubelet, Prometheus and the application need a handful.
 pub(super) const CONNECTIONS: usize = 128;
-/// One of so many is kept for this machine: for the application, and for a kubelet that comes from the pod's own network.
+/// One in this many connections is reserved for loopback: the application, and a kubelet in the pod's own network.
 const LOOPBACK: usize = 4;
 /// How long a caller may take to say what it wants, at first and after each answer.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);

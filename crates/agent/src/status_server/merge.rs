@@ -35,7 +35,6 @@ const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-
 
 /// A part of the answer.
 enum BodyPart {
-    /// One that is there.
     There(Bytes),
     /// The mesh's, made piece by piece, and how far that has come.
     Mesh(MeshMetrics, Cursor),

@@ -78,7 +78,6 @@ struct ProbeJson {
 /// A probe over HTTP.
 #[derive(Deserialize)]
 struct HttpGet {
-    /// The path.
     #[serde(default)]
     path: String,
     /// The port; names of ports are resolved by the injector.
@@ -91,16 +90,13 @@ struct HttpGet {
 /// A connection.
 #[derive(Deserialize)]
 struct Socket {
-    /// The port.
     port: u16,
 }
 
 /// A probe over gRPC.
 #[derive(Deserialize)]
 struct Grpc {
-    /// The port.
     port: u16,
-    /// The service.
     service: Option<String>,
 }
 

@@ -60,7 +60,7 @@ async fn connect_from(source: IpAddr, address: SocketAddr) -> std::io::Result<Tc
         SocketAddr::V6(_) => (TcpSocket::new_v6()?, if source.is_ipv6() { source } else { SOURCE_V6.into() }),
     };
     if let Err(error) = socket.bind(SocketAddr::new(source, 0)) {
-        // Outside a pod nobody has set up ::6, and nothing is captured that it would have to be told apart from.
+        // Outside a pod ::6 is not configured, and no traffic is captured that the probe must be distinguished from.
         tracing::debug!(%source, %error, "failed to bind the probe's source address; using another one");
     }
     socket.connect(address).await

@@ -15,7 +15,6 @@ pub type Condition = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What is known. Envoy does not go back once it is live with its configuration, so it is asked no more.
 pub(super) struct Readiness {
-    /// Envoy's admin API, if there is an Envoy.
     envoy: Option<AdminApi>,
     /// What else must hold.
     conditions: Vec<Condition>,

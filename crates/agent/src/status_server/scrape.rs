@@ -55,10 +55,8 @@ struct ScrapeJson {
 /// One of several targets.
 #[derive(Deserialize)]
 struct WrittenTarget {
-    /// The port.
     #[serde(default)]
     port: String,
-    /// The path.
     #[serde(default)]
     path: String,
 }

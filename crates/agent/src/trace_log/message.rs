@@ -43,7 +43,7 @@ impl Request {
         let mut bytes = total.to_ne_bytes().to_vec();
         bytes.extend(CONFIGURE.to_ne_bytes());
         bytes.extend(REQUEST_WITH_ANSWER.to_ne_bytes());
-        // Number and sender are of no use with one question at a time; nor is the family.
+        // Sequence number, sender and family are not needed: there is one request at a time.
         bytes.extend([0; 8]);
         bytes.extend([0, 0]);
         bytes.extend(group.to_be_bytes());
@@ -147,7 +147,6 @@ mod tests {
         bytes
     }
 
-    /// A message of a kind.
     fn message(kind: u16, body: &[u8]) -> Vec<u8> {
         let mut bytes = u32::try_from(16 + body.len()).unwrap().to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());

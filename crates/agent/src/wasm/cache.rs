@@ -21,7 +21,7 @@ use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_security::Clock;
 
-/// Modules that are fetched at a time. Each may hold its largest size in memory.
+/// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.
 const MAX_CONCURRENT_FETCHES: usize = 2;
 /// The scheme of images.
 const IMAGE: &str = "oci://";
@@ -40,10 +40,8 @@ pub(super) enum PullPolicy {
     Always,
 }
 
-/// A module that is wanted.
 #[derive(Clone, Debug)]
 pub(super) struct ModuleRequest {
-    /// Where it is.
     pub(super) url: String,
     /// Its sha256 in hexadecimal, of the file or of the image's manifest; empty is any.
     pub(super) checksum: String,
@@ -59,30 +57,25 @@ pub(super) struct ModuleRequest {
     pub(super) policy: PullPolicy,
 }
 
-/// Why a module cannot be had.
+/// Errors of getting a module.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ModuleError {
-    /// Its URL is none that modules are fetched from.
+    /// The scheme of the URL is not supported.
     #[error("unsupported module URL {0:?}")]
     Url(String),
-    /// It cannot be fetched.
+    /// The download failed.
     #[error("failed to fetch the module")]
     Fetch(#[from] FetchError),
-    /// The image cannot be fetched.
+    /// Pulling the OCI image failed.
     #[error("failed to fetch the image")]
     Registry(#[from] RegistryError),
-    /// It is not what its checksum says.
+    /// Its sha256 differs from the configured one.
     #[error("checksum mismatch: got {found}, want {wanted}")]
-    Checksum {
-        /// What was wanted.
-        wanted: String,
-        /// What was found.
-        found: String,
-    },
-    /// It is none, or too large.
+    Checksum { wanted: String, found: String },
+    /// It is not a Wasm module, or too large.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
-    /// It cannot be written.
+    /// The module could not be written to the cache directory.
     #[error("failed to write the module file")]
     Write(#[source] io::Error),
 }
@@ -98,14 +91,11 @@ impl ModuleError {
     }
 }
 
-/// The cache.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// What it was told at start.
     config: ModulesConfig,
     /// Tells how long a module has not been asked for.
     clock: Clock,
-    /// What is there.
     state: Mutex<State>,
     /// Room for fetches.
     room: Semaphore,
@@ -113,7 +103,6 @@ pub(super) struct Cache {
     metrics: AgentMetrics,
 }
 
-/// What is there.
 #[derive(Debug, Default)]
 struct State {
     /// By name and checksum.
@@ -130,7 +119,6 @@ struct Key {
     checksum: String,
 }
 
-/// A module that is there.
 #[derive(Debug)]
 struct Module {
     path: PathBuf,
@@ -163,7 +151,6 @@ impl Cache {
         &self.metrics
     }
 
-    /// What it was told at start.
     pub(super) fn config(&self) -> &ModulesConfig {
         &self.config
     }

@@ -47,13 +47,13 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 /// Why an extension config is refused as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// It cannot be read.
+    /// The resource is not valid protobuf.
     #[error("failed to decode an extension config")]
     Unreadable(#[from] prost::DecodeError),
-    /// Its fields, written as JSON, cannot be read.
+    /// The configuration cannot be converted from JSON.
     #[error("failed to convert an extension config to JSON")]
     Json(#[from] JsonError),
-    /// It holds nothing.
+    /// The resource is empty.
     #[error("extension config {0} is empty")]
     Empty(String),
     /// It names no module at all.
@@ -70,16 +70,16 @@ enum Absent {
     /// No URL is given.
     #[error("the module has no URL")]
     Url,
-    /// It cannot be had.
+    /// The module could not be fetched.
     #[error(transparent)]
     Module(#[from] ModuleError),
 }
 
 /// A Wasm filter.
 enum Filter {
-    /// Of HTTP.
+    /// An HTTP filter.
     Http(Box<HttpWasm>),
-    /// Of connections.
+    /// A network filter.
     Network(Box<NetworkWasm>),
 }
 
@@ -241,7 +241,7 @@ impl Filter {
         }
     }
 
-    /// Whether all passes where the module cannot be had.
+    /// Whether traffic passes if the module cannot be fetched (`FAIL_OPEN`).
     #[allow(deprecated, reason = "control planes still say it the old way")]
     fn fails_open(&self) -> bool {
         self.plugin().is_some_and(|plugin| match plugin.failure_policy() {
@@ -268,7 +268,6 @@ fn to_json(from: Struct) -> serde_json::Value {
     serde_json::Value::Object(from.fields.into_iter().map(|(key, value)| (key, value_to_json(value))).collect())
 }
 
-/// One value of it.
 fn value_to_json(value: Value) -> serde_json::Value {
     match value.kind {
         None | Some(Kind::NullValue(_)) => serde_json::Value::Null,

@@ -61,7 +61,6 @@ impl Credentials {
         Some(Self::Basic(auth.clone())).filter(|_| !auth.is_empty())
     }
 
-    /// The header's value.
     pub(super) fn header(&self) -> Option<http::HeaderValue> {
         let text = match self {
             Self::Basic(encoded) => format!("Basic {encoded}"),

@@ -30,30 +30,26 @@ pub(super) enum FetchError {
     Url(String),
     /// The address is not asked.
     #[error("{host} is not allowed: {reason}")]
-    Blocked {
-        host: String,
-        /// Why.
-        reason: &'static str,
-    },
-    /// No connection.
+    Blocked { host: String, reason: &'static str },
+    /// Connecting failed.
     #[error("failed to connect to {0}")]
     Connect(String, #[source] io::Error),
-    /// TLS cannot be set up.
+    /// The TLS configuration is invalid.
     #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
-    /// The server breaks off.
+    /// The HTTP exchange failed.
     #[error("HTTP request failed")]
     Http(#[from] hyper::Error),
-    /// The server says no.
+    /// The status is not a success.
     #[error("unexpected HTTP status {0}")]
     Status(StatusCode),
-    /// It takes too long.
+    /// The timeout was exceeded.
     #[error("timed out after {0:?}")]
     Slow(Duration),
-    /// It is too large.
+    /// The response exceeds the size limit.
     #[error("the response exceeds {0} bytes")]
     TooLarge(u64),
-    /// It leads from one place to the next.
+    /// There were too many redirects.
     #[error("more than {MAX_REDIRECTS} redirects, or a redirect from HTTPS to HTTP")]
     Hops,
 }
@@ -69,18 +65,17 @@ impl FetchError {
     }
 }
 
-/// What is asked for, and under which limits.
+/// A download and its limits.
 #[derive(Clone, Debug)]
 pub(super) struct FetchRequest<'a> {
-    /// Where.
     pub(super) url: Uri,
-    /// With these headers. What says who asks is kept from other hosts.
+    /// Request headers. Credentials are not sent to other hosts after a redirect.
     pub(super) headers: HeaderMap,
-    /// Whether the server's certificate counts for nothing.
+    /// Whether to skip verification of the server certificate.
     pub(super) insecure: bool,
-    /// Which addresses are asked.
+    /// The addresses that may be connected to.
     pub(super) addresses: &'a AddressPolicy,
-    /// The largest answer.
+    /// Maximum size of the response.
     pub(super) max_bytes: u64,
     /// How long it may take, from the first hop to the last byte.
     pub(super) timeout: Duration,

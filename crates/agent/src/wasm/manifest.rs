@@ -14,7 +14,7 @@ const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// A layer that is a module.
 const WASM_LAYER: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
-/// What the registry is told to be understood.
+/// The `Accept` header: the supported manifest types.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json";
@@ -28,7 +28,7 @@ pub enum Manifest {
     Module(Layer),
 }
 
-/// A layer.
+/// A layer of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// Its sha256 in hexadecimal.
@@ -48,7 +48,7 @@ pub enum Packing {
     Plain,
 }
 
-/// Why a manifest is of no use.
+/// Errors of parsing a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// It cannot be read.

@@ -22,21 +22,18 @@ const TOKEN_BYTES: u64 = 64 << 10;
 /// Manifests that lead to another.
 const INDEXES: usize = 2;
 
-/// Why an image cannot be had.
+/// Errors of pulling an image.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RegistryError {
-    /// An answer cannot be had.
+    /// An HTTP request failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A manifest is of no use.
+    /// A manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// Something is not what its digest says.
     #[error("{what} does not match its digest")]
-    Digest {
-        /// What.
-        what: &'static str,
-    },
+    Digest { what: &'static str },
     /// A token service may not be asked.
     #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
@@ -105,7 +102,6 @@ impl<'a> Registry<'a> {
         Err(RegistryError::Indexes)
     }
 
-    /// A layer's bytes.
     pub(super) async fn layer(&mut self, layer: &Layer) -> Result<Bytes, RegistryError> {
         if layer.size > self.config.max_bytes {
             return Err(FetchError::TooLarge(self.config.max_bytes).into());
@@ -209,7 +205,6 @@ impl<'a> Registry<'a> {
     }
 }
 
-/// A parameter of a challenge.
 fn parameter<'a>(challenge: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = challenge;
     while let Some((key, after)) = rest.split_once("=\"") {

@@ -1,4 +1,4 @@
-//! Modules from a real server: by HTTP and out of images, and filters in place of those that cannot be had.
+//! Modules from a real server: by HTTP and from images, and replacement filters for modules that cannot be fetched.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! TPROXY: the chains by which it takes packets, and the marks by which a connection's packets are told apart.
+//! TPROXY: the chains that divert packets, and the marks that identify the packets of a connection.
 
 use super::rules::{TCP, ip, owners};
 use super::ruleset::{Ruleset, Table};

@@ -126,7 +126,7 @@ fn to_envoy(rules: &mut Ruleset, mode: Mode, matching: &str) {
     }
 }
 
-/// What comes before Envoy's own traffic is told apart: excluded ports, and Envoy's connections to the application.
+/// The rules before those for Envoy's own traffic: excluded ports, and Envoy's connections to the application.
 fn before_proxy(rules: &mut Ruleset, capture: &Capture) {
     rules.append(Table::Nat, "output", "counter jump istio-output");
     for port in list(&capture.outbound_ports_excluded) {

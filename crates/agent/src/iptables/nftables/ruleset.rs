@@ -57,7 +57,6 @@ impl Table {
     }
 }
 
-/// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     table: Table,
@@ -69,7 +68,7 @@ struct Rule {
 }
 
 impl Rule {
-    /// The rule that tells of this one; `None` for those that are told of by the jump to them, or that decide nothing.
+    /// The log rule of this rule; `None` for rules that are logged at the jump to them, or that decide nothing.
     fn told(&self) -> Option<String> {
         let ends_chain = ["istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-divert", "istio-drop"];
         if self.table == Table::Raw || ends_chain.contains(&self.chain) {
