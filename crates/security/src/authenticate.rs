@@ -133,7 +133,7 @@ impl Gatekeeper {
     /// Makes a caller out.
     ///
     /// # Errors
-    /// When no way does. What is said of each is fit for the caller's eyes.
+    /// If no authenticator accepts the caller. The reasons may be shown to the caller.
     pub async fn admit(&self, shown: Credentials<'_>) -> Result<Caller, Unknown> {
         let snapshot = self.surroundings.snapshot();
         let mut faults = Vec::new();

@@ -27,9 +27,7 @@ pub enum Rule {
     RootNamespace,
 }
 
-/// One row.
 struct Row {
-    /// Where.
     interface: Interface,
     /// What: the short name of a type, or the name of a page.
     what: &'static str,
@@ -90,7 +88,7 @@ const TABLE: [Row; 58] = [
     debug("pprof", Rule::Operator),
     debug("push_status", Rule::Operator),
     debug("pushcontext", Rule::Operator),
-    // Anybody is told whether the server is ready; this is about the names in the reasons.
+    // Readiness itself is public; this restricts the names in the reasons.
     debug("ready", Rule::Operator),
     debug("registryz", Rule::Operator),
     debug("resourcesz", Rule::Operator),
@@ -131,7 +129,7 @@ pub fn may_subscribe(short_name: &str, identity: Option<&Identity>, root_namespa
 pub enum Visibility {
     /// All.
     Everything,
-    /// What is about proxies of these namespaces.
+    /// Data about proxies of these namespaces.
     Namespaces(Vec<Namespace>),
     /// Nothing.
     Nothing,

@@ -148,8 +148,8 @@ impl ServingTls {
         self.served.borrow().chain.clone()
     }
 
-    /// The roots by which the server's certificate is known, as PEM, to be watched. New ones are told before a certificate by
-    /// them is shown.
+    /// A watch of the root certificates of the server certificate, as PEM. New roots are published before a certificate that they
+    /// sign is served.
     #[must_use]
     pub fn roots(&self) -> watch::Receiver<Arc<str>> {
         self.known_by.clone()
@@ -191,7 +191,7 @@ pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> 
 /// the authority issues it, when files change where it is in files, when the signer's roots change where Kubernetes signs.
 ///
 /// # Errors
-/// When the first certificate cannot be had.
+/// If the first certificate cannot be issued or loaded.
 pub async fn start(
     authority: CurrentAuthority,
     config: ServingConfig,

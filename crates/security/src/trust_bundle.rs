@@ -1,7 +1,7 @@
 //! All roots of trust of the mesh: those of the CA, of mesh config, and of SPIFFE endpoints that mesh config names.
 //!
-//! Agrees with `pilot/pkg/trustbundle` in what is trusted; differs in that a root that cannot be used is left out and told of,
-//! and takes no other with it.
+//! Agrees with `pilot/pkg/trustbundle` in the trusted roots; differs in that an invalid root is skipped and reported, and does
+//! not invalidate others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub enum TrustError {
     NoBundle,
 }
 
-/// The roots that endpoints have told, by address.
+/// The roots of SPIFFE bundle endpoints, by address.
 pub type Fetched = BTreeMap<String, Arc<[Arc<str>]>>;
 
 /// What the mesh trusts, and what is left out.
@@ -70,7 +70,7 @@ pub fn endpoints(mesh: &[CertificateData]) -> BTreeSet<String> {
     without_pem.filter_map(|data| data.spiffe_bundle_url.clone()).filter(|url| !url.is_empty()).collect()
 }
 
-/// Puts together what is trusted: the CA's own roots, what mesh config holds, what its endpoints have told.
+/// Merges the trusted roots: the CA's own, those of the mesh config, and those of its SPIFFE endpoints.
 #[must_use]
 pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> TrustBundle {
     let mut roots: BTreeSet<Arc<str>> = BTreeSet::new();
@@ -138,7 +138,7 @@ mod tests {
         assert!(bundle.roots.is_sorted());
         let fault = bundle.faults.into_iter().next().unwrap().to_string();
         assert!(fault.starts_with("caCertificates[2] of the mesh config holds no"), "{fault}");
-        // What an endpoint told that is named no more counts no more.
+        // The roots of an endpoint that is no longer configured are dropped.
         assert_eq!(assemble(&own, &[], &fetched).roots.len(), 1);
     }
 

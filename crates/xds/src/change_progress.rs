@@ -90,7 +90,6 @@ impl Connection {
         }
     }
 
-    /// One response.
     fn response(&self, session: &Session, sent: &PushRecord, changes: [u64; 2]) -> ChangeResponse {
         let is_last_word = || {
             let mut newer = session.pushes.iter().filter(|other| other.kind == sent.kind && other.number > sent.number);

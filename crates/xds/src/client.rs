@@ -19,7 +19,7 @@ use navarch_net::rejections::Rejections;
 
 /// Bytes that a stream takes, whatever it asks for.
 const STREAM: usize = 4 << 10;
-/// Bytes that a name takes in the set that it is in and, where it stands for nothing, in the engine.
+/// Bytes of a name in its set and, for a name without resource, in the engine.
 const NAME: usize = 256;
 /// The same of a client that was not proved to be anybody, which may name what there is not.
 const UNPROVED_NAME: usize = 1 << 10;
@@ -78,7 +78,7 @@ impl Client {
         self.memory.rejections.count(self.port, reason, self.address);
     }
 
-    /// Waits for a turn at the work that a request of so many bytes makes. Cancel safe.
+    /// Waits for a permit to process a request of this size. Cancel safe.
     pub(super) async fn turn(&self, bytes: usize) -> LargeTurn {
         self.memory.large.turn(counted_as(self.address), bytes).await
     }

@@ -85,7 +85,6 @@ impl DebugAnswer {
     }
 }
 
-/// A resource with its name.
 fn resource((name, resource): (String, Any)) -> Resource {
     Resource { name, resource: Some(resource), ..Resource::default() }
 }

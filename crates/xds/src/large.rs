@@ -36,7 +36,7 @@ impl LargeRequests {
         Self { turns: FairSemaphore::new(processors, usize::MAX) }
     }
 
-    /// Waits for a turn at the work of a request of so many bytes. Cancel safe.
+    /// Waits for a permit to process a request of `bytes` bytes. Cancel safe.
     pub(crate) async fn turn(&self, client: IpAddr, bytes: usize) -> LargeTurn {
         if !is_large(bytes) {
             return LargeTurn(None);
@@ -86,7 +86,7 @@ impl LargeTurn {
     }
 }
 
-/// Whether a request of so many bytes waits for a turn.
+/// Whether a request of this size needs a permit.
 pub(crate) fn is_large(bytes: usize) -> bool {
     bytes > LARGE
 }

@@ -30,7 +30,7 @@ pub struct Limits {
     /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream may watch whose client was not proved to be anybody.
     /// Default 50,000.
     pub unproved_names: usize,
-    /// `NAVARCH_PUSH_HISTORY`: responses of each stream that are remembered, to be told of: about 100 bytes each. Default 20, and
+    /// `NAVARCH_PUSH_HISTORY`: responses in the history of each stream: about 100 bytes each. Default 20, and
     /// [`Limits::MAX_PUSH_HISTORY`] at the most.
     pub push_history: usize,
 }

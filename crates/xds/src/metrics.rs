@@ -20,11 +20,10 @@ use navarch_push::resource::ResourceType;
 
 /// Versions of proxies that have a row each; of more there is one for all.
 const MAX_VERSIONS: usize = 100;
-/// Bytes of a version.
 const MAX_VERSION_BYTES: usize = 64;
 /// Bytes of `<pod>.<namespace>`.
 const MAX_NAME_BYTES: usize = 320;
-/// What stands for a text that is none of those.
+/// The label value of all other texts.
 const UNKNOWN: &str = "unknown";
 
 /// Handles of all metrics that are registered here. Cloning shares them.

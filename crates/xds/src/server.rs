@@ -66,9 +66,9 @@ pub struct AdsParts {
     pub rejections: Rejections,
     /// Who is asked, before secrets are served, whether the service account may read them; `None` where all may.
     pub access: Option<mpsc::Sender<AccessQuestion>>,
-    /// Who is told of proxies that may stand for workloads that are no pods; `None` where nobody is.
+    /// Listener for proxies of workloads that are not pods; `None` if there is none.
     pub workloads: Option<Arc<dyn Workloads>>,
-    /// Who is told of responses that clients did not take; `None` where nobody is.
+    /// Listener for responses that clients rejected; `None` if there is none.
     pub refusals: Option<mpsc::Sender<Refusal>>,
     /// Sees each ACK and NACK; `None` without a record.
     pub witness: Option<Arc<dyn Witness>>,
@@ -88,7 +88,7 @@ pub struct Refusal {
 }
 
 impl AdsParts {
-    /// Those without which it cannot be, and defaults for the others: nobody is asked or told, and clients may hold much.
+    /// The required parts, with defaults for the others: no checks, no listeners, and high limits for clients.
     #[must_use]
     pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
         let (limits, rejections) = (Limits::default(), Rejections::default());
@@ -132,7 +132,7 @@ pub(super) struct Core {
     pub(super) connections: Arc<Connections>,
     /// Ends all streams.
     pub(super) drain: CancellationToken,
-    /// The wall clock at the start; later moments are told from [`Core::begun`].
+    /// The wall clock at the start; later times are computed from [`Core::begun`].
     pub(super) started: Timestamp,
     /// The same as versions show it, to the second.
     pub(super) started_text: Arc<str>,
@@ -140,9 +140,9 @@ pub(super) struct Core {
     pub(super) begun: Instant,
     /// Who knows which service accounts may read secrets; `None` where all may.
     pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
-    /// Who is told of workloads that are no pods; `None` where nobody is.
+    /// Listener for workloads that are not pods; `None` if there is none.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
-    /// Who is told of responses that clients did not take; `None` where nobody is.
+    /// Listener for responses that clients rejected; `None` if there is none.
     pub(super) refusals: Option<mpsc::Sender<Refusal>>,
     /// Sees each ACK and NACK; `None` without a record.
     pub(super) witness: Option<Arc<dyn Witness>>,

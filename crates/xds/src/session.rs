@@ -68,7 +68,6 @@ pub(crate) enum Effect {
 pub(crate) struct Response {
     /// The type, `None` for one that is not served.
     pub(crate) kind: Option<ResourceType>,
-    /// The type URL.
     pub(crate) type_url: String,
     /// The version of the whole.
     pub(crate) version: Arc<str>,
@@ -82,10 +81,10 @@ pub(crate) struct Response {
     pub(crate) count: usize,
 }
 
-/// What a type does when there is room on the wire.
+/// The next step of a type when the stream can send.
 #[derive(Debug)]
 enum WatchOutput {
-    /// Nothing.
+    /// Nothing to do.
     Idle,
     /// Caught up; no response is needed.
     CaughtUp,
@@ -187,7 +186,7 @@ impl Session {
                     self.to_answer.push_back(url);
                 }
             }
-            // These are for others, and the stream has told them.
+            // These are not for the session; the stream has handled them.
             Event::Request(Request::Health(_) | Request::Question { .. }) => {}
             Event::Update(kind, update) => self.on_update(kind, update),
         }
@@ -232,7 +231,7 @@ impl Session {
         }
     }
 
-    /// Has the push thread told what the client wants of a type now.
+    /// Sends the client's current subscription of a type to the push thread.
     pub(crate) fn refresh(&mut self, kind: ResourceType, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         if kind == ResourceType::VirtualHost && !self.follow_routes() {
             return;

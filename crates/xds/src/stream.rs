@@ -88,7 +88,7 @@ struct Stream {
     names: BTreeMap<ResourceType, Names>,
     /// ClientState while it matters what the proxy's service account may read.
     access: Option<Arc<()>>,
-    /// Who is told how the proxy's workload is, if anybody.
+    /// Listener for the health of the proxy's workload, if any.
     presence: Option<Box<dyn Presence>>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
@@ -303,7 +303,7 @@ impl Stream {
         }
     }
 
-    /// Applies a request of so many bytes.
+    /// Applies a request of `bytes` bytes.
     async fn on_request<M: Wire>(&mut self, request: Box<M>, bytes: usize) -> Result<(), Status> {
         self.asked = self.asked.max(bytes);
         let turn = self.client.turn(bytes).await;

@@ -1,4 +1,4 @@
-//! Proxies of workloads that are no pods: somebody is told when they come, how they are, and when they go.
+//! Proxies of workloads that are not pods: a listener is notified when they connect, report health, and disconnect.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -13,7 +13,7 @@ use navarch_push::proxy::Proxy;
 /// Whether a proxy is let in, as soon as it is known.
 pub type Admittance = Pin<Box<dyn Future<Output = Result<Option<Box<dyn Presence>>, Status>> + Send>>;
 
-/// Who is told of proxies.
+/// A listener for proxies of workloads.
 pub trait Workloads: Debug + Send + Sync {
     /// Lets a proxy in whose stream began at `at`; gives nothing where nobody cares how it is and when it goes.
     fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> Admittance;

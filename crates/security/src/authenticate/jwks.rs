@@ -71,7 +71,7 @@ impl KeySource {
     /// The key of this id, or the only one where a token names none.
     ///
     /// # Errors
-    /// When there is no such key, or the keys cannot be had: then nothing is believed.
+    /// If there is no such key, or the keys cannot be fetched: the token is rejected.
     pub(super) async fn find(&self, id: Option<&str>) -> Result<Jwk, String> {
         match self {
             Self::Fixed(keys) => pick(keys, id).cloned().ok_or_else(|| "its key is not one of the issuer's".to_owned()),

@@ -81,7 +81,6 @@ fn reviewed(fake: &Arc<Fake>) -> Gatekeeper {
     Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default())
 }
 
-/// Headers with a token.
 fn with_token(token: &str) -> HeaderMap {
     headers(&[("authorization", &format!("Bearer {token}"))])
 }

@@ -61,7 +61,7 @@ pub struct Account {
     pub pod: Option<PodOfCaller>,
 }
 
-/// What is said of a token.
+/// The verdict on a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is good.
@@ -176,7 +176,6 @@ impl Reviewer for ApiServer {
     }
 }
 
-/// Reads a review.
 fn read(review: TokenReview, audiences: &[String]) -> Verdict {
     let bad =
         |reason: &str| Verdict::Bad(reason.get(..reason.floor_char_boundary(MAX_REASON)).unwrap_or_default().into());

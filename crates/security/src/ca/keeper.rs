@@ -1,4 +1,4 @@
-//! Keeps the roots: reads and writes where they are kept, looks after a plugged-in CA's files, takes rotation from step to step.
+//! Owns the roots: loads and stores them, watches a plugged-in CA's files, and advances the rotation.
 //!
 //! Any replica may take a step; the version of what is kept sees to it that one does. So there is nobody who must lead, and a
 //! restart goes on where the last process was.
@@ -75,7 +75,7 @@ impl std::fmt::Debug for KeeperConfig {
 /// Why there is no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// What is kept cannot be had.
+    /// The root store cannot be read.
     #[error(transparent)]
     Store(#[from] RootStoreError),
     /// It makes no authority.
@@ -107,7 +107,7 @@ pub struct RootKeeper {
     due_check: Instant,
     /// When to tell of one's proxies.
     due_report: Instant,
-    /// What was told of them last.
+    /// The roots that were published last.
     told: Vec<Missing>,
     /// Whether the set was seen where it is kept.
     is_recorded: bool,
@@ -275,7 +275,7 @@ impl RootKeeper {
         let place = plugged_in.place();
         let before = std::mem::replace(&mut self.seen, found.clone());
         let before = before.ok().flatten();
-        // Broken files are told of once, and not tried again before they change.
+        // Invalid files are reported once, and not read again before they change.
         let next = match &found {
             Ok(Some(files)) => {
                 let next = self.set.with_files(files, before.as_ref(), &self.config.rules, now);

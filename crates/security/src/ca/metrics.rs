@@ -49,7 +49,7 @@ pub struct Metrics {
     root_ends: Gauge,
     /// `citadel_server_cert_chain_expiry_timestamp`.
     chain_ends: Gauge,
-    /// The same two, to be told as time that is left.
+    /// The same two expiries, exported as remaining time.
     ends: [Arc<AtomicI64>; 2],
 }
 

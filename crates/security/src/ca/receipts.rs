@@ -20,7 +20,6 @@ pub struct Receipts(Arc<Mutex<Handed>>);
 /// Roots in PEM, by who was handed them.
 #[derive(Debug, Default)]
 struct Handed {
-    /// The callers of each identity.
     callers: BTreeMap<Identity, Callers>,
     /// The identities: those with the most callers last, of equal ones the one whose caller asked longest ago.
     ranks: BTreeSet<(usize, Reverse<u64>, Identity)>,

@@ -42,7 +42,7 @@ const USAGES: [&str; 4] = ["digital signature", "key encipherment", "server auth
 /// How requests are named.
 const PREFIX: &str = "csr-workload-";
 
-/// What is told at start.
+/// Configuration of signing by Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationConfig {
     /// `K8S_SIGNER`: who signs where a request names nobody.
@@ -58,7 +58,6 @@ pub struct RegistrationConfig {
 pub struct Registration {
     /// The CSR API.
     api: Api<CertificateSigningRequest>,
-    /// What it was told at start.
     config: RegistrationConfig,
     /// The roots that mesh config says.
     mesh: MeshRoots,
@@ -139,8 +138,8 @@ impl Registration {
         self.finish(&chain, identity, &key, &signer)
     }
 
-    /// Puts a request to Kubernetes, has it signed by this signer, and takes it away again. `whom` it is for is told to those who
-    /// look. Gives what came back.
+    /// Creates a CertificateSigningRequest, waits until this signer has signed it, and deletes it. The approval names `whom` it is
+    /// for. Returns the certificate chain.
     async fn put(
         &self,
         request: &str,

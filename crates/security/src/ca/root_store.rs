@@ -16,7 +16,6 @@ use navarch_api::kubernetes::SecretBytes;
 pub const SELF_SIGNED: &str = "istio-ca-secret";
 /// The name of the Secret that holds the roots of a plugged-in CA: what signs, what has and what will.
 pub const PLUGGED_IN: &str = "navarch-ca-rotation";
-/// The Secret's type.
 const SECRET_TYPE: &str = "istio.io/ca-root";
 /// Annotations by which replicas tell of their proxies start so.
 const REPORT: &str = "replica.navarch.io/";
@@ -32,18 +31,18 @@ pub enum RootStore {
     Secret(Box<Api<Secret>>, &'static str),
 }
 
-/// What is kept.
+/// The stored roots.
 #[derive(Clone, Debug)]
 pub struct StoredRoots {
     /// The roots.
     pub set: RootSet,
-    /// Which version it is, to be given when it is replaced; two replicas then never overwrite each other.
+    /// The version to pass on replacement, so that two replicas never overwrite each other.
     pub version: Option<String>,
-    /// What replicas tell of their proxies, by replica.
+    /// The replicas' reports about their proxies, by replica.
     pub reports: BTreeMap<String, String>,
 }
 
-/// Why roots are not to be had or kept.
+/// Errors of loading and storing roots.
 #[derive(Debug, thiserror::Error)]
 pub enum RootStoreError {
     /// A file cannot be read or written.
@@ -113,7 +112,7 @@ impl RootStore {
         Ok(set.map(|set| StoredRoots { set, version, reports }))
     }
 
-    /// Keeps a set in place of the one of this version; `None` stands for nothing. Gives the new version, where there are any.
+    /// Replaces the set of this version; `None` means that there is none yet. Returns the new version, if the store has versions.
     ///
     /// # Errors
     /// When the place cannot be written, or somebody else was faster.
@@ -160,8 +159,8 @@ impl RootStore {
         }
     }
 
-    /// Tells what a replica knows of its proxies, beside what is kept in this version. Whoever told what is forgotten is taken
-    /// out. Gives the new version, where there are any.
+    /// Writes a replica's report beside the roots of this version, and removes expired reports. Returns the new version, if the
+    /// store has versions.
     ///
     /// # Errors
     /// When it cannot be written now, or somebody else was faster.

@@ -35,7 +35,7 @@ const MAX_TEXT: usize = 2048;
 /// Requests that Kubernetes signs at once, and that wait for it: each is asked about until it is signed.
 const REGISTRATIONS: (usize, usize) = (256, 16_384);
 
-/// What the service is told at start.
+/// Configuration of the certificate service.
 #[derive(Clone, Debug)]
 pub struct CertificateServiceConfig {
     /// How long certificates last.
@@ -55,7 +55,6 @@ pub struct CertificateService {
     authority: CurrentAuthority,
     /// Pods, for who may ask for another.
     surroundings: Arc<dyn SnapshotProvider>,
-    /// What it was told at start.
     config: Arc<CertificateServiceConfig>,
     /// How many one caller may have. Replicas have one identity and addresses of their own.
     rate: Arc<RateLimit<(Identity, IpAddr)>>,
@@ -182,7 +181,7 @@ fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Result<Optio
     Ok((!text.is_empty()).then_some(text))
 }
 
-/// How it is told to the client that Kubernetes does not sign.
+/// The gRPC status if Kubernetes does not sign.
 fn unregistered(error: &RegistrationError) -> Status {
     match error {
         RegistrationError::Beyond(_)
@@ -219,7 +218,7 @@ fn fate(status: &Status) -> Fate {
     }
 }
 
-/// How a failure to sign is told to the client.
+/// The gRPC status of a signing error.
 fn refusal(error: &SignError) -> Status {
     match error {
         SignError::TooLong { .. } | SignError::Name => Status::invalid_argument(error.to_string()),

@@ -28,7 +28,6 @@ pub struct Authority {
     key_type: KeyType,
     /// From the signing certificate up, roots excepted: goes with every certificate. Empty for a root.
     chain: Vec<CertificateDer<'static>>,
-    /// The roots.
     roots: RootBundle,
     /// The same, taken apart.
     root_certificates: Vec<CertificateDer<'static>>,

@@ -30,7 +30,7 @@ pub(crate) struct Composed {
     pub(crate) payload: Payload,
     /// How many.
     pub(crate) count: usize,
-    /// The names that the client is told to forget (delta only).
+    /// The removed names (delta only).
     pub(crate) removed: Vec<ResourceName>,
     /// What it shall lose later.
     pub(crate) leaving: PendingRemovals,
@@ -77,7 +77,7 @@ impl Watch {
         latest: &Collection,
         removals: RemovalPolicy,
     ) -> Composed {
-        // Names that do not exist are told as removed at once: the client waits for an answer.
+        // Names that do not exist are reported as removed at once: the client waits for a response.
         let mut removed = missing(&self.owed.asked, latest);
         let mut leaving = gone;
         match removals {
@@ -90,7 +90,7 @@ impl Watch {
         Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
     }
 
-    /// A state-of-the-world response of a type that is told whole.
+    /// A state-of-the-world response of a type that is always sent in full.
     fn compose_whole(
         &self,
         changes: &Arc<Diff>,

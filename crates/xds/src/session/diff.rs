@@ -24,12 +24,11 @@ pub(crate) struct Payload(pub(crate) Bytes);
 /// What a client has of one type, as far as the server knows.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Base {
-    /// Nothing.
     #[default]
     Nothing,
     /// What was sent on this stream.
     Sent(Arc<Collection>),
-    /// What it brought from an earlier stream (`initial_resource_versions`).
+    /// The resources of an earlier stream (`initial_resource_versions`).
     InitialVersions(Arc<InitialVersions>),
 }
 
@@ -39,9 +38,8 @@ pub(crate) type Leaving = (ResourceName, Option<Arc<Resource>>);
 /// How a client asks for resources of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubscribedBy {
-    /// For all that there are.
     ForAll,
-    /// For each by one of its names: it is told the others.
+    /// For each resource that was requested by one of its names: the other names are sent as aliases.
     ByName,
 }
 
@@ -150,7 +148,6 @@ pub(crate) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Coll
     collection.resources.iter().filter(is_meant).map(|resource| resource.name.clone()).collect()
 }
 
-/// The resource of this name.
 pub(crate) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
     collection.resources.find(name)
 }

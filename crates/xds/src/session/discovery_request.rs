@@ -33,7 +33,7 @@ const MAX_NODE_ID_BYTES: usize = 2048;
 const MAX_ERROR_BYTES: usize = 4096;
 /// What the types of Envoy start with. Those that are not served have nothing to do with the mesh.
 const ENVOY: &str = "type.googleapis.com/envoy.";
-/// The name that stands for everything.
+/// The wildcard name.
 const STAR: &str = "*";
 /// Health reports of virtual machines come over the same stream.
 const HEALTH_URL: &str = "type.googleapis.com/istio.v1.HealthInformation";
@@ -47,7 +47,6 @@ pub enum Protocol {
     Delta,
 }
 
-/// One request.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// All that the client wants of a type from now on.
@@ -77,11 +76,9 @@ pub(crate) struct StateRequest {
     pub(crate) kind: ResourceType,
     /// What it says about the last response.
     pub(crate) quoted: Quoted,
-    /// What it wants.
     pub(crate) wanted: RequestedNames,
 }
 
-/// A delta request.
 #[derive(Debug)]
 pub(crate) struct DeltaRequest {
     pub(crate) kind: ResourceType,
@@ -113,10 +110,9 @@ pub struct Rejection {
     pub message: Arc<str>,
 }
 
-/// Names, and whether `*` is among them.
+/// Requested names, and whether `*` is among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestedNames {
-    /// `*` is among them.
     pub(crate) star: bool,
     pub(crate) names: BTreeSet<ResourceName>,
 }

@@ -31,7 +31,7 @@ pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct EncodingCache {
     generations: Mutex<Generations>,
-    /// What clients brought: those that come back after a restart mostly bring the same.
+    /// Interned `initial_resource_versions`: clients that reconnect after a restart mostly send the same ones.
     pub(crate) initial_versions: Interner<InitialVersions>,
     /// What clients watch by name.
     pub(crate) names: Interner<BTreeSet<ResourceName>>,
@@ -50,14 +50,14 @@ struct Generations {
     fresh: usize,
 }
 
-/// A step by the addresses of what it goes between: zero for nothing.
+/// A key of the addresses of the collections that a diff is between: zero for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct DiffKey {
-    /// What the client has.
+    /// The collection that the client has.
     base: usize,
-    /// What it shall have.
+    /// The newest collection.
     latest: usize,
-    /// What it needs again.
+    /// The collection that must be sent again.
     forced: usize,
 }
 
@@ -82,9 +82,8 @@ struct CachedDiff {
 enum Guard {
     /// There is none.
     Nothing,
-    /// Of a collection.
     Sent(Weak<Collection>),
-    /// Of what a client brought.
+    /// Of a client's `initial_resource_versions`.
     InitialVersions(Weak<InitialVersions>),
 }
 

@@ -1,4 +1,4 @@
-//! What a client brings from an earlier stream (`initial_resource_versions`).
+//! The resources that a client has from an earlier stream (`initial_resource_versions`).
 //!
 //! A ztunnel that comes back names every workload of the mesh. The names are read into one text, and found by their hashes: as a map of
 //! texts of their own, 77,000 of them took half of the time to read.
@@ -19,10 +19,10 @@ use navarch_api::hash::{KeyedMap, keyed_hash};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Resource, Version};
 
-/// Names and versions that a client brought. Where one name is there more than once, the last counts.
+/// Names and versions of a client's resources. If a name is repeated, the last one counts.
 #[derive(Default)]
 pub(crate) struct InitialVersions {
-    /// All names, one behind the other.
+    /// All names, concatenated.
     names: String,
     entries: Vec<Entry>,
     /// Equal for the same entries in any order: clients keep them in tables without one.
@@ -31,7 +31,6 @@ pub(crate) struct InitialVersions {
     places: OnceLock<KeyedMap<u64, usize>>,
 }
 
-/// A name and its version.
 #[derive(Clone, Copy)]
 struct Entry {
     /// Where the name begins in the text of all names; it ends where the next begins.
@@ -178,7 +177,6 @@ impl InitialVersions {
         })
     }
 
-    /// Where a name is, if it is there.
     fn find(&self, name: &str) -> Option<usize> {
         let places = self.places();
         let mut hash = keyed_hash(name);
@@ -207,12 +205,12 @@ impl InitialVersions {
         self.names.capacity() + self.entries.capacity() * size_of::<Entry>() + self.entries.len() * PLACE
     }
 
-    /// Whether the client brought nothing.
+    /// Whether there are no names.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the client brought this one.
+    /// Whether the client has this resource.
     pub(crate) fn contains(&self, name: &ResourceName) -> bool {
         self.find(name.as_str()).is_some()
     }

@@ -21,9 +21,9 @@ pub(crate) struct Update {
     pub(crate) revision: u64,
     /// How many subscriptions were answered since updates of this type was last taken.
     pub(crate) answers: u32,
-    /// What it stands for.
+    /// The collections that it carries.
     pub(crate) reason: Reason,
-    /// When the oldest publication that this one stands for came.
+    /// When the oldest publication that is merged into this one arrived.
     pub(crate) since: Instant,
 }
 

@@ -56,7 +56,7 @@ impl Reason {
 }
 
 impl PushRing {
-    /// A ring of so many responses; of none, it is always empty.
+    /// A ring of at most `most` responses; with 0 it is always empty.
     pub(crate) fn new(most: usize) -> Self {
         Self { sent: VecDeque::new(), most }
     }

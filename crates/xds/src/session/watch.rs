@@ -158,8 +158,8 @@ impl Watch {
         self.owed.asked.append(&mut names);
     }
 
-    /// The client asks for everything, after it did not. What it was sent of that before, it has forgotten since, unless it
-    /// watches it by name or got it late: each is told anew, there or gone.
+    /// The client subscribes to the wildcard again. It has dropped earlier resources since, unless it watches them by name or got
+    /// them late: each is sent again, as a resource or a removal.
     pub(crate) fn ask_for_all(&mut self) {
         let base = std::mem::take(&mut self.held.base);
         self.held.leaving.extend(base.names().map(|name| (name, None)));
@@ -167,7 +167,7 @@ impl Watch {
         self.barred = false;
     }
 
-    /// The client wants these names no longer, and forgets them without being told.
+    /// The client unsubscribed from these names, and drops them without a removal.
     pub(crate) fn let_go(&mut self, names: &BTreeSet<ResourceName>) {
         if !self.owed.asked.is_disjoint(names) {
             self.owed.asked = &self.owed.asked - names;
@@ -203,15 +203,15 @@ impl Watch {
         true
     }
 
-    /// The client did not take the response with this nonce. What it has is what it had before, but for a part that it may
-    /// have taken; the next change is told from there. False if no such response is unanswered.
+    /// The client rejected the response with this nonce. Its state is the one before, except for a part that it may have applied;
+    /// the next diff starts from there. False if no such response is unanswered.
     pub(crate) fn reject(&mut self, nonce: &str, rejection: Rejection) -> bool {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         let sent = std::mem::replace(&mut self.held, answered.before);
         self.held.leaving.extend(sent.leaving);
         if let Base::Sent(collection) = &sent.base {
             self.history.refused = Some(collection.clone());
-            // Whether it took these, or what it had of them before, nobody knows: each is told anew, there or gone.
+            // It is unknown whether the client accepted these: each is sent again, as a resource or a removal.
             let Diff { resources, removed, .. } = Diff::between(&self.held.base, collection, None);
             let touched = resources.iter().map(|resource| &resource.name).chain(removed.iter().map(|(name, _)| name));
             self.held.leaving.extend(touched.map(|name| (name.clone(), None)));
@@ -295,8 +295,7 @@ impl Watch {
         }
     }
 
-    /// Notes that what was composed is what the client has from now on: sent as `told`, or without a word where there was
-    /// nothing to say.
+    /// Records that the client now has the composed state: sent as `response`, or `None` if no response was needed.
     pub(crate) fn settle(&mut self, composed: &Composed, response: Option<SentResponse>, now: Duration) {
         let Some(latest) = self.latest.clone() else { return };
         let held = ClientState { base: Base::Sent(latest), leaving: composed.leaving.clone(), revision: self.revision };

@@ -113,7 +113,7 @@ impl Mesh {
         Self::with(edits, limits, 1 << 30).await
     }
 
-    /// All clients together may hold so many bytes.
+    /// Limit of the memory of all clients, in bytes.
     pub(super) async fn with_memory(edits: &[Edit<'_>], bytes: usize) -> Self {
         Self::with(edits, Limits::default(), bytes).await
     }

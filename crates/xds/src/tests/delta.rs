@@ -126,7 +126,7 @@ fn a_rejected_response_is_not_sent_again_until_something_changes() {
         // Another type still works, and nothing of this one came before.
         client.subscribe(RDS, &["r"]).await;
         client.take().await.is(RDS, &[], &["r"]);
-        // The client may have taken a part: it is told all of it again, with `c` gone.
+        // The client may have applied a part: all of it is sent again, with `c` removed.
         mesh.edit(&[(LDS, "a", body("3")), (LDS, "c", None)]).await;
         client.take().await.is(LDS, &["a=3", "b=2"], &["c"]);
         mesh.until(|streams| streams[0].types[0].in_sync).await;
@@ -213,7 +213,7 @@ fn everything_and_names_can_be_wanted_at_once() {
         let mut client = mesh.delta().await;
         client.subscribe(CDS, &["*", "a", "far"]).await;
         client.take().await.is(CDS, &["a=1", "b=1"], &["far"]);
-        // Whether the wildcard holds `a` the client cannot know: it is told.
+        // The client cannot know whether the wildcard contains `a`: it is sent.
         client.change(CDS, &[], &["a"]).await;
         client.take().await.is(CDS, &["a=1"], &[]);
         client.change(CDS, &["b"], &["*"]).await;

@@ -47,7 +47,6 @@ pub(crate) struct CallContext {
     spawner: Spawner,
 }
 
-/// The body of a request.
 struct RequestBody(RecvStream);
 
 impl<I: Clone + Send + Sync + 'static> Calls<I> {

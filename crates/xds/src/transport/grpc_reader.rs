@@ -49,10 +49,9 @@ pub(crate) struct Requests<M> {
     length: usize,
 }
 
-/// What there is of the next request.
 enum NextRequest<M> {
     Request(Box<M>),
-    /// All of one that is large, of so many bytes.
+    /// A large message of this many bytes.
     Large(usize),
     Part,
 }
@@ -60,7 +59,6 @@ enum NextRequest<M> {
 /// What one request may have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLimits {
-    /// Bytes.
     pub(crate) bytes: usize,
     /// Time for the rest of it to come, once there is some of it.
     pub(crate) rest: Duration,
@@ -133,7 +131,7 @@ impl<M: Message + Default + 'static> Requests<M> {
         self.length
     }
 
-    /// Takes the body of a request of so many bytes, all of which is there.
+    /// Takes the body of a request of this many bytes, which is complete.
     fn split_off(&mut self, bytes: usize) -> Bytes {
         self.length = bytes;
         let mut body = match self.begun.is_empty() {

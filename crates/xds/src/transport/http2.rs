@@ -90,8 +90,8 @@ struct Http2Connection<C, I> {
 
 /// What is known of a connection's client. Requests have it among their extensions.
 pub trait ConnectionInfo: Clone + Send + Sync + 'static {
-    /// How long what the client has shown is good; `None` where it has shown nothing that expires. The client is then told to come
-    /// back with something new.
+    /// How long the client's credential is valid; `None` if it has none that expires. At expiry the client gets a GOAWAY, so that it
+    /// reconnects with a new one.
     fn expires_in(&self) -> Option<Duration> {
         None
     }
@@ -134,8 +134,8 @@ impl Server {
         Self { services, ..self }
     }
 
-    /// Serves connections, which come with what is known of their clients, until told to stop, and until those that there
-    /// are have ended. Requests have what is known among their extensions.
+    /// Serves connections until `stop` completes and all connections have ended. Each connection comes with information about its
+    /// client, which requests have among their extensions.
     pub async fn serve<C, I>(self, incoming: impl Stream<Item = (C, I)>, stop: impl Future<Output = ()>)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -148,7 +148,7 @@ impl Server {
         connections.wait().await;
     }
 
-    /// Takes connections in until told to stop.
+    /// Accepts connections until shutdown.
     async fn accept<C, I>(
         &self,
         incoming: impl Stream<Item = (C, I)>,
@@ -173,7 +173,6 @@ impl Server {
         }
     }
 
-    /// A connection and all that runs on it.
     fn run<C, I>(&self, connection: C, info: I, stopping: CancellationToken) -> ConnectionTask
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,

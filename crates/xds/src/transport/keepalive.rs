@@ -30,7 +30,6 @@ pub(super) struct ActivityTracked<C> {
 }
 
 impl LastActivity {
-    /// Now.
     pub(super) fn now() -> Self {
         Self { begun: Instant::now(), at: AtomicU64::new(0) }
     }

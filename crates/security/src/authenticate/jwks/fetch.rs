@@ -28,7 +28,7 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 /// Gets a document.
 ///
 /// # Errors
-/// When it cannot be had, in words.
+/// If fetching fails, as text.
 pub(super) async fn get(uri: &str) -> Result<Bytes, String> {
     let getting = tokio::time::timeout(FETCH_TIMEOUT, get_in_time(uri)).await;
     getting.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| format!("{uri}: {error}"))

@@ -1,5 +1,5 @@
-//! What was said of tokens lately, by their hashes. Good answers and bad ones have room of their own: who makes up tokens
-//! pushes out nothing but other made-up ones.
+//! Recent token reviews, by the hashes of the tokens. Accepted and rejected tokens have separate capacities, so that made-up
+//! tokens evict only other rejected ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,28 +17,27 @@ const ACCEPTED_TTL: Duration = Duration::from_secs(60);
 const REJECTED_TTL: Duration = Duration::from_secs(10);
 /// Good tokens that are remembered.
 const MAX_GOOD: usize = 100_000;
-/// Bad ones.
+/// Rejected tokens.
 const MAX_BAD: usize = 10_000;
 
 /// A hash of a token.
 pub(super) type Hash = [u8; 32];
 
-/// What is known of tokens.
+/// A cache of token reviews.
 #[derive(Debug)]
 pub(super) struct ReviewCache(Mutex<Answers>);
 
-/// The answers.
 #[derive(Debug)]
 struct Answers {
-    /// Good ones.
+    /// Accepted tokens.
     good: Recent<Account>,
-    /// Bad ones.
+    /// Rejected tokens.
     bad: Recent<Arc<str>>,
-    /// Those that are being asked for, with how many wait for each.
+    /// Reviews in flight, with the number of waiters of each.
     asked: BTreeMap<Hash, (usize, Arc<OnceCell<Verdict>>)>,
 }
 
-/// What is known of one token.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(super) enum CacheLookup<'a> {
     /// The cached verdict.
@@ -47,17 +46,16 @@ pub(super) enum CacheLookup<'a> {
     Miss(PendingReview<'a>),
 }
 
-/// One who asks about a token, or waits for one who does.
+/// A caller that reviews a token, or waits for another caller's review.
 #[derive(Debug)]
 pub(super) struct PendingReview<'a> {
-    /// Where answers are kept.
     kept: &'a ReviewCache,
     hash: Hash,
-    /// Where the answer will be.
+    /// The cell that receives the verdict.
     cell: Arc<OnceCell<Verdict>>,
 }
 
-/// Answers of one kind. The oldest go when they have run out, or room is needed.
+/// Verdicts of one kind. The oldest are dropped when they expire, or when room is needed.
 #[derive(Debug)]
 struct Recent<V> {
     /// By token.

@@ -1,4 +1,4 @@
-//! What can be said of a token without asking: whether it can be a service account's that the API server would accept.
+//! Checks of a token without a TokenReview: whether it can be a service account token that the API server would accept.
 //!
 //! Nothing here makes a token good. It keeps those that the API server is sure to refuse from it, so that what costs a
 //! client nothing to make up costs the API server nothing to answer.

@@ -30,7 +30,6 @@ pub(super) struct Begun {
 
 /// What was kept, and where.
 struct Found {
-    /// Where.
     store: RootStore,
     /// The roots, if they were in force.
     set: Option<RootSet>,
@@ -130,7 +129,7 @@ async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, K
     Ok(Found { store: config.rotation.clone(), set: None, version })
 }
 
-/// Whether what is kept was in force when somebody last told pods of roots.
+/// Whether the stored roots are those that were last published to pods.
 fn was_in_force(config: &KeeperConfig, store: &RootStore, set: &RootSet) -> Result<bool, BundleError> {
     let Some(distributed) = &config.distributed else { return Ok(true) };
     let is_known = has_all(distributed, &set.signer.roots)?;

@@ -16,18 +16,18 @@ use super::{KeeperError, RootKeeper, Witness};
 use navarch_api::digest::sha256_hex;
 use navarch_api::error_chain::chain;
 
-/// A replica that has told nothing for so long while others wait for its word is gone, and its proxies are somewhere else.
+/// A replica without a report for this long during a rotation counts as gone, and its proxies as reconnected elsewhere.
 const REPLICA_TTL: Duration = Duration::from_secs(60);
-/// How often a replica tells of its proxies while a root is being distributed, when nothing changes.
+/// Interval of a replica's reports while a root is being distributed and nothing changes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
-/// How often it says that it is there while none is.
+/// Interval of heartbeats outside of rotations.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_hours(1);
-/// A replica that has not even said that it is there for so long is forgotten.
+/// A replica without a heartbeat for this long is removed.
 const HEARTBEAT_TTL: Duration = Duration::from_hours(3);
-/// How many are named; the record must stay small.
+/// Maximum number of named proxies; the record must stay small.
 const MAX_NAMED_PROXIES: usize = 20;
 
-/// What a replica tells.
+/// The report of a replica.
 #[derive(Debug, Serialize, Deserialize)]
 struct Report {
     /// The roots that it trusts, as a digest.
@@ -36,7 +36,7 @@ struct Report {
     missing: usize,
     /// Some of them.
     named: Vec<Missing>,
-    /// When it told so.
+    /// When the report was written.
     at: Timestamp,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String 
     serde_json::to_string(&report).unwrap_or_default()
 }
 
-/// Whether somebody who told this is forgotten.
+/// Whether the replica of this report is removed.
 pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
     serde_json::from_str::<Report>(text).is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
 }
@@ -161,7 +161,7 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
     }
 
-    /// Who is missing in the eyes of `a`, when `b` has told this.
+    /// Who is missing from the view of `a`, given this report of `b`.
     fn missing(text: String, roots: &str, since: SystemTime, now: SystemTime) -> Vec<Missing> {
         of_others(&BTreeMap::from([("b".to_owned(), text)]), "a", (roots, since), now)
     }

@@ -95,7 +95,7 @@ impl RotationStatus {
     }
 }
 
-/// What is to be said of roots; those that cannot be read are passed over.
+/// The status of roots; unreadable ones are skipped.
 fn describe(pem: &str, role: RootRole, trusted_until: Option<Timestamp>) -> Vec<RootStatus> {
     let all = certificates(pem, "the roots").unwrap_or_default();
     let one = |der: &rustls::pki_types::CertificateDer<'_>| {

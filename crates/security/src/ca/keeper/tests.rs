@@ -200,7 +200,7 @@ async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs(
     reach(&orders, Phase::Settled).await;
     tasks.shutdown().await;
 
-    // The files are gone: the last one stays, and it is told.
+    // The files are gone: the last CA stays in use, and the problem is reported.
     std::fs::remove_dir_all(folder.path().join("cacerts")).unwrap();
     let (signing, trusted, _, problem) = after_start(config(folder.path())).await;
     assert_eq!((signing, trusted), (fingerprint(&one), 1));

@@ -17,7 +17,6 @@ use navarch_api::identity::Identity;
 
 /// The tags of DER.
 mod tag {
-    /// `INTEGER`
     pub(super) const INTEGER: u8 = 0x02;
     /// `OCTET STRING`
     pub(super) const OCTETS: u8 = 0x04;
@@ -27,9 +26,7 @@ mod tag {
     pub(super) const UTF8: u8 = 0x0c;
     /// `PrintableString`
     pub(super) const PRINTABLE: u8 = 0x13;
-    /// `SEQUENCE`
     pub(super) const SEQUENCE: u8 = 0x30;
-    /// `SET`
     pub(super) const SET: u8 = 0x31;
     /// `uniformResourceIdentifier [6]` of a name.
     pub(super) const URI: u8 = 0x86;

@@ -1,6 +1,6 @@
 //! Kubernetes signs for Navarch itself (`PILOT_CERT_PROVIDER=k8s.io/<signer>`).
 //!
-//! Agrees with `pilot/pkg/bootstrap/certcontroller.go` in who signs, what for, and whose roots are told.
+//! Agrees with `pilot/pkg/bootstrap/certcontroller.go` in the signer, the usages and the published roots.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -29,8 +29,8 @@ pub struct ServerChain {
 }
 
 impl Registration {
-    /// Has a new certificate for a server of these names signed. Its root is the one that mesh config says of the signer: that is
-    /// what everybody is told.
+    /// Has a new certificate for a server of these names signed. Its root is the one of the signer in mesh config, which is the
+    /// published one.
     ///
     /// # Errors
     /// When mesh config knows no root of the signer, or the signer does not give what was asked for.

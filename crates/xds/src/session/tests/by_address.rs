@@ -46,7 +46,7 @@ fn what_is_asked_for_by_an_address_is_told_by_its_own_name() {
     asked(&mut rig, &["/10.0.0.1", "/10.0.0.9"]);
     tell(&mut rig, &[("a", 1), ("b", 2)], 1);
     assert_eq!(next(&mut rig), (strings(&["a /10.0.0.1", "b /10.0.0.2"]), strings(&["/10.0.0.9"])));
-    // A workload that goes is told by the name that the client knows.
+    // A removed workload is sent by the name that the client subscribed to.
     tell(&mut rig, &[("b", 2)], 0);
     assert_eq!(next(&mut rig), (vec![], strings(&["a"])));
     // Who asks again waits for an answer.

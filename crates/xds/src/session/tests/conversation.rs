@@ -132,7 +132,7 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
         if protocol == Protocol::Delta || kind.is_wildcard_by_default() {
             assert_eq!(has, shall, "{kind:?}");
         } else {
-            // What is gone of named types is not told in this protocol.
+            // Removals of named types are not sent in this protocol.
             let still: BTreeMap<&String, &String> =
                 has.into_iter().filter(|(name, _)| shall.contains_key(name)).collect();
             assert_eq!(still, shall, "{kind:?}");

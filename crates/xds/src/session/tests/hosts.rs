@@ -3,7 +3,7 @@
 use super::super::*;
 use super::rig::*;
 
-/// What the push thread is told of virtual hosts.
+/// The virtual host subscriptions that the push thread receives.
 fn hosts_of(routes: &[&str]) -> Effect {
     let names = routes.iter().map(|name| ResourceName::new(*name)).collect();
     Effect::Subscribe(VHDS, Interest { wildcard: true, names: Arc::new(names) })

@@ -120,7 +120,7 @@ impl Rig {
         Self::remembering(protocol, REMEMBERED)
     }
 
-    /// With a history of so many responses.
+    /// With a history of this many responses.
     pub(crate) fn remembering(protocol: Protocol, history: usize) -> Self {
         let marks = Marks { started: Arc::from("start"), stream: 1, count: 0 };
         Self {

@@ -71,7 +71,6 @@ impl Server {
         }
     }
 
-    /// The world changes.
     pub(crate) fn change(&mut self, edit: impl FnOnce(&mut World)) {
         edit(&mut self.world);
         self.rig.revision += 1;
