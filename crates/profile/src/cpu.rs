@@ -15,7 +15,7 @@ use crate::stack::{self, MAX_FRAMES};
 /// How much CPU time a thread takes between two samples of it, as in Go.
 pub const PERIOD: Duration = Duration::from_millis(10);
 const PERIOD_NANOS: i64 = 10_000_000;
-/// How many different stacks are told apart; further samples are counted as missing.
+/// Maximum number of distinct stacks; samples of further ones are counted as missing.
 const MAX_STACKS: usize = 16_384;
 
 const KIND: Kind = Kind {
@@ -211,7 +211,6 @@ mod sys {
         }
     }
 
-    /// The threads that there are.
     pub(super) fn threads() -> io::Result<BTreeSet<libc::pid_t>> {
         let mut found = BTreeSet::new();
         for entry in std::fs::read_dir("/proc/self/task")? {

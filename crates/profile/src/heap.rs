@@ -1,9 +1,9 @@
 //! Heap profiles: an allocator around another, which notes the stack of about every 512 KiB that are allocated.
 //!
-//! Each thread counts down the bytes that it allocates, to a random number whose mean is [`RATE`]; the allocation that crosses zero is
-//! sampled. Each byte has the same chance then, and a sample of a small object stands for many of its size, as Go computes it. Sampled
-//! blocks lie at addresses that few others have, so that a free knows most others by their address. Nothing here locks, allocates or
-//! has a destructor, so it may be called at any time in a thread's life.
+//! Each thread counts down allocated bytes from a random number whose mean is [`RATE`]; the allocation that crosses zero is
+//! sampled. Each byte then has the same chance, and a sample of a small object is weighted by its size, as in Go. Sampled blocks
+//! lie at addresses that few others have, so that a free recognizes most others by their address. Nothing here locks, allocates
+//! or has a destructor, so it may be called at any time in a thread's life.
 //!
 //! A pair of allocation and free by mimalloc takes 2.8 ns for 16 bytes and 2.9 ns with this around it, 3.2 and 4.5 ns for 256 bytes, 5.3 and
 //! 6.7 ns for 1 KiB; of 64 KiB, of which every ninth is sampled, 14 and 24 ns. So it is always on.
@@ -26,7 +26,7 @@ const MEAN: f64 = RATE as f64;
 const TYPES: &[(&str, &str)] =
     &[("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
-/// Which of its values `go tool pprof` shows first.
+/// The sample type that `go tool pprof` shows first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultSampleType {
     /// What is in use, as `heap`.
@@ -124,7 +124,7 @@ fn distance() -> usize {
     (-chance.ln() * MEAN) as usize
 }
 
-/// For how much a sample of so many bytes stands: the reverse of the chance that it is one.
+/// The weight of a sample of `bytes` bytes: the inverse of its sampling probability.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -207,7 +207,7 @@ impl<A: GlobalAlloc> Profiled<A> {
         // SAFETY: the size is not zero; a block that is due is counted already.
         let grown = unsafe { if counted { self.allocate_slowly(new, false) } else { self.alloc(new) } };
         if !grown.is_null() {
-            // SAFETY: both have so many bytes, and the new block is none of the old; the old one is this allocator's own.
+            // SAFETY: both have this many bytes, and the blocks do not overlap; the old one is this allocator's own.
             unsafe {
                 ptr::copy_nonoverlapping(block, grown, size.min(layout.size()));
                 self.dealloc(block, layout);

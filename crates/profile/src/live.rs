@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Sampled blocks lie at multiples of this, so that a free finds out about most others without looking here. Each wastes at most as
 /// much, 0.2% of what is allocated.
 pub(crate) const ALIGNMENT: usize = 1024;
-/// A bucket is one line of the processor's cache. With 64 KiB words, about 16 GB in use can be told apart; what has no room is not
-/// sampled.
+/// A bucket is one cache line of the processor. With 64 KiB words, about 16 GB in use can be tracked; allocations without room are
+/// not sampled.
 const BUCKETS: usize = 4096;
 const ADDRESS_BITS: u32 = 48;
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-/// How many stacks are told apart. The others count under the first, which has no frames.
+/// Maximum number of distinct stacks. Others count under the first one, which has no frames.
 const MAX_STACKS: usize = 8192;
 /// How many frames all have together.
 const MAX_FRAMES: usize = 512 * 1024;
@@ -24,7 +24,7 @@ struct Sum {
     bytes: AtomicU64,
 }
 
-/// How much a sample stands for.
+/// The weight of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// In 256ths.
@@ -32,7 +32,7 @@ pub(crate) struct Weight {
     pub(crate) bytes: u64,
 }
 
-/// A stack with what it allocated.
+/// A stack with its allocations.
 #[derive(Debug)]
 pub(crate) struct StackSample {
     /// Without those that lie too far from the program's own code.
@@ -56,7 +56,8 @@ impl Sum {
     }
 }
 
-/// By hash: 48 bits of it, and the number of the stack. Two stacks of one hash are not told apart; that is unlikely for the 8192 there can be.
+/// Index by hash: 48 bits of the hash, and the number of the stack. Two stacks of one hash are not distinguished, which is unlikely
+/// among at most 8192.
 static BY_HASH: [AtomicU64; INDEX] = [const { AtomicU64::new(0) }; INDEX];
 static ENTRIES: [Entry; MAX_STACKS] =
     [const { Entry { frames: AtomicU64::new(0), allocated: Sum::new(), freed: Sum::new() } }; MAX_STACKS];

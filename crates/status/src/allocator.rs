@@ -41,7 +41,7 @@ struct World {
     namespaces: Namespaces,
     /// The entries and their addresses.
     allocation: Allocation,
-    /// What a list of entries has told so far.
+    /// The entries of an unfinished list.
     listed: BTreeSet<NamespacedName>,
     /// Whether all entries are known.
     complete: bool,
@@ -83,7 +83,7 @@ impl World {
 }
 
 impl AddressAllocation {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut namespaces = namespaces::watch(&self.cluster);
         let entries = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource());
@@ -178,7 +178,6 @@ fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "serviceentries")
 }
 
-/// Namespace and name.
 fn name(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }

@@ -51,27 +51,27 @@ pub struct Analysis {
     pub mesh: watch::Receiver<Mesh>,
 }
 
-/// An object whose status is to be corrected.
+/// A correction of an object's status.
 #[derive(Debug)]
 struct StatusCorrection {
     key: Key,
-    /// The version that was judged.
+    /// The analyzed version.
     resource_version: String,
     /// Whether there is a status.
     has_status: bool,
-    /// What is wrong with it.
+    /// The patch of the status.
     correction: Map<String, Value>,
 }
 
-/// What is known, and what was found in it.
+/// The objects and the findings.
 #[derive(Debug, Default)]
 struct AnalysisState {
     /// Shared with the thread on which analyzers run, for as long as they do.
     objects: Arc<Objects>,
     found: Incremental,
-    /// What the log was told of.
+    /// The findings that were logged.
     logged: BTreeSet<String>,
-    /// The kinds whose statuses could not be written, of which the log was told.
+    /// The kinds with a logged write failure.
     unwritten: BTreeSet<Kind>,
 }
 
@@ -104,7 +104,7 @@ impl Pending {
 }
 
 impl Analysis {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let only = self.scope.borrow().only.clone();
         let mut events = stream::select_all(live::kinds().map(|kind| self.watch(kind, only.as_deref())));

@@ -10,7 +10,7 @@ use super::lock_object::Record;
 /// Stands before the revision of a control plane that lives in another cluster.
 const REMOTE: char = '^';
 
-/// A control plane that stands for election.
+/// A candidate of the leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Its name, one of its kind: the pod's.
@@ -39,14 +39,13 @@ pub enum Scope {
     Revision,
 }
 
-/// What a candidate may do about a lock.
+/// What a candidate does with a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockAction {
-    /// Hold on to it.
     Renew,
-    /// Take it from whoever holds it.
+    /// Take it over.
     Take,
-    /// Leave it to its holder.
+    /// Leave it to its holder and wait.
     Wait,
 }
 

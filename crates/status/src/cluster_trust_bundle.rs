@@ -35,7 +35,7 @@ pub struct TrustBundleObject {
 }
 
 impl TrustBundleObject {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let all = Api::<PartialObjectMeta<ClusterTrustBundle>>::all(self.cluster.0.clone());
         let mine = watcher::Config::default().fields(&format!("metadata.name={NAME}"));

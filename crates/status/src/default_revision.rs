@@ -18,7 +18,7 @@ use navarch_kubernetes::InWords;
 pub(crate) const DEFAULT_TAG: &str = "istio-revision-tag-default";
 /// The namespace whose webhooks have plain names; those of others have the namespace behind theirs.
 const HOME: &str = "istio-system";
-/// The label that names a revision, or a tag that stands for one.
+/// The label of a revision or tag.
 pub(crate) const REVISION: &str = "istio.io/rev";
 /// The label that names the tag of a webhook or a Service.
 pub(crate) const TAG: &str = "istio.io/tag";
@@ -33,7 +33,7 @@ pub struct DefaultRevision {
 }
 
 impl DefaultRevision {
-    /// Tells `told` the default revision, empty while there is none, until told to stop.
+    /// Sends the default revision to `told`, empty while there is none, until `stop` is cancelled.
     pub async fn run(self, told: watch::Sender<String>, stop: CancellationToken) {
         let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.cluster.0);
         let name = match self.namespace.as_str() {

@@ -44,7 +44,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let resources: BTreeMap<&str, ApiResource> = crds::kinds()
             .map(|kind| {

@@ -56,10 +56,10 @@ pub struct Election {
     pub default_revision: watch::Receiver<String>,
 }
 
-/// A lock as it was last seen.
+/// The last observed state of the lock.
 struct ObservedLock {
     object: LockObject,
-    /// Since when it has been so.
+    /// Since when it is unchanged.
     since: Instant,
 }
 
@@ -94,8 +94,8 @@ impl Election {
         }
     }
 
-    /// Runs `work` whenever this control plane leads, until told to stop. Its token is cancelled when another leads; the
-    /// lock is given back only after it has ended.
+    /// Runs `work` while this control plane is the leader, until `stop` is cancelled. The token of `work` is cancelled when the lock
+    /// is lost; the lock is released only after `work` has ended.
     pub async fn run<W, F>(mut self, stop: CancellationToken, work: W)
     where
         W: Fn(CancellationToken) -> F,
@@ -129,7 +129,7 @@ impl Election {
         }
     }
 
-    /// Tries until the lock is held; `false` when told to stop.
+    /// Tries until the lock is held; `false` if `stop` is cancelled first.
     async fn acquire(&mut self, seen: &mut Option<ObservedLock>, stop: &CancellationToken) -> bool {
         loop {
             let attempt = async {
@@ -164,7 +164,7 @@ impl Election {
         }
     }
 
-    /// Looks at the lock once, and takes or renews it if that may be. Whether it is held then.
+    /// Reads the lock once, and acquires or renews it if allowed. Returns whether it is held.
     async fn attempt(&self, seen: &mut Option<ObservedLock>) -> bool {
         match timeout(self.timing.deadline() / 2, self.try_hold(seen)).await {
             Ok(Ok(held)) => held,

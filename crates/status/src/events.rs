@@ -47,7 +47,6 @@ impl Events {
         events.create(&PostParams::default(), &self.event(regarding, warning, namespace)).await.map(drop)
     }
 
-    /// The Event of a warning.
     fn event(&self, regarding: ObjectReference, warning: Warning<'_>, namespace: String) -> Event {
         let name = regarding.name.as_deref().unwrap_or(CONTROLLER);
         Event {
@@ -69,7 +68,7 @@ impl Events {
     }
 }
 
-/// As much of a text as fits in so many bytes.
+/// The longest prefix of a text within a number of bytes.
 fn shortened(text: &str, bytes: usize) -> &str {
     text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
 }

@@ -153,7 +153,7 @@ impl World {
 }
 
 impl InferencePoolServices {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let client = self.cluster.0.clone();
         let kind = resource("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools");
@@ -313,7 +313,6 @@ fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
     }))
 }
 
-/// Namespace and name of a pool.
 fn name_of(pool: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&pool.namespace().unwrap_or_default(), &pool.name_any())
 }

@@ -44,7 +44,7 @@ pub struct IngressStatus {
 struct Live {
     /// Version and addresses, by name.
     ingresses: BTreeMap<NamespacedName, (String, Vec<IngressAddress>)>,
-    /// What a list has told so far.
+    /// The objects of an unfinished list.
     listed: BTreeSet<NamespacedName>,
     /// Whether all are known.
     complete: bool,
@@ -100,7 +100,6 @@ impl Live {
         }
     }
 
-    /// An Ingress is there.
     fn put(&mut self, ingress: Ingress) {
         let name = name(&ingress);
         let balancer = ingress.status.and_then(|status| status.load_balancer);
@@ -133,7 +132,7 @@ impl Live {
 }
 
 impl IngressStatus {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let ingresses = Api::<Ingress>::all(self.cluster.0.clone());
         let mut events = std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
@@ -176,7 +175,6 @@ impl IngressStatus {
     }
 }
 
-/// The name of an Ingress.
 fn name(ingress: &Ingress) -> NamespacedName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     NamespacedName::new(&text(&ingress.metadata.namespace), &text(&ingress.metadata.name))

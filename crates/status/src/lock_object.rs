@@ -23,7 +23,6 @@ const UNREADABLE: &str = "?";
 pub(super) enum LockKind {
     /// The annotation of a ConfigMap.
     ConfigMap,
-    /// A Lease.
     Lease,
 }
 
@@ -126,7 +125,6 @@ impl LockObjects {
         LockObject { object, record }
     }
 
-    /// An object with a record in it.
     fn written(&self, mut object: DynamicObject, record: &Record) -> Result<DynamicObject, Error> {
         let annotations = object.metadata.annotations.get_or_insert_default();
         match self.kind {
@@ -159,7 +157,6 @@ impl LockObjects {
     }
 }
 
-/// The spec of a Lease.
 fn spec(object: &DynamicObject) -> Result<LeaseSpec, serde_json::Error> {
     object.data.get("spec").map_or(Ok(LeaseSpec::default()), |spec| serde_json::from_value(spec.clone()))
 }

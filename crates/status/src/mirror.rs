@@ -10,9 +10,8 @@ use navarch_api::object::NamespacedName;
 /// What is kept of objects.
 #[derive(Debug)]
 pub(super) struct Mirror<T> {
-    /// By name.
     items: BTreeMap<NamespacedName, T>,
-    /// What a list has told so far.
+    /// The objects of an unfinished list.
     listed: BTreeSet<NamespacedName>,
     /// Whether all are known.
     complete: bool,
@@ -97,12 +96,11 @@ impl<T: PartialEq> Mirror<T> {
     }
 }
 
-/// Namespace and name of an object.
 pub(super) fn name(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
-/// Names that others name: who is to be told when one changes.
+/// References between objects: whose users are notified when a referenced object changes.
 #[derive(Debug, Default)]
 pub(super) struct Index(BTreeMap<NamespacedName, BTreeSet<NamespacedName>>);
 

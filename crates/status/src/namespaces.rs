@@ -34,7 +34,7 @@ impl NamespaceScope {
     }
 }
 
-/// Events about namespaces, for [`Namespaces`] to take in. What goes wrong is told, and tried again.
+/// Events about namespaces for [`Namespaces`]. Errors are logged and retried.
 pub(super) fn watch(cluster: &Cluster) -> BoxStream<'static, Event<PartialObjectMeta<Namespace>>> {
     let all = Api::<PartialObjectMeta<Namespace>>::all(cluster.0.clone());
     let events = watcher(all, watcher::Config::default()).default_backoff();
@@ -47,7 +47,7 @@ pub(super) fn watch(cluster: &Cluster) -> BoxStream<'static, Event<PartialObject
 pub(super) struct Namespaces {
     /// Labels by name, of those that are not going away.
     labels: BTreeMap<String, TextMap>,
-    /// What a list has told so far.
+    /// The objects of an unfinished list.
     listed: BTreeSet<String>,
     /// Whether all are known.
     pub complete: bool,

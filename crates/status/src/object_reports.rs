@@ -20,12 +20,12 @@ use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::{InWords, is_stale, status_patch};
 
-/// How long it is waited before what could not be written is tried again.
+/// Delay before failed writes are retried.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
-/// How often a write that comes too late is tried at once.
+/// Maximum number of immediate retries of a write conflict.
 const MAX_ATTEMPTS: usize = 5;
 
-/// What is told.
+/// The kind of report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportedCondition {
     /// `Quarantined`: proxies refuse what the object makes.
@@ -34,7 +34,7 @@ pub enum ReportedCondition {
     RolledOut,
 }
 
-/// What one object is told.
+/// The report of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectReport {
     /// Whether the condition is true.
@@ -50,12 +50,10 @@ pub struct ObjectReport {
 /// The objects that get a condition here.
 pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
-/// What objects were told.
+/// The reports that were written.
 #[derive(Debug, Default)]
 struct WrittenReports {
-    /// Those whose conditions say it.
     conditions: BTreeMap<ObjectRef, ObjectReport>,
-    /// Those of which an Event warns.
     events: BTreeMap<ObjectRef, ObjectReport>,
 }
 
@@ -66,11 +64,11 @@ pub struct ObjectReports {
     pub cluster: Cluster,
     /// This replica.
     pub identity: String,
-    /// The controller in whose name routes of the Gateway API are told of their parents.
+    /// The controller name of parent statuses of Gateway API routes.
     pub controller: String,
     /// Which condition they get.
     pub condition: ReportedCondition,
-    /// Objects that are to be told, as they stand now.
+    /// The current reports by object.
     pub reported: watch::Receiver<ReportedObjects>,
 }
 
@@ -91,7 +89,7 @@ impl ReportedCondition {
         }
     }
 
-    /// What an object is told once there is nothing more to be told.
+    /// The report that replaces an earlier one when there is nothing to report any more.
     fn end(self) -> ObjectReport {
         let (is_true, reason) = match self {
             Self::Quarantined => (false, "Edited"),
@@ -102,7 +100,7 @@ impl ReportedCondition {
 }
 
 impl ObjectReports {
-    /// Runs until told to stop. What cannot be written is logged and tried again.
+    /// Runs until `stop` is cancelled. Failed writes are logged and retried.
     pub async fn run(mut self, stop: CancellationToken) {
         let events = Events { cluster: self.cluster.clone(), identity: self.identity.clone() };
         let mut told = WrittenReports::default();
@@ -117,7 +115,7 @@ impl ObjectReports {
         }
     }
 
-    /// Tells those objects that were told otherwise. Whether all could be.
+    /// Writes the reports that have changed. Returns whether all writes succeeded.
     async fn tell_all(
         &self,
         events: &Events,
@@ -155,8 +153,8 @@ impl ObjectReports {
         are_all_told
     }
 
-    /// Tells one object how it stands, or that there is nothing more to be told, and warns of it by an Event if that is wanted. Whether
-    /// there was a place for it.
+    /// Writes the condition of one object or clears it, and creates a warning Event if wanted. Returns whether the object has a
+    /// place for the condition.
     async fn tell(
         &self,
         events: &Events,
@@ -225,13 +223,13 @@ impl ObjectReports {
     }
 }
 
-/// Logs why an object could not be told: it was not.
+/// Logs a failed write; returns `false`.
 fn failed(name: &ObjectRef, error: &kube::Error) -> bool {
     tracing::warn!(object = %name, error = %InWords(error), "failed to write the object's status condition");
     false
 }
 
-/// How objects of a kind are asked for; `None` for kinds whose objects are not told.
+/// The API resource of a kind; `None` for kinds without reports.
 fn resource_of(kind: Kind) -> Option<ApiResource> {
     if is_route(kind) {
         let version = served_versions(kind).first()?;
@@ -242,7 +240,7 @@ fn resource_of(kind: Kind) -> Option<ApiResource> {
     Some(ApiResource::from_gvk_with_plural(&gvk, defined.plural))
 }
 
-/// Whether objects of a kind are told of each of their parents by itself.
+/// Whether objects of a kind have a status for each parent.
 fn is_route(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }

@@ -1,5 +1,6 @@
-//! Writes the status of objects: what it should say is told, what it says is watched, and what differs is written, each object at
-//! most once for each change of either, and ever more rarely while it goes on changing. That of the Gateway API's objects is all its own, of others it is the conditions.
+//! Writes the status of objects: the wanted status is received, the current one is watched, and differences are written. Each
+//! object is written at most once per change of either, and with growing delays while it keeps changing. Gateway API objects
+//! have their whole status written here, other objects their conditions only.
 
 mod live;
 mod merge;
@@ -36,7 +37,7 @@ const EVENTS_AT_ONCE: usize = 256;
 /// What each object's status should say, without the times at which conditions changed.
 pub type WantedStatuses = OrdMap<ObjectRef, WantedStatus>;
 
-/// What the status of an object should say: a JSON object. It is kept as it is told, and read when it is written.
+/// The wanted status of an object: a JSON object as text, which is parsed when it is written.
 pub type WantedStatus = Bytes;
 
 /// Writes statuses.
@@ -63,7 +64,7 @@ struct Write {
 }
 
 impl ObjectStatuses {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut live = Live::default();
         let mut watched: BTreeSet<Kind> = BTreeSet::new();

@@ -20,7 +20,7 @@ pub struct Progress {
 
 /// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
 ///
-/// An object that reaches nobody is left alone, unless it was told otherwise before.
+/// An object that reaches no proxy gets no condition, unless it had one before.
 pub(super) fn correction(status: Option<&Value>, progress: Progress, now: &str) -> Option<Vec<Value>> {
     let conditions = Conditions::of(status, TYPE);
     let before = conditions.before();

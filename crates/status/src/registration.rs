@@ -1,4 +1,4 @@
-//! Workloads that are no pods: a WorkloadEntry stands for each as long as its proxy is connected.
+//! Auto-registration of workloads that are not pods: each has a WorkloadEntry while its proxy is connected.
 //!
 //! ```text
 //! connect ──▶ create or annotate the entry ──▶ Registered ──reports──▶ condition Healthy
@@ -63,7 +63,7 @@ const MAX_MESSAGE: usize = 1024;
 pub struct RegistrationConfig {
     /// `PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION`: which proxies are registered at all. Default true.
     pub auto_registers: bool,
-    /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: their health is told. Default true.
+    /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: their health is written. Default true.
     pub tells_health: bool,
     /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`: only who may be it becomes an entry. Default true.
     pub validates_identity: bool,
@@ -123,9 +123,8 @@ pub struct Registrar(Arc<Inner>);
 /// What a registrar holds.
 struct Inner {
     cluster: Cluster,
-    /// What is known of it.
     objects: KnownObjects,
-    /// Turns at asking its API server, by service accounts.
+    /// Limits requests to the API server, fairly among service accounts.
     turns: Arc<FairSemaphore<NamespacedName>>,
     /// This control plane.
     instance: String,
@@ -167,7 +166,7 @@ impl Registered {
 }
 
 impl Registrar {
-    /// A registrar by the name of `instance`, which works until told to stop.
+    /// A registrar named `instance`, which runs until `stop` is cancelled.
     #[must_use]
     pub fn new(
         (cluster, objects): (Cluster, KnownObjects),
@@ -234,7 +233,7 @@ impl Registrar {
         written.unwrap_or_else(|_| Err(RegistrationError::Silence(name.clone())))
     }
 
-    /// Waits, after having been told to stop, until what was connected here is written as gone.
+    /// Waits after shutdown until all proxies of this replica are written as disconnected.
     pub async fn ended(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;

@@ -41,7 +41,7 @@ pub(super) fn write(report: &BTreeMap<ObjectRef, Progress>) -> Vec<String> {
     parts
 }
 
-/// Reads a text. Lines that are none, such as those of later versions, are passed over.
+/// Parses a text. Unknown lines, such as those of later versions, are ignored.
 pub(super) fn read(text: &str) -> Report {
     text.lines().filter_map(line).collect()
 }
@@ -60,7 +60,7 @@ fn line(line: &str) -> Option<(ObjectRef, Progress)> {
     Some((ObjectRef { kind, name }, progress))
 }
 
-/// What this replica knows, and what the others have told. Which objects there are, and in which generation, this one says.
+/// The sum of this replica's progress and the others' reports. This replica determines the objects and their generations.
 pub(super) fn sum<'a>(own: &Progresses, others: impl Iterator<Item = &'a Report>) -> BTreeMap<ObjectRef, Progress> {
     let mut sum = (**own).clone();
     for report in others {

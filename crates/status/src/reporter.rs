@@ -37,7 +37,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Runs until told to stop; then the report is taken away.
+    /// Runs until `stop` is cancelled; then deletes the report.
     pub async fn run(mut self, stop: CancellationToken) {
         let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
         let mut renewal = interval(RENEW_INTERVAL);
@@ -80,7 +80,7 @@ impl Reporter {
         drop(timeout(SHUTDOWN_GRACE, self.take_away(&maps, 0..count)).await);
     }
 
-    /// Writes the parts, of which there were so many, and takes away those that are not needed any more.
+    /// Writes the parts, and deletes earlier parts that are not needed any more.
     async fn put(&self, maps: &Api<ConfigMap>, parts: &[String], before: usize) -> Result<(), kube::Error> {
         for (index, part) in parts.iter().enumerate() {
             let name = self.name(index);

@@ -17,17 +17,16 @@ pub(super) const STALE: Duration = Duration::from_secs(60);
 pub(super) struct Reports {
     /// By the name of the ConfigMap.
     known: BTreeMap<String, StoredReport>,
-    /// What a list has told so far.
+    /// The objects of an unfinished list.
     listed: BTreeSet<String>,
 }
 
-/// A part of a report.
+/// A stored part of a report.
 #[derive(Debug)]
 struct StoredReport {
-    /// What it says.
     report: Report,
     version: Option<String>,
-    /// Since when it says so, by this replica's clock.
+    /// Since when it is unchanged, by this replica's clock.
     since: Instant,
 }
 

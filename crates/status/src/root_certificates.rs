@@ -55,7 +55,7 @@ struct World {
     namespaces: Namespaces,
     /// Digests of the text in each namespace; `None` for a ConfigMap without the key.
     maps: BTreeMap<String, Option<[u8; 32]>>,
-    /// What a list of ConfigMaps has told so far.
+    /// The ConfigMaps of an unfinished list.
     listed: BTreeSet<String>,
     /// Whether all ConfigMaps are known.
     complete: bool,
@@ -117,7 +117,7 @@ impl World {
 }
 
 impl RootCertificates {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut namespaces = namespaces::watch(&self.cluster);
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));

@@ -48,7 +48,7 @@ struct World {
     namespaces: Namespaces,
     /// The Services by name, with their UIDs.
     services: BTreeMap<NamespacedName, String>,
-    /// What a list of Services has told so far.
+    /// The Services of an unfinished list.
     listed: BTreeSet<NamespacedName>,
     /// The Services whose exports are still to be made.
     due: BTreeSet<NamespacedName>,
@@ -116,7 +116,7 @@ impl World {
 }
 
 impl ServiceExports {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut namespaces = namespaces::watch(&self.cluster);
         let all = Api::<PartialObjectMeta<Service>>::all(self.cluster.0.clone());
@@ -225,7 +225,6 @@ fn is_about_namespace(status: &kube::core::Status) -> bool {
     })
 }
 
-/// Namespace and name of a Service.
 fn name_of(service: &PartialObjectMeta<Service>) -> NamespacedName {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     NamespacedName::new(&text(&service.metadata.namespace), &text(&service.metadata.name))

@@ -16,7 +16,7 @@ use navarch_kubernetes::InWords;
 
 /// How often it is looked what is missing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// For how long something must be missing before it is told: a start takes its time.
+/// How long something must be missing before it is reported, as a start takes time.
 const DELAY: Duration = Duration::from_secs(10);
 /// The least time between two Events.
 const MIN_INTERVAL: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ impl fmt::Debug for UnreadyEvents {
     }
 }
 
-/// What was told, and since when there is something to tell.
+/// What was reported, and since when something is missing.
 #[derive(Debug, Default)]
 struct EventHistory {
     since: Option<Instant>,
@@ -73,7 +73,7 @@ impl EventHistory {
 }
 
 impl UnreadyEvents {
-    /// Runs until told to stop. What cannot be told is logged with what was to be told.
+    /// Runs until `stop` is cancelled. Events that cannot be written are logged.
     pub async fn run(self, stop: CancellationToken) {
         let mut told = EventHistory::default();
         loop {
@@ -109,7 +109,7 @@ impl UnreadyEvents {
 mod tests {
     use super::*;
 
-    /// The seconds at which something is told, of what is missing in each.
+    /// The seconds at which something is reported, given what is missing in each.
     fn told(missing: impl Fn(u64) -> Option<&'static str>, seconds: u64) -> Vec<(u64, String)> {
         let (begin, mut told) = (Instant::now(), EventHistory::default());
         let look = |second| {

@@ -37,7 +37,6 @@ pub struct NodeUntaint {
 struct Tainted {
     /// The version that was read.
     version: Option<String>,
-    /// All its taints.
     taints: Vec<Taint>,
 }
 
@@ -48,9 +47,9 @@ struct World {
     ready: BTreeMap<String, String>,
     /// The nodes that have the taint.
     tainted: BTreeMap<String, Tainted>,
-    /// What a list of pods has told so far.
+    /// The pods of an unfinished list.
     listed_pods: BTreeSet<String>,
-    /// What a list of nodes has told so far.
+    /// The nodes of an unfinished list.
     listed_nodes: BTreeSet<String>,
 }
 
@@ -113,7 +112,7 @@ impl World {
 }
 
 impl NodeUntaint {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
         let nodes = Api::<Node>::all(self.cluster.0.clone());

@@ -1,5 +1,5 @@
-//! `/plan`: what an object would do that is about to be stored or deleted, told as warnings. All of it is allowed: `/validate` says
-//! what may not be.
+//! `/plan`: reports the effects of an object that is about to be stored or deleted as admission warnings. It allows every
+//! object: `/validate` rejects invalid ones.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -99,7 +99,6 @@ mod tests {
 
     use super::*;
 
-    /// A review of an operation.
     fn review(operation: &str, object: &Value) -> Vec<u8> {
         let request = json!({
             "uid": "u",

@@ -12,7 +12,6 @@ use navarch_net::peer::counted_as;
 /// The callers that send, and what each may still send.
 #[derive(Debug)]
 pub(super) struct CallerShares {
-    /// By caller.
     callers: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     /// What each may send, in kilobytes.
     kilobytes: u32,
@@ -30,9 +29,7 @@ pub(super) struct CallerShare {
 /// A caller's entry while anything of it is sent or waits to be.
 #[derive(Debug)]
 struct Entry {
-    /// Where it is.
     shares: Arc<CallerShares>,
-    /// Whose it is.
     caller: IpAddr,
     semaphore: Arc<Semaphore>,
 }
@@ -43,7 +40,7 @@ impl CallerShares {
         Arc::new(Self { callers: Mutex::default(), kilobytes: kilobytes(bytes) })
     }
 
-    /// Waits until a caller may send so many bytes more; those of one caller go first that came first.
+    /// Waits until a caller may send `bytes` more bytes; requests of one caller are served in order of arrival.
     pub(super) async fn take(self: &Arc<Self>, caller: IpAddr, bytes: usize) -> CallerShare {
         let caller = counted_as(caller);
         let semaphore = self.callers.lock().entry(caller).or_insert_with(|| self.semaphore()).clone();

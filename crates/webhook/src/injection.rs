@@ -14,11 +14,11 @@ use super::review::{self, Answer, Request};
 use navarch_api::object::NamespacedName;
 use navarch_store::Objects;
 
-/// How many warnings are told, and how long each may be: API servers drop and cut what is more.
+/// Maximum number and length of warnings: API servers drop and cut longer ones.
 const WARNINGS: (usize, usize) = (20, 250);
 /// The longest note in the audit log.
 const MAX_NOTE_LENGTH: usize = 1000;
-/// The longest reason of a refusal that is told: what users wrote may be within.
+/// Maximum length of a rejection's reason, which can contain values that users wrote.
 const MAX_REASON_LENGTH: usize = 4000;
 
 /// Answers the body of a review of a pod. `path` is that of the request; `objects` are those that are there already.
@@ -55,7 +55,7 @@ pub(super) fn counted(
     })
 }
 
-/// What is said of a pod.
+/// The response for a pod.
 fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&Objects>) -> Answer {
     if !request.object.is_object() {
         return Answer::refuse("could not read the pod: request.object is no object").noting("injection", "refused");
@@ -103,7 +103,6 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
     answer
 }
 
-/// The annotations of a namespace.
 fn annotations(objects: &Objects, namespace: &str) -> Option<BTreeMap<String, String>> {
     let found = objects.namespaces.get(&NamespacedName::new("", namespace))?;
     let owned = |(key, value): (&Arc<str>, &Arc<str>)| (key.to_string(), value.to_string());

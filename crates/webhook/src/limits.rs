@@ -31,7 +31,7 @@ pub struct Limits {
     pub bytes: usize,
     /// The first bytes of all of them.
     pub small_bytes: usize,
-    /// How long a review waits for room. Then the API server is told that it is too much.
+    /// How long a review waits for capacity before it is rejected as busy (503).
     pub turn: Duration,
     /// How long a caller may take to send a review.
     pub body: Duration,

@@ -17,7 +17,7 @@ use navarch_store::Objects;
 const OBJECTS: usize = 10_000;
 /// How many names of one object are looked up.
 const NAMES: usize = 64;
-/// The name of the gateway that stands for all sidecars.
+/// The reserved gateway name of all sidecars.
 const MESH: &str = "mesh";
 
 /// Looks at what is around an object.

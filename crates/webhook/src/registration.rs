@@ -1,8 +1,8 @@
 //! Tells the API server how to know Navarch, in the webhook configurations that are its own.
 //!
-//! Which are its own is told by the label `istio.io/rev`. `caBundle` is kept as it must be, also when somebody edits it;
-//! validation fails closed (`failurePolicy: Fail`) once a trial has shown that broken objects are refused. Nothing is
-//! written where nothing differs, so replicas that agree are silent.
+//! The label `istio.io/rev` selects its own ones. `caBundle` is kept up to date, also when somebody edits it; validation fails
+//! closed (`failurePolicy: Fail`) once a trial has shown that invalid objects are rejected. Nothing is written unless it
+//! differs, so replicas that agree do not write.
 
 mod bundle;
 mod hooks;
@@ -93,7 +93,7 @@ struct State {
 }
 
 impl Registration {
-    /// Keeps them until told to stop. `registered` is told the roots that stand in all of them.
+    /// Keeps them up to date until `stop` is cancelled. `registered` receives the roots that are in all of them.
     pub async fn run(mut self, registered: watch::Sender<Arc<str>>, stop: CancellationToken) {
         let resource = resource(self.kind);
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);

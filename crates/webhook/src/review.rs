@@ -25,7 +25,7 @@ pub(super) struct Review {
     request: Option<Request>,
 }
 
-/// What is asked. What is not needed here, such as the old object and the user, is passed over unread.
+/// The request. Fields that are not needed, such as the old object and the user, are not decoded.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Request {
@@ -68,7 +68,6 @@ pub(super) struct GroupVersionKind {
     pub(super) kind: String,
 }
 
-/// What is answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -79,7 +78,7 @@ pub(super) struct Answer {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<Status>,
-    /// What the user is told all the same.
+    /// Warnings for the user.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
     /// A JSON patch of the object, as base64.
@@ -151,12 +150,11 @@ pub(super) struct Unwritten {
 }
 
 impl Unwritten {
-    /// Has the user told more.
+    /// Adds a warning.
     pub(super) fn warn(&mut self, warnings: Vec<String>) {
         self.answer.warnings.extend(warnings);
     }
 
-    /// Writes it.
     pub(super) fn write(self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(&ReviewResponse {
             kind: "AdmissionReview",

@@ -7,11 +7,11 @@ use super::verdict::{Judged, judge};
 use navarch_api::validation::Problem;
 use navarch_store::Objects;
 
-/// How many faults are told in one answer.
+/// Maximum number of errors in one response.
 const FAULTS: usize = 20;
-/// How many warnings are told in one answer.
+/// Maximum number of warnings in one response.
 const WARNINGS: usize = 20;
-/// The longest part of a fault that is told: values that users wrote are within.
+/// Maximum length of an error, which can contain values that users wrote.
 const MAX_MESSAGE_LENGTH: usize = 1000;
 /// The longest warning: API servers cut longer ones, and drop what comes after.
 const MAX_WARNING_LENGTH: usize = 250;
@@ -31,7 +31,7 @@ pub(super) fn counted(body: &[u8], objects: Option<&Objects>, metrics: &Metrics)
     review::answer(body, |request| answer(&request, objects, metrics))
 }
 
-/// What is said of an object.
+/// The verdict on an object.
 fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Answer {
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         metrics.judged(&request.resource, Some("unsupported_operation"));
@@ -90,13 +90,13 @@ fn refusal(subject: &str, errors: &[Problem]) -> String {
     text
 }
 
-/// A fault as it is told.
+/// The text of an error.
 fn fault(problem: &Problem, longest: usize) -> String {
     let text = if problem.field.is_empty() { problem.message.clone() } else { problem.to_string() };
     cut(&text, longest)
 }
 
-/// A warning as it is told, short enough for an API server.
+/// The text of a warning, short enough for an API server.
 fn warning(subject: &str, problem: &Problem) -> String {
     cut(&format!("{subject}: {}", fault(problem, MAX_WARNING_LENGTH)), MAX_WARNING_LENGTH)
 }

@@ -1,4 +1,4 @@
-//! What is said of one object on its own: istiod's verdict, and what of the object counts for nothing.
+//! The verdict on a single object: istiod's validation, and the fields that are ignored.
 
 use std::borrow::Cow;
 
@@ -11,17 +11,17 @@ use navarch_store::Objects;
 
 /// The group of the Gateway API, whose kinds the API server judges alone.
 const GATEWAY_API: &str = "gateway.networking.k8s.io/";
-/// How many fields are told of that count for nothing.
+/// Maximum number of reported unknown fields.
 const UNKNOWN_FIELDS: usize = 20;
 
-/// An object and what is said of it.
+/// An object and its verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// What it is called.
     pub subject: Subject,
     /// The object, where it can be read and is of a kind that is read here.
     pub object: Option<AnyObject>,
-    /// What is said of it.
+    /// Its verdict.
     pub verdict: Verdict,
 }
 
@@ -98,5 +98,5 @@ fn tell_unknown(fields: &[String], verdict: &mut Verdict) {
     }
 }
 
-/// What is said of a field that the kind does not have.
+/// The warning about an unknown field.
 pub const UNKNOWN: &str = "unknown field, which counts for nothing; is it misspelt?";

@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// What is found in a VirtualService of so many gateways, none of which is there.
+    /// The findings of a VirtualService with a number of gateways, none of which exists.
     fn found(gateways: usize) -> Vec<Message> {
         let names: Vec<_> = (0..gateways).map(|number| format!("g{number:02}")).collect();
         let service = json!({

@@ -14,7 +14,7 @@ use navarch_analysis::{Context, Key, Kind, Mesh, Reader, Resource, live};
 use navarch_api::text_map::TextMap;
 use navarch_kubernetes::{InWords, is_absent, is_refused};
 
-/// An object.
+/// A watched object.
 #[derive(Clone, Debug)]
 pub(super) struct TrackedObject {
     pub(super) resource: Arc<Resource>,
@@ -41,7 +41,7 @@ pub(super) struct Objects {
     known: BTreeMap<Key, TrackedObject>,
     /// The kinds of which something is known.
     kinds: BTreeMap<Kind, Coverage>,
-    /// What a list of a kind has told so far.
+    /// The objects of an unfinished list.
     listed: BTreeMap<Kind, BTreeSet<Key>>,
     /// The kinds of which an object has changed.
     changed: BTreeSet<Kind>,
@@ -49,7 +49,7 @@ pub(super) struct Objects {
     revision: String,
     /// The namespace of the control plane.
     system_namespace: String,
-    /// What stands for the revision besides its name.
+    /// The tags of the revision.
     tags: BTreeSet<String>,
 }
 
@@ -123,7 +123,6 @@ impl Objects {
         }
     }
 
-    /// The objects of a kind in a namespace.
     fn in_namespace<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a TrackedObject> {
         let first = Key { kind, namespace: namespace.to_owned(), name: String::new(), cluster: None };
         let all = self.known.range(first..);

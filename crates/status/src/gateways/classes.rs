@@ -40,7 +40,7 @@ impl ClassInfo {
     #[must_use]
     pub fn of_controller(settings: &GatewayApiSettings, controller: &str) -> Option<Self> {
         let all = Self::builtin(settings).into_iter().map(|(_, class)| class);
-        // Where one name stands for two, the later counts.
+        // If a name is repeated, the last one counts.
         all.rev().find(|class| class.controller == controller)
     }
 

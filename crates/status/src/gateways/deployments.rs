@@ -94,7 +94,7 @@ impl Queue {
 }
 
 impl GatewayDeployments {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut events = watches::all(&self.cluster, &self.settings);
         let mut changes = self.injector.changes();

@@ -33,7 +33,7 @@ pub struct GatewayClasses {
 }
 
 impl GatewayClasses {
-    /// Runs until told to stop.
+    /// Runs until `stop` is cancelled.
     pub async fn run(self, stop: CancellationToken) {
         let kind = gateway_api("GatewayClass", "gatewayclasses");
         let classes = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.cluster.0.clone(), &kind);

@@ -15,7 +15,6 @@ pub(super) struct AttachedSet {
 }
 
 impl AttachedSet {
-    /// That of a spec in a namespace.
     pub(super) fn of(spec: ListenerSet, namespace: &str, created: Option<Timestamp>) -> Self {
         let parent = spec.parent_ref;
         let namespace = parent.namespace.as_deref().unwrap_or(namespace);

@@ -70,11 +70,8 @@ pub(super) struct Metadata {
     pub(super) deployment: String,
     /// The name of the ServiceAccount.
     pub(super) service_account: String,
-    /// The type of the Service.
     pub(super) service_type: String,
-    /// Labels.
     pub(super) labels: Texts,
-    /// Annotations.
     pub(super) annotations: Texts,
 }
 

@@ -32,7 +32,7 @@ pub struct Deployed<'a> {
     pub kube_version: i64,
 }
 
-/// Why a Gateway has no objects. It is the users' to mend: trying again is of no use.
+/// Why a Gateway has no objects. Users must fix it, so it is not retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectsError {
     /// The template failed.

@@ -7,7 +7,6 @@ use navarch_webhook::inject::GatewayPort;
 
 /// The name of the port of the agent, which tells whether the proxy is ready.
 const STATUS_NAME: &str = "status-port";
-/// That port.
 const STATUS_PORT: i32 = 15021;
 /// The longest name of a port.
 const MAX_NAME: usize = 63;
@@ -43,7 +42,7 @@ pub(super) fn ports<'a>(listeners: impl IntoIterator<Item = &'a Listener>, quic:
     ports
 }
 
-/// A text of at most so many bytes.
+/// A text cut to a maximum number of bytes.
 fn cut(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }

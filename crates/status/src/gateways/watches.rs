@@ -45,7 +45,7 @@ pub enum Source {
     DefaultValidator,
 }
 
-/// The kinds of objects that are made.
+/// The kinds of objects that the controller creates for a Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeployedKind {
     /// `v1/ServiceAccount`.

@@ -100,7 +100,7 @@ pub struct World {
     by_parameters: Index,
     /// Such ConfigMaps as they were read; `None` is one that is not there.
     parameters: BTreeMap<NamespacedName, Option<Data>>,
-    /// Whether the watch of ConfigMaps has told of all.
+    /// Whether the initial list of ConfigMaps is complete.
     knows_parameters: bool,
     /// Gateways that are to be looked at.
     due: BTreeSet<NamespacedName>,

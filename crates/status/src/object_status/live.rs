@@ -20,17 +20,16 @@ use crate::default_revision::REVISION;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
-/// The first pause after a watch has failed.
+/// First delay before a failed watch is reopened.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// The longest: while a watch is not there, statuses are not written.
+/// Maximum delay: while a watch is broken, statuses are not written.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// A watch that went well for so long counts as one that never failed.
+/// A watch that lasts this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// An object as it was last seen.
+/// The last observed version of an object.
 #[derive(Clone, Debug)]
 pub(super) struct ObservedObject {
-    /// How its kind is reached.
     pub(super) resource: Arc<ApiResource>,
     pub(super) version: String,
     pub(super) generation: Option<i64>,
@@ -51,7 +50,7 @@ impl ObservedObject {
 pub(super) struct Live {
     /// As they were last seen.
     objects: BTreeMap<ObjectRef, ObservedObject>,
-    /// What a list of a kind has told so far.
+    /// The objects of an unfinished list.
     listed: BTreeMap<Kind, BTreeSet<NamespacedName>>,
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Live {
 pub(super) type KindEvent = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
 
 impl Live {
-    /// An object as it was last seen.
+    /// The last observed version of an object.
     pub(super) fn get(&self, object: &ObjectRef) -> Option<&ObservedObject> {
         self.objects.get(object)
     }
@@ -91,7 +90,6 @@ impl Live {
         }
     }
 
-    /// An object is there.
     fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, object: &DynamicObject) -> ObjectRef {
         let name = ObjectRef { kind, name: name_of(object) };
         let seen = ObservedObject {
@@ -106,7 +104,6 @@ impl Live {
     }
 }
 
-/// Namespace and name of an object.
 fn name_of(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }

@@ -154,7 +154,7 @@ mod tests {
         ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("edge", name) }
     }
 
-    /// How often an object that is due every millisecond is written in so many milliseconds, if that comes out so.
+    /// How often an object that is due every millisecond is written within a number of milliseconds, given this outcome.
     fn writes(milliseconds: u64, outcome: Outcome) -> usize {
         let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
         let mut count = 0;

@@ -47,14 +47,12 @@ fn is_called(object: &DynamicObject, name: &NamespacedName) -> bool {
     meta.name.as_deref() == Some(&*name.name) && meta.namespace.as_deref() == Some(name.namespace.as_str())
 }
 
-/// A group, if it is there.
 pub(super) async fn get_group(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
     let groups = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), &groups());
     let found = groups.get_opt(&name.name).await?;
     Ok(found.filter(|group| is_called(group, name)))
 }
 
-/// Creates an entry.
 pub(super) async fn create(cluster: &Cluster, name: &NamespacedName, entry: Value) -> Result<(), kube::Error> {
     let entry = serde_json::from_value(entry).map_err(kube::Error::SerdeError)?;
     of(cluster, name).create(&PostParams::default(), &entry).await.map(drop)

@@ -14,12 +14,11 @@ const CONTROLLER: &str = "istio.io/workloadController";
 const CONNECTED: &str = "istio.io/connectedAt";
 /// The annotation with the moment of its end.
 const DISCONNECTED: &str = "istio.io/disconnectedAt";
-/// The annotation of entries whose health is told.
+/// The annotation of entries with health checks.
 pub(super) const CHECKED: &str = "proxy.istio.io/health-checks-enabled";
 /// The condition that tells it.
 pub(super) const HEALTHY: &str = "Healthy";
 
-/// Annotations.
 pub(super) type Annotations = BTreeMap<String, String>;
 
 /// A connection of a workload to a control plane.
@@ -75,7 +74,7 @@ impl Connection<'_> {
 pub(super) enum Remedy {
     /// It registered itself: it goes with it.
     Delete,
-    /// It was written by people: it only loses what was said of its health.
+    /// It was written by users: only its health condition is removed.
     Forget,
 }
 
@@ -122,7 +121,7 @@ pub enum WorkloadHealth {
     Unhealthy(String),
 }
 
-/// The conditions with a health told at `now`; `None` when there is a later word.
+/// The conditions with a health reported at `now`; `None` if there is a later report.
 pub(super) fn with_health(status: Option<&Value>, health: &WorkloadHealth, now: Timestamp) -> Option<Vec<Value>> {
     let later = condition(status).and_then(|told| told.get("lastProbeTime")?.as_str()?.parse::<Timestamp>().ok());
     if later.is_some_and(|later| later > now) {
@@ -167,7 +166,6 @@ fn is_health(condition: &Value) -> bool {
     condition.get("type").is_some_and(|name| name == HEALTHY)
 }
 
-/// A moment in an annotation.
 fn moment(annotations: &Annotations, name: &str) -> Option<Timestamp> {
     annotations.get(name)?.parse().ok()
 }

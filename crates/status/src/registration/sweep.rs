@@ -1,4 +1,4 @@
-//! What nobody's connection stands for any more is found now and then, and what must be registered anew.
+//! Periodically finds WorkloadEntries without a connection, and workloads that must be registered again.
 
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -21,8 +21,8 @@ const SWEEPS_PER_GRACE: u32 = 10;
 const DELETE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Registrar {
-    /// Runs until told to stop: cleans up after control planes that could not, and registers workloads whose group came
-    /// back with the entries of a former one gone.
+    /// Runs until shutdown: deletes entries that other control planes left behind, and registers workloads whose group was deleted
+    /// with its entries and created again.
     pub async fn run(self) {
         let groups = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.0.cluster.0.clone(), &entries::groups());
         let mut events = std::pin::pin!(watcher(groups, watcher::Config::default()).default_backoff());

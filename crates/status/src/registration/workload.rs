@@ -156,7 +156,6 @@ impl Workload {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group<'a> {
     pub(super) name: &'a str,
-    /// Its UID.
     pub(super) uid: &'a str,
     pub(super) spec: &'a Value,
 }

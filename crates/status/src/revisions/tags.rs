@@ -8,7 +8,7 @@ use crate::mirror::Mirror;
 /// The tag of what names no revision.
 const DEFAULT: &str = "default";
 
-/// A tag, and the revision that it stands for.
+/// A tag and its revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     revision: String,

@@ -132,7 +132,6 @@ fn quantity(text: &str) -> Result<(), String> {
     Quantity::parse(text).map(|_| ()).ok_or_else(fault)
 }
 
-/// A proxy config.
 fn proxy_config(text: &str) -> Result<(), String> {
     let config = ProxyConfig::istio_defaults().apply(text).map_err(|error| error.to_string())?;
     match validate_proxy_config(&config.value).errors.first() {

@@ -79,8 +79,8 @@ impl InjectionConfig {
     }
 }
 
-/// Whether a selector is one: an empty one selects nothing here, and one with a broken condition is passed over, both as
-/// istiod does.
+/// Whether a selector is valid: an empty one selects nothing here, and one with an invalid requirement is ignored, both as
+/// in istiod.
 fn is_sound(selector: &LabelSelector) -> bool {
     let empty = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
     !empty && selector.match_expressions.iter().all(is_sound_condition)

@@ -30,7 +30,6 @@ pub(super) struct Context<'a> {
     /// Its proxy config.
     pub(super) proxy: &'a Effective,
     pub(super) values: &'a Values,
-    /// Mesh config.
     pub(super) mesh: &'a MeshConfig,
     /// The revision of the control plane.
     pub(super) revision: &'a str,
@@ -58,7 +57,6 @@ impl<'a> Context<'a> {
         pod::label(self.pod, name).filter(|value| !value.is_empty())
     }
 
-    /// The proxy config.
     pub(super) fn proxy_config(&self) -> &'a ProxyConfig {
         &self.proxy.config
     }
@@ -118,7 +116,6 @@ impl<'a> Context<'a> {
         super::image::image(global, name.as_str(), flavours)
     }
 
-    /// The trust domain.
     pub(super) fn trust_domain(&self) -> &'a str {
         if self.mesh.trust_domain.is_empty() {
             self.values.global.trust_domain.as_str()
@@ -142,7 +139,6 @@ impl<'a> Context<'a> {
 /// Which container an image is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImageOf {
-    /// The proxy.
     Proxy,
     /// The container that prepares or checks capture.
     Init,

@@ -19,7 +19,6 @@ use navarch_api::mesh::{MeshConfig, ProxyConfig};
 /// What finishing depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finishing<'a> {
-    /// Mesh config.
     pub(super) mesh: &'a MeshConfig,
     /// The pod's proxy config.
     pub(super) proxy_config: &'a ProxyConfig,

@@ -33,7 +33,6 @@ const SECURITY_ORDER: [&str; 19] = [
     "seccompProfile", "localhostProfile", "appArmorProfile",
 ];
 
-/// The text of a value.
 pub(super) fn text(value: &Value) -> String {
     let mut out = String::new();
     write(&mut out, value);

@@ -28,7 +28,6 @@ pub(super) fn image(global: &Global, name: &str, flavours: Flavours<'_>) -> Stri
 pub(super) struct Flavours<'a> {
     /// The pod's annotation.
     pub(super) annotation: Option<&'a str>,
-    /// The proxy config.
     pub(super) proxy_config: Option<&'a str>,
 }
 

@@ -18,7 +18,7 @@ const RETAIN: &str = "$retainKeys";
 /// Begins the name of a list of values that are taken out of another list; behind it stands that list's name.
 const DELETE_VALUES: &str = "$deleteFromPrimitiveList/";
 
-/// The field by which the items of a list of this name are told apart; `None` is a list that is replaced whole.
+/// The merge key of a list of this name; `None` is a list that is replaced as a whole.
 pub(super) type Keys = fn(&str) -> Option<&'static str>;
 
 /// Lays an overlay over a pod or a part of one.

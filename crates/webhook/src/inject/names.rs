@@ -8,7 +8,6 @@ pub(super) const TEMPLATES: &str = "inject.istio.io/templates";
 pub(super) const STATUS: &str = "sidecar.istio.io/status";
 /// What the user's own containers say where injection has containers of the same names.
 pub(super) const OVERRIDES: &str = "proxy.istio.io/overrides";
-/// The proxy's config.
 pub(super) const PROXY_CONFIG: &str = "proxy.istio.io/config";
 /// Whether the proxy is a native sidecar.
 pub(super) const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";

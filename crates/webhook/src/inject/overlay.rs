@@ -70,9 +70,7 @@ impl Builtin {
 /// What is laid over a pod.
 #[derive(Debug, Default)]
 struct Overlay {
-    /// Labels.
     labels: BTreeMap<String, String>,
-    /// Annotations.
     annotations: BTreeMap<String, String>,
     spec: PodSpec,
     /// Volumes that are left to Kubernetes' default kind, an empty directory: where the pod has given one of them another

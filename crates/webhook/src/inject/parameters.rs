@@ -33,7 +33,6 @@ pub fn parameters(path: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// The variable that a key stands for.
 fn variable(key: &str) -> String {
     match key {
         "cluster" => "ISTIO_META_CLUSTER_ID".to_owned(),

@@ -65,12 +65,10 @@ pub(super) fn annotations(pod: &Value) -> Option<&Map<String, Value>> {
     pod.get("metadata")?.get("annotations")?.as_object()
 }
 
-/// The value of a label.
 pub(super) fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     labels(pod)?.get(name)?.as_str()
 }
 
-/// The value of an annotation.
 pub(super) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     annotations(pod)?.get(name)?.as_str()
 }
@@ -80,7 +78,6 @@ pub(super) fn meta<'a>(pod: &'a Value, field: &str) -> &'a str {
     pod.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The containers of a list.
 pub(super) fn containers(pod: &Value, list: List) -> &[Value] {
     let found = pod.get("spec").and_then(|spec| spec.get(list.field())).and_then(Value::as_array);
     found.map_or(&[], Vec::as_slice)

@@ -7,7 +7,7 @@ use navarch_api::istio::ProxyConfig;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::object::Object;
 
-/// The cluster of a control plane that is not told otherwise.
+/// The default cluster ID.
 pub(super) const OWN_CLUSTER: &str = "Kubernetes";
 
 /// Everything that decides how pods are injected, as it came from its sources.

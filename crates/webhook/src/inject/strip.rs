@@ -12,9 +12,7 @@ use super::pod::{self, List};
 /// The names that an earlier injection left in its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
-    /// Containers.
     pub(super) containers: Vec<String>,
-    /// Init containers.
     pub(super) init_containers: Vec<String>,
 }
 
@@ -29,7 +27,6 @@ impl Status {
         status.is_object().then(|| Self { containers: names(List::Containers), init_containers: names(List::Init) })
     }
 
-    /// The names of a list.
     pub(super) fn names(&self, list: List) -> &[String] {
         match list {
             List::Containers => &self.containers,
@@ -41,9 +38,7 @@ impl Status {
 /// What the user's own containers said where injection has containers of the same names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Overrides {
-    /// Containers.
     pub(super) containers: Vec<Value>,
-    /// Init containers.
     pub(super) init_containers: Vec<Value>,
 }
 

@@ -30,7 +30,6 @@ use super::values::Values;
 use data::Fixed;
 use user::UserTemplate;
 
-/// All templates.
 #[derive(Debug)]
 pub(super) struct Templates {
     /// Those of the config.

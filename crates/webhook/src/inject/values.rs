@@ -21,15 +21,11 @@ pub(super) use text::{Text, flag};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Values {
-    /// `global`.
     pub(super) global: Global,
     /// `sidecarInjectorWebhook`.
     pub(super) sidecar_injector_webhook: WebhookValues,
-    /// `revision`.
     pub(super) revision: Text,
-    /// `pilot`.
     pub(super) pilot: PilotValues,
-    /// `gateways`.
     pub(super) gateways: GatewayValues,
 }
 
@@ -116,7 +112,6 @@ impl Default for WebhookValues {
     }
 }
 
-/// `pilot`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PilotValues {
@@ -146,7 +141,6 @@ pub(super) struct CniValues {
     pub(super) provider: Text,
 }
 
-/// `gateways`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GatewayValues {

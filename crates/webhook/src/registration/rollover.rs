@@ -1,4 +1,4 @@
-//! A certificate under a new root is shown only when the API server has been told the root.
+//! A certificate under a new root is served only after the root is in all webhook configurations.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use navarch_security::serving::{ServingTls, WebTls};
 
 /// How long the API server may take to notice what its webhook configurations say.
 const PROPAGATION_DELAY: Duration = Duration::from_secs(2);
-/// How long is waited for the roots to be told in all clusters; then the certificate is shown all the same: the old one may be
-/// void, and a cluster that is cut off must not keep the others waiting.
+/// Timeout for the announcement of roots in all clusters; then the certificate is served anyway: the old one may have
+/// expired, and an unreachable cluster must not block the others.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The TLS that the webhooks show, to be asked at every connection. Clones are one.
@@ -91,7 +91,7 @@ impl Announcements {
     }
 }
 
-/// Follows the TLS of the server, and lags behind it where its root is not among those that were told everywhere.
+/// Follows the TLS of the server, and lags behind it until its root is announced everywhere.
 pub fn rollover(
     mut tls: ServingTls,
     announcements: Announcements,

@@ -163,7 +163,7 @@ fn config_maps_are_laid_over_those_of_the_class_first() {
         (&json!(3), &json!(7), &Value::Null)
     );
     assert_eq!(objects[3]["spec"]["maxReplicas"], 9);
-    // A change of the ConfigMap is told by its metadata, and has it read again.
+    // A change of the ConfigMap's metadata makes it read again.
     assert!(fixture.is_due());
     fixture.put(Source::ConfigMaps, json!({ "metadata": { "name": "opts", "namespace": "shop" } }));
     assert!(fixture.is_due());

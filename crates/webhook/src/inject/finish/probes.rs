@@ -100,7 +100,7 @@ fn port_of(container: &Value, name: &str) -> Option<Value> {
     named.get("containerPort").cloned()
 }
 
-/// Tells the agent of the application's probes. What an earlier injection told it stands: the pod's probes no longer say.
+/// Passes the application's probes to the agent. Those of an earlier injection stay, as the pod's probes are rewritten by then.
 fn tell_agent(pod: &mut Value, mut probers: Map<String, Value>, again: bool) {
     let Some(proxy) = pod::find_in_pod_mut(pod, PROXY) else { return };
     let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));

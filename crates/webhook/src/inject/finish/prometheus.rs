@@ -33,9 +33,7 @@ const OWN_PORTS: [(u16, &str); 9] = [
 enum ScrapeAnnotation {
     /// Whether to scrape.
     Scrape,
-    /// The port.
     Port,
-    /// The path.
     Path,
     /// Several ports and paths.
     Targets,

@@ -6,7 +6,6 @@ use super::super::context::{Context, ImageOf};
 use super::super::names::PROXY;
 use super::{Overlay, args, env, meta, proxy, volumes};
 
-/// Builds the overlay.
 pub(super) fn build(context: &Context<'_>) -> Overlay {
     Overlay {
         labels: meta::labels(context, meta::canonical_name(context).to_owned()),
@@ -50,7 +49,6 @@ fn container(context: &Context<'_>) -> Container {
     }
 }
 
-/// The pod's volumes.
 fn pod_volumes(context: &Context<'_>) -> Vec<Volume> {
     let mut found = vec![
         volumes::unsourced("workload-socket"),

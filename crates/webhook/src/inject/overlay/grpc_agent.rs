@@ -32,7 +32,6 @@ pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
     })
 }
 
-/// The agent's container.
 fn agent(context: &Context<'_>) -> Result<Container, InjectError> {
     let mut container = Container {
         name: PROXY.to_owned(),
@@ -91,7 +90,6 @@ fn mounts(context: &Context<'_>) -> Vec<VolumeMount> {
     mounts
 }
 
-/// The pod's volumes.
 fn pod_volumes(context: &Context<'_>) -> Result<Vec<Volume>, InjectError> {
     let mut found = vec![
         volumes::unsourced("workload-socket"),

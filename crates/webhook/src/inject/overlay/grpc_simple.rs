@@ -19,7 +19,6 @@ const FOLDER: &str = "/var/lib/grpc/data/";
 
 const FILE: &str = "/var/lib/grpc/data/bootstrap.json";
 
-/// Builds the overlay.
 pub(super) fn build(context: &Context<'_>) -> Overlay {
     let application = |name: &str| Container {
         name: name.to_owned(),

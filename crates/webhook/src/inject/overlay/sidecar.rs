@@ -156,7 +156,6 @@ fn mounts(context: &Context<'_>) -> Result<Vec<VolumeMount>, InjectError> {
     Ok(mounts)
 }
 
-/// The pod's volumes.
 fn pod_volumes(context: &Context<'_>) -> Result<Vec<Volume>, InjectError> {
     let mut found = vec![
         volumes::unsourced("workload-socket"),

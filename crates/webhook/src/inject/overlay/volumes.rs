@@ -36,7 +36,6 @@ pub(super) fn empty(name: &str) -> Volume {
     Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..unsourced(name) }
 }
 
-/// A volume in memory.
 pub(super) fn memory(name: &str) -> Volume {
     let source = EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: None };
     Volume { empty_dir: Some(source), ..unsourced(name) }
@@ -115,7 +114,6 @@ pub(super) fn bootstrap(context: &Context<'_>) -> Option<Volume> {
     Some(config_map("custom-bootstrap-volume", name, None))
 }
 
-/// Where it is mounted.
 pub(super) fn bootstrap_mount(context: &Context<'_>) -> Option<VolumeMount> {
     context.annotation(BOOTSTRAP_OVERRIDE)?;
     Some(mount("custom-bootstrap-volume", "/etc/istio/custom-bootstrap"))
@@ -205,7 +203,6 @@ pub(super) fn lightstep(context: &Context<'_>) -> Option<Volume> {
     lightstep_folder(context).map(|_| secret("lightstep-certs", "lightstep.cacert".to_owned()))
 }
 
-/// Where it is mounted.
 pub(super) fn lightstep_mount(context: &Context<'_>) -> Option<VolumeMount> {
     lightstep_folder(context).map(|folder| read_only("lightstep-certs", folder))
 }

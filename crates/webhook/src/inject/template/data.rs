@@ -46,9 +46,7 @@ pub(super) enum Unset {
     Map,
     /// An empty list.
     List,
-    /// No.
     No,
-    /// Zero.
     Zero,
 }
 
@@ -70,7 +68,6 @@ pub(super) fn with_zeros(value: Value, zeros: &[(&str, Unset)]) -> Value {
     map(entries)
 }
 
-/// The pod's metadata.
 fn metadata(pod: &Json, namespace: &str) -> Value {
     let empty = Json::Object(Map::new());
     let mut meta = pod.get("metadata").unwrap_or(&empty).clone();
@@ -82,7 +79,6 @@ fn metadata(pod: &Json, namespace: &str) -> Value {
     with_zeros(of_struct(&meta), &zeros)
 }
 
-/// The pod's spec.
 fn spec(pod: &Json) -> Value {
     let empty = Json::Object(Map::new());
     let zeros = [

@@ -13,7 +13,6 @@ fn part(gateway: &Json, name: &str, zeros: &[(&str, Unset)]) -> Value {
     with_zeros(part, zeros)
 }
 
-/// A map of texts.
 fn texts(texts: &std::collections::BTreeMap<String, String>) -> Value {
     map(texts.iter().map(|(name, value)| (name.as_str().into(), text(value.as_str()))).collect())
 }

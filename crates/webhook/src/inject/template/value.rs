@@ -81,7 +81,6 @@ pub(super) fn of_struct(json: &Json) -> Value {
     }
 }
 
-/// The name of a field in Go.
 fn go_name(field: &str) -> String {
     match field {
         "uid" => return "UID".to_owned(),
@@ -114,7 +113,6 @@ pub(super) fn to_json(value: &Value) -> Result<Json, TemplateError> {
     follow(value, 0, &mut parts)
 }
 
-/// The JSON of a part of a value.
 fn follow(value: &Value, depth: usize, parts: &mut usize) -> Result<Json, TemplateError> {
     *parts += 1;
     if depth > MAX_DEPTH || *parts > MAX_PARTS {

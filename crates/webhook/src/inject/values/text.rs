@@ -21,7 +21,7 @@ impl Text {
         self.0.is_empty()
     }
 
-    /// The text, unless it is empty or the zero that stands for nothing.
+    /// The text, unless it is empty or zero, which both mean unset.
     pub(in crate::inject) fn set(&self) -> Option<&str> {
         (!self.0.is_empty() && self.0 != "0").then_some(self.as_str())
     }

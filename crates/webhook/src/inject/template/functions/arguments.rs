@@ -89,7 +89,6 @@ pub(super) fn bounded(result: String) -> Result<Value> {
     if result.len() > MAX_BYTES { Err(fault("a text is too long")) } else { Ok(text(result)) }
 }
 
-/// A list as result.
 pub(super) fn bounded_list(result: Vec<Value>) -> Result<Value> {
     if result.len() > MAX_ITEMS { Err(fault("a list is too long")) } else { Ok(Value::List(result.into())) }
 }

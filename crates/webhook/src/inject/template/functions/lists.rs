@@ -63,7 +63,6 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("kindIs", |args| Ok(Value::Bool(printed(at(args, 0)?)? == kind(at(args, 1)?)))),
 ];
 
-/// A list with further items.
 fn with(list: &[Value], further: impl IntoIterator<Item = Value>) -> Result<Value> {
     bounded_list(list.iter().cloned().chain(further).collect())
 }

@@ -76,7 +76,6 @@ fn printf(args: &[Value]) -> Result<Value> {
     bounded(out)
 }
 
-/// A value by a verb.
 fn formatted(verb: char, flags: &str, value: &Value) -> Result<String> {
     Ok(match verb {
         's' | 'v' | 't' => printed(value)?,
