@@ -1,7 +1,7 @@
 //! Start order, readiness, shutdown: the only room that knows every other.
 //!
-//! Sockets are bound first and served last; everything in between is a task that is named, told to end by one token, and
-//! waited for. A task that ends unasked ends the process loudly.
+//! Sockets are bound first and served last; everything in between is a named task that ends by one cancellation token and is
+//! awaited. A task that ends unexpectedly ends the process loudly.
 
 mod address;
 mod api_rate;
@@ -237,7 +237,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
     let plain: Plain = match grpc {
         Some((listener, port)) => Box::pin(plain_connections(listener, port)),
-        // Without a port for either there are none, and the stream must not end before it is told to.
+        // Without a port for either there are none, and the stream must not end before shutdown.
         None => Box::pin(ReceiverStream::new(on_http_port).chain(tokio_stream::pending())),
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
@@ -393,7 +393,7 @@ fn serve_admin(
     serve("monitoring", monitoring, None, admin::monitoring_routes(state, pages));
 }
 
-/// Waits until told to end, or until a task fails; then lets the tasks end, for so long.
+/// Waits for a termination signal or the failure of a task; then gives the tasks `shutdown` to end.
 async fn until_the_end(
     shutdown: Duration,
     told: &CancellationToken,
@@ -428,7 +428,7 @@ fn finish<E: std::error::Error + Send + Sync + 'static>(outcome: Result<(), E>) 
     outcome.map_err(anyhow::Error::from)
 }
 
-/// The future's output, or `None` once told to stop.
+/// The future's output, or `None` if `stop` is cancelled first.
 async fn until<F: Future>(stop: &CancellationToken, future: F) -> Option<F::Output> {
     tokio::select! {
         output = future => Some(output),
@@ -441,8 +441,8 @@ fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyho
     tasks.spawn(async move { (name, task.await) });
 }
 
-/// Serves xDS in plain text until told to stop. Nobody is asked who they are, so nobody gets anything secret; unless there is a
-/// door.
+/// Serves xDS in plain text until shutdown. Clients are not authenticated, so they get no secrets, unless there is an
+/// authentication layer.
 fn serve_plain(
     connections: Plain,
     ads: Ads,
@@ -481,7 +481,7 @@ fn ended_unasked(ended: Option<Result<(&'static str, anyhow::Result<()>), tokio:
     }
 }
 
-/// Has panics told in the log, in one line: translators' panics are caught, charged to their objects and survived.
+/// Logs panics in one line: translators' panics are caught, attributed to their objects and survived.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -68,7 +68,6 @@ fn page(addresses: Option<&Collection>, policies: Option<&Collection>) -> Result
     Ok(json!({ "workloads": list(workloads), "services": list(services), "policies": list(authorizations) }))
 }
 
-/// A message's JSON.
 fn message<T: Message + Name>(codec: &Codec, message: &T) -> Result<Value, JsonError> {
     codec.any_to_json(&type_url::<T>(), &message.encode_to_vec()).map(without_type)
 }

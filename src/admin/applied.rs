@@ -34,8 +34,8 @@ pub(super) struct Come {
     pub(super) behind: BTreeMap<ProxyId, Vec<ResourceType>>,
 }
 
-/// Collections that were compared. A proxy that comes to see another version of an object may be shown an equal collection, of which it is
-/// not told. They are to be held elsewhere as long as this is used, so that no other comes to their address.
+/// Compared collections, by address. A proxy that gets another version of an object may have an equal collection, which is not sent
+/// again. The caller must hold the collections while this is used, so that no address is reused.
 #[derive(Debug, Default)]
 pub struct Compared(BTreeMap<(*const Collection, *const Collection), bool>);
 

@@ -67,7 +67,7 @@ pub(super) fn byte_count(bytes: usize) -> String {
         let Some(next) = units.next() else { break };
         (divisor, unit) = (divisor * 1000, next);
     }
-    // Tenths, cut off where Go rounds: no number of bytes is told to the byte here.
+    // Tenths, truncated where Go rounds: sizes are not exact here.
     format!("{}.{}{unit}", bytes / divisor, bytes % divisor * 10 / divisor)
 }
 

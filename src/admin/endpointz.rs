@@ -36,7 +36,6 @@ fn describe(endpoints: &ServiceEndpoints) -> Value {
     json!({ "Shards": shards, "ServiceAccounts": accounts })
 }
 
-/// One endpoint.
 fn one(endpoint: &Endpoint) -> Value {
     let workload = &endpoint.workload;
     json!({

@@ -46,7 +46,7 @@ pub struct DebugOverXds {
 }
 
 impl DebugOverXds {
-    /// Over the same state as the pages. Without pages, as on HTTP, the status of proxies is told all the same.
+    /// Over the same state as the pages. Without pages, as on HTTP, the status of proxies is still served.
     #[must_use]
     pub fn new(state: AdminState, has_pages: bool) -> Self {
         let pages = match has_pages {
@@ -59,7 +59,7 @@ impl DebugOverXds {
         Self { state, pages, turns: Semaphore::new(AT_ONCE) }
     }
 
-    /// One debug page. Those who may not see it are refused; what is said of the proxies in it follows from who asks.
+    /// One debug page. Callers without access are rejected; the proxies in it depend on the caller.
     async fn page(&self, names: Vec<String>, asker: &Proxy) -> Result<DebugAnswer, Status> {
         let caller = known(asker)?;
         let [name] = <[String; 1]>::try_from(names)
@@ -67,7 +67,7 @@ impl DebugOverXds {
         let uri: Uri =
             format!("/debug/{name}").parse().map_err(|_| Status::invalid_argument("the page's name is no path"))?;
         let visibility = match rules::visibility(access::page(uri.path()), &caller, &self.state.access.operators) {
-            // Operators are told what there is instead.
+            // Operators get the list of pages instead.
             Visibility::Nothing if access::is_operator(&self.state, &caller) => Visibility::Everything,
             Visibility::Nothing => return Err(refused(asker)),
             visibility @ (Visibility::Everything | Visibility::Namespaces(_)) => visibility,
@@ -160,7 +160,6 @@ impl DebugPages for DebugOverXds {
     }
 }
 
-/// The asker as a caller.
 fn known(asker: &Proxy) -> Result<Caller, Status> {
     let identity = asker.identity.clone().ok_or_else(|| Status::unauthenticated("authentication required"))?;
     Ok(Caller { identities: vec![identity], ..Caller::default() })

@@ -25,7 +25,6 @@ use navarch_api::digest::sha256_hex;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// One file.
 #[derive(Clone, Copy, Debug)]
 struct File {
     /// Where it is served.

@@ -49,7 +49,6 @@ pub(super) fn routes() -> Router<AdminState> {
     routes
 }
 
-/// What there is.
 async fn index() -> Html<&'static str> {
     Html(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>/debug/pprof/</title></head>\n\
@@ -114,7 +113,7 @@ async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
     made.await.map_err(gone)?
 }
 
-/// Takes samples until it is told that the time is over and how long it was, or that nobody waits any more.
+/// Takes samples until the receiver gets the elapsed time, or the client disconnects.
 fn sample(mut profiler: CpuProfiler, ends: &Receiver<Duration>, started: i64) -> Option<Result<Vec<u8>, CpuError>> {
     loop {
         match ends.recv_timeout(CpuProfiler::TICK) {

@@ -32,7 +32,7 @@ pub enum OperatorOrder {
     Abort,
 }
 
-/// An order, and where it is told whether it is carried out; else why not.
+/// A command, and the channel for its result.
 pub type OperatorRequest = (ObjectRef, OperatorOrder, oneshot::Sender<Result<(), RolloutRefusal>>);
 
 /// The most bytes of an order.
@@ -52,7 +52,7 @@ pub enum RolloutRefusal {
     NotKept(String),
 }
 
-/// Who looks after rollouts.
+/// The rollout controller.
 #[derive(Clone, Debug)]
 pub struct RolloutControl {
     /// Takes orders.

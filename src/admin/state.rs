@@ -63,7 +63,7 @@ pub struct AdminState {
     pub readiness: Readiness,
     /// All metrics.
     pub metrics: Arc<Exposition>,
-    /// Who looks after the roots, once there is a CA.
+    /// The keeper of the roots, once there is a CA.
     pub roots: Arc<OnceLock<Orders>>,
     /// The CA's chain and what ports show, once they are served.
     pub certificates: Arc<OnceLock<Certificates>>,
@@ -71,7 +71,7 @@ pub struct AdminState {
     pub rejections: Rejections,
     /// The API server as `navarch doctor` looks at it, where one is used.
     pub api_server: Option<ApiServerLook>,
-    /// Who looks after changes that reach proxies in stages.
+    /// The rollout controller.
     pub rollouts: RolloutControl,
     /// Who may make a plan.
     pub plans: Plans,
@@ -96,7 +96,7 @@ pub struct AdminState {
 pub struct Problems(Arc<Mutex<BTreeMap<Arc<str>, Vec<Problem>>>>);
 
 impl Problems {
-    /// Puts the problems of a place in place of those told before.
+    /// Replaces the problems of a place.
     pub fn set(&self, place: Arc<str>, problems: Vec<Problem>) {
         let mut all = self.0.lock();
         if problems.is_empty() {

@@ -30,7 +30,7 @@ use navarch_push::worker::{ChangedObject, Inspect, PushRecord};
 use navarch_walk::token::Claims;
 use navarch_xds::connections::{ConnectionInfo, PushInfo};
 
-/// How many causes of one push are told.
+/// Maximum number of causes shown per push.
 const MAX_CAUSES: usize = 8;
 /// The most bytes that the claims of a token may have, as JSON.
 const MAX_CLAIMS_BYTES: usize = 8 << 10;
@@ -117,7 +117,7 @@ fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
     named.filter(|name| context.objects.contains(name) && seen.insert(name.clone())).collect()
 }
 
-/// Objects and other inputs as they are told, with what is known of their effects where that was asked.
+/// Objects and other inputs, with their effects if requested.
 fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effects: Option<&Effects>) -> Vec<MadeOf> {
     let objects = objects.iter().map(|name| {
         let generation = context.objects.any(name).map(|object| object.meta().generation);
@@ -135,7 +135,7 @@ fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effe
     objects.chain(others.map(input)).collect()
 }
 
-/// The objects that a fact stands for. Lists of names and of everything say nothing of one object.
+/// The objects of a fact. Lists of names and of everything do not name an object.
 fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
     if let FactKey::Object(name) = fact {
         vec![name.clone()]

@@ -33,7 +33,7 @@ const PATCHES: &str = "pilot_envoy_filter_status";
 pub(super) struct ConfigurationMetrics {
     /// What is in force.
     pub(super) current: CurrentSnapshot,
-    /// Whether EnvoyFilters are told one by one (`PILOT_ENVOY_FILTER_STATS`).
+    /// Whether there is a metric for each EnvoyFilter (`PILOT_ENVOY_FILTER_STATS`).
     pub(super) tells_patches: bool,
 }
 

@@ -30,7 +30,7 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// The defaults of a process that may have so many files open. A sixth is left for files and for connections that
+    /// The defaults for a limit of open files. A sixth is left for files and for connections that
     /// Navarch itself opens.
     #[must_use]
     pub fn of_files(files: usize) -> Self {
@@ -55,7 +55,6 @@ impl ConnectionLimits {
         tracing::info!(files, xds, webhooks, http, "connection limits per port");
     }
 
-    /// The limits of a port with TLS.
     pub(super) fn tls(&self, connections: usize) -> PortLimits {
         let handshakes = self.handshakes.unwrap_or_else(|| (connections / 5).clamp(8, HANDSHAKES));
         PortLimits { connections, handshakes: Some(handshakes), loopback: 0 }

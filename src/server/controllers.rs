@@ -50,7 +50,7 @@ pub struct WritingConfig {
     pub ranges: [Range; 2],
     /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: how far objects have come is written, looked at so often.
     pub distribution: Option<Duration>,
-    /// `AMBIENT_ENABLE_STATUS`: in ambient mode objects are told of their waypoints and of who enforces them. Default true.
+    /// `AMBIENT_ENABLE_STATUS`: in ambient mode the status of objects names their waypoints and who enforces them. Default true.
     pub ambient: bool,
     /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
     pub analysis: Option<Duration>,

@@ -17,7 +17,6 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-/// What is called.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
     grpc_type: &'static str,
@@ -48,7 +47,6 @@ pub(super) struct GrpcMetrics {
 }
 
 impl GrpcMetrics {
-    /// Registers all.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let seconds = || Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
         let metrics = Self {

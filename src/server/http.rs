@@ -63,7 +63,6 @@ const MAX_CONCURRENT_RESPONSES: usize = 32;
 /// How every connection of HTTP/2 begins.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// An open port.
 #[derive(Debug)]
 pub(super) struct OpenHttpPort {
     /// What listens.
@@ -76,7 +75,6 @@ pub(super) struct OpenHttpPort {
 /// A port and what is served on it.
 #[derive(Debug)]
 pub(super) struct HttpPort {
-    /// The open port.
     pub(super) open: OpenHttpPort,
     /// Takes the connections that speak HTTP/2 in plain text, which are gRPC's, where there is no port for these alone.
     pub(super) grpc: Option<PlainConnections>,
@@ -105,7 +103,7 @@ struct Client {
 }
 
 impl HttpPort {
-    /// Serves until told to end.
+    /// Serves until shutdown.
     pub(super) async fn serve(self, stop: CancellationToken) {
         let OpenHttpPort { listener, port, answers } = self.open;
         let (mut connections, turns) = (JoinSet::new(), FairSemaphore::new(MAX_CONCURRENT_RESPONSES, usize::MAX));
@@ -185,7 +183,6 @@ async fn until_unused(activity: &Activity) {
 }
 
 impl Client {
-    /// Answers one request.
     async fn answer(mut self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
         self.activity.asked();
         let turn = match self.turns.take(counted_as(self.peer.ip())).await {

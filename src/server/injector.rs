@@ -28,7 +28,7 @@ use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The ConfigMap of the default revision; those of others have the revision behind it.
 const NAME: &str = "istio-sidecar-injector";
-/// What the state is called where readiness is told.
+/// The name of the state in readiness reasons.
 const INJECTION: &str = "injection";
 
 /// What flags and environment say of injection.
@@ -64,20 +64,17 @@ impl Default for InjectionSettings {
 /// The two texts of the chart's ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Texts {
-    /// `values`.
     values: String,
-    /// `config`.
     config: String,
 }
 
-/// What was found where the texts are.
+/// The state of the injector's texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TextsState {
-    /// Nobody knows yet, and why.
+    /// Not read yet, and why.
     Unknown(Arc<str>),
-    /// There are no texts, and why.
+    /// They do not exist, and why.
     Missing(Arc<str>),
-    /// The texts.
     Texts(Texts),
 }
 

@@ -1,5 +1,5 @@
-//! What objects should be told, from the push thread to whoever writes it: those of the Gateway API of themselves, and others of
-//! their waypoints and of who enforces them.
+//! Passes the wanted status of objects from the push thread to the writer: for Gateway API objects their own status, for others
+//! their waypoints and who enforces them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use navarch_push::rollout::STATUS_CLIENT;
 use navarch_push::worker::PushHandle;
 use navarch_status::{Cluster, ObjectStatuses, Responsibility, Share, WantedStatus, WantedStatuses};
 
-/// The controller of waypoints, in whose name policies are told of the mesh as well.
+/// The controller name of waypoints, which is also used in the status of policies.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
 /// Whose statuses are written: of each there is a leader of its own.
@@ -47,7 +47,7 @@ impl Family {
     }
 }
 
-/// Hands over what was published last; what is overtaken is passed over.
+/// Sends the last published statuses; outdated ones are skipped.
 struct Latest(watch::Sender<Option<Arc<Collection>>>);
 
 impl Sink for Latest {
@@ -56,7 +56,7 @@ impl Sink for Latest {
     }
 }
 
-/// Writes statuses until told to stop.
+/// Writes statuses until `stop` is cancelled.
 pub(super) async fn run(
     family: Family,
     push: PushHandle,
@@ -111,7 +111,6 @@ async fn follow(
     }
 }
 
-/// An object and what it should be told.
 fn read(family: Family, resource: &Resource) -> Option<(ObjectRef, WantedStatus)> {
     let object = family.object(resource.name.as_str())?;
     Some((object, resource.body.clone()))

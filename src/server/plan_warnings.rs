@@ -20,11 +20,11 @@ use navarch_push::world::Change;
 use navarch_webhook::{Advice, Adviser, Intent};
 use navarch_xds::connections::Connections;
 
-/// How long whoever stores an object waits for what is said of it.
+/// How long an admission request waits for the plan.
 const PLAN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long plans may take after a rest.
+/// CPU time that plans may take after an idle time.
 const BURST: Duration = Duration::from_secs(10);
-/// What part of the time plans may take in the long run.
+/// The share of CPU time that plans may take in the long run.
 const SHARE: f64 = 0.1;
 
 /// What plans are made from.

@@ -15,7 +15,7 @@ use navarch_push::worker::PushHandle;
 use navarch_status::{Progress, Progresses};
 use navarch_xds::connections::Connections;
 
-/// Objects that are as they should be are looked at in turn, so many at a time: proxies come and go.
+/// Number of objects with a correct status that are checked per round, because proxies come and go.
 const IN_TURN: usize = 100;
 
 /// Looks at the objects every now and then: at those that have changed or are on their way always, at the others in turn.
@@ -57,7 +57,7 @@ pub(super) fn follow(
                 let progress = Progress { generation, reached, current };
                 changed |= known.insert(object, progress) != Some(progress);
             }
-            // Whoever writes goes on with what failed when told again.
+            // The writer retries failed objects when it receives them again.
             if changed || known.values().any(|progress| progress.current != progress.reached) {
                 told.send_replace(Arc::new(known.clone()));
             }

@@ -14,7 +14,7 @@ use navarch_status::{
 pub(super) struct Published {
     /// The roots in PEM.
     pub(super) roots: watch::Receiver<Arc<str>>,
-    /// The lists of revoked certificates in PEM, where they are told of.
+    /// The CRLs in PEM, if they are published.
     pub(super) revocations: Option<watch::Receiver<Arc<str>>>,
 }
 
@@ -51,7 +51,7 @@ impl Publisher {
         if self.objects.trust_bundle { Lock::TrustBundle } else { Lock::Namespaces }
     }
 
-    /// Works until told to stop.
+    /// Runs until `stop` is cancelled.
     pub(super) async fn run(self, stop: CancellationToken) {
         let Self { cluster, objects, published, scope } = self;
         let Published { roots, revocations } = published;

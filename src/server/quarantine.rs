@@ -72,7 +72,7 @@ impl QuarantineWork {
         Self { push, connections, charged, given_up, rests_until: Instant::now(), deferred }
     }
 
-    /// Works until told to stop.
+    /// Runs until `stop` is cancelled.
     pub(super) async fn run(mut self, mut refusals: mpsc::Receiver<Refusal>, stop: CancellationToken) {
         loop {
             let next = async {

@@ -49,7 +49,6 @@ enum MessageRequest {
     /// The numbers of a message's extensions.
     #[prost(string, tag = "6")]
     ExtensionsOf(String),
-    /// The services.
     #[prost(string, tag = "7")]
     Services(String),
 }

@@ -30,7 +30,6 @@ struct Refused {
     name: Arc<str>,
 }
 
-/// A kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKind {
     /// Its name; `other` where it is not known here.

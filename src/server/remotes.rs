@@ -83,7 +83,7 @@ pub(super) struct Followed {
     pub(super) synced: mpsc::Receiver<Batch>,
     /// How far each has come.
     pub(super) clusters: ManagedClusters,
-    /// To be told what clusters that are led are told.
+    /// Receives the configuration for remote clusters that are led.
     pub(super) told: watch::Sender<Option<ToldRemotes>>,
 }
 
@@ -206,7 +206,7 @@ impl Source {
             },
         };
         if ended.is_ok() {
-            // It must not end before it is told to.
+            // It must not end before shutdown.
             std::future::pending().await
         }
     }

@@ -92,7 +92,7 @@ struct Work {
 }
 
 impl Work {
-    /// Works until told to stop.
+    /// Runs until `stop` is cancelled.
     async fn run(mut self, mut received: mpsc::Receiver<OperatorRequest>, stop: CancellationToken) {
         let mut contexts = self.push.contexts();
         let mut due = Instant::now();

@@ -20,10 +20,10 @@ use navarch_security::remote_servers::RemoteServers;
 use navarch_security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
 use navarch_xds::AccessQuestion;
 
-/// How often it is looked for what must be asked anew.
+/// Interval of the check for expired answers.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is known of a service account.
+/// The cached access of a service account.
 #[derive(Debug)]
 struct Account {
     /// Alive as long as the streams that asked are.
@@ -63,7 +63,7 @@ impl Reviewers {
     }
 }
 
-/// What is known of an account, told to the push thread.
+/// The access of an account, sent to the push thread.
 fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
     match cluster {
         None => Change::SecretReader(account, allowed),
@@ -77,7 +77,7 @@ type Reviews = JoinSet<(Asker, Result<bool, String>)>;
 /// Questions that may wait; then streams do.
 const MAX_PENDING_REVIEWS: usize = 1024;
 
-/// Starts asking the API server. Gives where questions go.
+/// Starts the task that asks the API server. Returns its request channel.
 pub(super) fn start(
     client: &kube::Client,
     remotes: RemoteServers,
@@ -222,7 +222,7 @@ mod tests {
     use navarch_push::worker::{self, Debounce};
     use navarch_security::secret_access::Answer;
 
-    /// Says what it was told to, and counts.
+    /// Returns the configured answer, and counts calls.
     #[derive(Debug)]
     struct Fake {
         answer: Mutex<Result<bool, String>>,

@@ -54,7 +54,6 @@ pub(super) struct SecurePort {
     /// The open port.
     pub(super) listener: TcpListener,
     pub(super) port: Arc<Port>,
-    /// Its TLS.
     pub(super) tls: ServingTls,
     /// Who says who callers are.
     pub(super) gatekeeper: Arc<Gatekeeper>,
@@ -62,7 +61,6 @@ pub(super) struct SecurePort {
     pub(super) policy: AuthPolicy,
     /// xDS.
     pub(super) ads: Ads,
-    /// Certificates.
     pub(super) certificates: CertificateService,
     /// What is counted of their calls.
     pub(super) call_metrics: GrpcMetrics,
@@ -80,7 +78,7 @@ struct ClientIdentity {
     certificates: Arc<[CertificateDer<'static>]>,
 }
 
-/// A client that comes back with the certificate that its new streams need is told so before the old one is refused.
+/// A client is asked to reconnect with a new certificate before its current one expires.
 impl ConnectionInfo for ClientIdentity {
     fn expires_in(&self) -> Option<Duration> {
         let expires = certificate_expiry(self.certificates.first()?)?;
@@ -125,7 +123,7 @@ impl AuthPolicy {
 }
 
 impl SecurePort {
-    /// Serves until told to end.
+    /// Serves until shutdown.
     pub(super) async fn serve(self) {
         let (ready, incoming) = mpsc::channel(READY);
         let refused = Some(self.certificates.metrics());

@@ -93,7 +93,7 @@ pub struct SecurityConfig {
     pub tls: TlsRules,
     /// Who may have streams.
     pub streams: StreamRules,
-    /// `PILOT_ENABLE_CA_CRL`: lists of revoked certificates of a plugged-in CA are told in every namespace. Default true.
+    /// `PILOT_ENABLE_CA_CRL`: publishes the CRL of a plugged-in CA in every namespace. Default true.
     pub publishes_revocations: bool,
 }
 
@@ -113,7 +113,6 @@ pub struct StreamRules {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'a> {
     pub(super) namespace: &'a Namespace,
-    /// This replica.
     pub(super) replica: &'a str,
     /// The ConfigMap that tells namespaces of the roots.
     pub(super) roots: &'a str,
@@ -124,7 +123,7 @@ pub(super) struct Names<'a> {
 pub(super) struct Security {
     /// The authority in force.
     pub(super) authority: CurrentAuthority,
-    /// To who looks after the roots.
+    /// Commands to the keeper of the roots.
     pub(super) orders: Orders,
     /// TLS of ports.
     pub(super) tls: ServingTls,
@@ -250,7 +249,7 @@ pub(super) async fn start(
         Ok(())
     });
     let fetcher = Fetcher::new(config.fetched.clone());
-    // A root that signs for nobody is told to nobody; proxies have the other CA's from the CA itself.
+    // A root that signs nothing is not published; proxies get the other CA's roots from that CA.
     let own = if config.signs { authority.roots() } else { tokio::sync::watch::channel(Arc::default()).1 };
     let trust = Trust::start(push.clone(), own, further_root, fetcher).await?;
     let stopped = stop.clone();
@@ -327,7 +326,7 @@ fn count_ends(mut authority: CurrentAuthority, metrics: Metrics, stop: &Cancella
     });
 }
 
-/// Finds or makes the roots. Gives who looks after them.
+/// Loads or generates the roots. Returns the handle of their keeper.
 async fn roots(
     config: &SecurityConfig,
     names: Names<'_>,

@@ -56,7 +56,6 @@ impl Handlers {
     }
 }
 
-/// Listens for a signal.
 fn listen(kind: SignalKind) -> Option<Signal> {
     signal(kind).inspect_err(|error| tracing::error!(%error, "failed to register a signal handler")).ok()
 }

@@ -184,7 +184,7 @@ impl Planned {
     }
 }
 
-/// The sources that a file of mesh config names. A broken file names none; that is told when it is read in earnest.
+/// The config sources in a mesh config file. An invalid file has none; the error is reported when its source reads it.
 fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
     addresses_in(&regular_file::read_text(file).unwrap_or_default())
 }

@@ -37,14 +37,14 @@ pub(super) struct TlsPorts {
     pub(super) ca_metrics: ca::Metrics,
     /// What is counted of its calls.
     pub(super) call_metrics: GrpcMetrics,
-    /// Where who looks after the CA's roots is found, and the certificates of this moment, once there is a CA.
+    /// The keeper of the CA's roots and the current certificates, once there is a CA.
     pub(super) kept: (Arc<OnceLock<Orders>>, Arc<OnceLock<Certificates>>),
-    /// Told what remote clusters are told, once it is known.
+    /// Receives the configuration for remote clusters, once it is known.
     pub(super) remotes: watch::Sender<Option<ToldRemotes>>,
 }
 
 impl TlsPorts {
-    /// Serves them until told to stop, and starts what writes back to the cluster.
+    /// Serves the ports until shutdown, and starts the controllers that write to the cluster.
     pub(super) async fn serve(
         self,
         config: &Config,
@@ -69,7 +69,7 @@ impl TlsPorts {
         Ok(())
     }
 
-    /// Starts the CA and serves them. Gives what clusters are told of it.
+    /// Starts the CA and serves the ports. Returns the CA's published roots.
     async fn open(
         self,
         config: &Config,

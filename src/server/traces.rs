@@ -78,7 +78,7 @@ pub(super) fn start(
     });
 }
 
-/// What is said of the process: what is known of it, and what whoever runs it says, which counts more.
+/// Resource attributes: the detected ones, overridden by the configured ones.
 fn resource(config: &Config, traces: &TracesConfig) -> Vec<(String, String)> {
     let known = [
         ("service.name", "navarch"),
@@ -94,7 +94,7 @@ fn resource(config: &Config, traces: &TracesConfig) -> Vec<(String, String)> {
 }
 
 impl Follower {
-    /// Follows changes until told to stop; what is followed then is sent as far as it has come.
+    /// Follows changes until shutdown; unfinished traces are then sent as they are.
     async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
         let mut contexts = self.push.contexts();
         loop {

@@ -1,4 +1,4 @@
-//! What the mesh trusts: told to proxies, and whether they have taken it.
+//! The mesh's trust bundle: its distribution to proxies, and whether they have acknowledged it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ pub(super) struct Trust {
     further: Option<PathBuf>,
     /// Asks SPIFFE endpoints.
     fetcher: Fetcher,
-    /// What they have told.
+    /// The bundles that were fetched.
     fetched: Fetched,
     /// When each is asked next.
     due: BTreeMap<String, Instant>,
@@ -128,7 +128,7 @@ impl Trust {
         Ok(())
     }
 
-    /// Asks the endpoints that are due; says whether one told something new. What one has told stays while it fails.
+    /// Fetches the endpoints that are due; returns whether a bundle changed. The last bundle stays while an endpoint fails.
     async fn fetch(&mut self) -> bool {
         let named = trust_bundle::endpoints(&self.push.context().mesh.config.ca_certificates);
         self.due.retain(|endpoint, _| named.contains(endpoint));
@@ -197,7 +197,7 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
         let why = match (told, &info.proxy.identity, info.peer) {
             (Some(told), Some(_), _) => not_taken(told, &wanted),
             (None, Some(identity), Some(peer)) => {
-                // Of two who cannot be told apart, one may have been handed them.
+                // If two proxies cannot be distinguished, one of them may have been handed the roots.
                 let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
                 let has = is_sure && receipts.has(identity, peer.ip(), roots);
                 (!has).then_some("it keeps no roots by PCDS, and has had no certificate since")
@@ -213,7 +213,7 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
     missing.into_iter().map(|(who, why)| Missing { who, why }).collect()
 }
 
-/// Why a proxy that is told by PCDS has not taken roots; `None` if it has.
+/// Why a proxy with PCDS has not acknowledged the roots; `None` if it has.
 fn not_taken(told: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static str> {
     if told.rejected.is_some() {
         return Some("it has refused the roots");

@@ -83,13 +83,12 @@ pub(super) fn start(
 
 /// What the port is opened with.
 pub(super) struct WebhookPort<'a> {
-    /// The open port.
     pub(super) open: OpenHttpPort,
     /// TLS of the server.
     pub(super) tls: ServingTls,
     /// The roots of its certificates.
     pub(super) roots: watch::Receiver<Arc<str>>,
-    /// Where they are told, those of remote clusters included.
+    /// The announcements of roots, including remote clusters.
     pub(super) announcements: Announcements,
     /// The client of the Kubernetes API, where it is used.
     pub(super) client: Option<&'a kube::Client>,

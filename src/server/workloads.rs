@@ -121,7 +121,7 @@ fn status(error: &RegistrationError) -> Status {
     match error {
         RegistrationError::Name(_) => Status::invalid_argument(error.to_string()),
         RegistrationError::Unproved(..) => Status::permission_denied(error.to_string()),
-        // What is there is not told to those whose it is not.
+        // Whether the entry exists is not revealed to callers without access.
         RegistrationError::NoGroup(name, _)
         | RegistrationError::NoEntry(name)
         | RegistrationError::Stranger(name, _) => Status::permission_denied(format!(
@@ -134,7 +134,6 @@ fn status(error: &RegistrationError) -> Status {
     }
 }
 
-/// An error and what caused it.
 fn with_cause(error: &RegistrationError) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }

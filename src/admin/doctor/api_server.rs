@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 
 /// How long the API server may take for all of it.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long what it said is told again: whoever asks often asks the API server no more often than so.
+/// How long answers are cached, which limits requests to the API server.
 const FRESH: Duration = Duration::from_secs(5);
 /// Requests that are under way at once.
 const AT_ONCE: usize = 8;
@@ -72,7 +72,7 @@ pub struct Hooks {
     pub revision: String,
 }
 
-/// What it said.
+/// The answers of the API server.
 #[derive(Clone, Debug, Default)]
 struct ApiServerState {
     /// The resources by group and version.
@@ -167,7 +167,6 @@ impl ApiServerLook {
         seen
     }
 
-    /// Asks for all of it.
     async fn ask(&self, roots: Option<Arc<str>>) -> kube::Result<ApiServerState> {
         let others = async { Ok((self.user().await, self.hooks(roots).await)) };
         let (time, served, denied, (user, hooks)) =
@@ -234,7 +233,7 @@ impl ApiServerLook {
         Ok(denied)
     }
 
-    /// The webhook configurations, once their roots are known. What may not be listed is told among the rights.
+    /// The webhook configurations, once their roots are known. Kinds that may not be listed are reported with the missing rights.
     async fn hooks(&self, roots: Option<Arc<str>>) -> Vec<(HookKind, HooksSeen)> {
         let mut all = Vec::new();
         let Some(roots) = roots else { return all };

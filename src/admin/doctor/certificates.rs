@@ -34,7 +34,7 @@ impl Certificates {
     }
 }
 
-/// A certificate as it is told.
+/// A certificate for the report.
 fn end(role: &str, life: CertificateLife, now: Timestamp) -> CertificateEnd {
     CertificateEnd::new(role, life.subject, [life.not_before, life.not_after], now)
 }

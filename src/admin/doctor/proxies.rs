@@ -6,10 +6,9 @@ use jiff::Timestamp;
 use navarch_answers::doctor::{Check, Health, Level, OF_ONE};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
-/// Seconds that a proxy may leave a response unanswered before that is told.
+/// Seconds after which an unanswered response is reported.
 const SLOW: f64 = 10.0;
 
-/// Tells all of it.
 pub(super) fn tell(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
     refused(connections, health);
     unanswered(connections, now, health);

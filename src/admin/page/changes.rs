@@ -60,7 +60,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
         .take(NAMED)
         .map(|object| json!({ "name": object.name.to_string(), "generation": object.generation }))
         .collect();
-    // What is no object is told where no object changed: it follows from them else.
+    // Inputs other than objects are listed only if no object changed, as they else follow from objects.
     let others = record.changed.iter().filter(|_| record.objects.is_empty()).filter_map(other_input).take(NAMED);
     json!({
         "revision": record.revision,

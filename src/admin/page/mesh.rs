@@ -86,7 +86,6 @@ async fn add_waypoints(state: &AdminState, answer: &mut Value) {
     }
 }
 
-/// All services by namespace.
 fn by_namespace(context: &PushContext) -> BTreeMap<&Namespace, Vec<&Arc<Service>>> {
     let mut all: BTreeMap<&Namespace, Vec<&Arc<Service>>> = BTreeMap::new();
     for (key, services) in &context.directory.services {

@@ -16,7 +16,7 @@ use navarch_api::decode::Subject;
 use navarch_push::context::PushContext;
 use navarch_source::{Fault, Problem};
 
-/// How many problems of one object are told.
+/// Maximum number of problems shown per object.
 const MAX_PROBLEMS: usize = 10;
 
 /// Kind, namespace and name, by which problems and objects find each other.
@@ -29,14 +29,13 @@ struct Entry {
     object: Option<AnyObject>,
     /// Why what is written now is not in force, or in doubt.
     problems: Vec<ProblemText>,
-    /// What Envoy said of it, and whether its version before is served.
+    /// Envoy's error, and whether the previous version is served.
     quarantined: Option<(String, bool)>,
 }
 
-/// One problem in words.
 #[derive(Debug)]
 struct ProblemText {
-    /// Whether the object is not accepted for it.
+    /// Whether the object is rejected because of it.
     is_error: bool,
     text: String,
 }
@@ -123,7 +122,6 @@ fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
     kinds
 }
 
-/// One object.
 fn row((kind, namespace, name): &Key, entry: &Entry, come: Option<&(AnyObject, Come)>) -> Value {
     let meta = come.map(|(object, _)| object.meta());
     let come = come.map(|(_, come)| come);

@@ -11,19 +11,18 @@ use crate::admin::reply::{self, Parameters};
 use crate::admin::state::AdminState;
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
-/// How a proxy stands, worst first.
+/// The sync state of a proxy, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SyncState {
-    /// It refused something.
+    /// It rejected a response.
     Refused,
-    /// It was not sent all there is, or has not answered.
+    /// It was not sent everything, or has not answered.
     Lagging,
-    /// It has all there is.
+    /// It has acknowledged everything.
     Synced,
 }
 
 impl SyncState {
-    /// Of one type.
     fn of(watch: &TypeInfo) -> Self {
         match (&watch.rejected, watch.in_sync) {
             (Some(_), _) => Self::Refused,

@@ -12,7 +12,7 @@ const MAX_ROWS: usize = 200;
 /// Which rows are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// How many are passed over.
+    /// Number of skipped rows.
     offset: usize,
     /// How many are shown.
     limit: usize,

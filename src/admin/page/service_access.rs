@@ -209,7 +209,7 @@ impl Callers {
         }
     }
 
-    /// Adds one source. All that it lists must hold, so what narrows it is told with it.
+    /// Adds one source. All of its conditions must match, so restrictions are shown with it.
     fn source(&mut self, source: &AuthorizationSource) {
         let named = [&source.principals, &source.namespaces, &source.service_accounts];
         let narrowing = [

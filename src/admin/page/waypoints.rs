@@ -1,4 +1,4 @@
-//! Which waypoints stand before services: as a ztunnel would be told that asks for these services alone.
+//! The waypoints of services, as sent to a ztunnel that subscribes to these services only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

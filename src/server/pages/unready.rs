@@ -8,7 +8,7 @@ use crate::admin::{self, AdminState};
 use crate::server::{Config, Tasks, spawn};
 use navarch_status::{Cluster, UnreadyEvents};
 
-/// Has the pod that this process runs in told why it is not ready, where it is known which that is.
+/// Writes an Event about missing readiness to this process' own pod, if the pod is known.
 pub(in crate::server) fn tell_why_unready(
     config: &Config,
     client: Option<&kube::Client>,

@@ -30,7 +30,7 @@ use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
 
 /// Milestones that may wait; then readers do.
 const MAX_PENDING_EVENTS: usize = 64;
-/// How long the clusters that are led may take to be told that somebody else may lead.
+/// Maximum time to release the leader locks of remote clusters.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Reads remote clusters as Secrets and files come and go.
@@ -88,7 +88,7 @@ impl Started {
 }
 
 impl Clusters {
-    /// Works until told to stop. Tells `synced` once the clusters that were there at start were read, or are late.
+    /// Runs until shutdown. Sends to `synced` once the initial clusters were read or have timed out.
     pub(super) async fn run(mut self, mut configs: mpsc::Receiver<ConfigEvent>, synced: mpsc::Sender<Batch>) {
         let (to_news, mut news) = mpsc::channel::<News>(MAX_PENDING_EVENTS);
         let mut is_listed = false;

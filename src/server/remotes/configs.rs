@@ -28,17 +28,16 @@ const MAX_FILE: u64 = 1 << 20;
 /// Kubeconfigs by cluster.
 pub(super) type Kubeconfigs = BTreeMap<ClusterId, Vec<u8>>;
 
-/// Why files are passed over, by their names.
+/// Why files are ignored, by file name.
 type Faults = BTreeMap<String, String>;
 
-/// What is told of Secrets and files.
+/// Events of Secrets and files.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum ConfigEvent {
     /// One is new or says something else. Its name is `<namespace>/<name>` or the file's.
     Put(String, Kubeconfigs),
-    /// One is gone.
     Gone(String),
-    /// All that were there at start were told.
+    /// All initial kubeconfigs were sent.
     Synced,
 }
 
@@ -148,7 +147,7 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
     }
 }
 
-/// The kubeconfigs of all files of a directory that say which cluster they are for, and why others are passed over.
+/// The kubeconfigs of all files of a directory that name their cluster, and why other files are ignored.
 fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubeconfigs>, Faults)> {
     let (mut found, mut faults) = (BTreeMap::new(), Faults::new());
     for entry in std::fs::read_dir(directory)? {

@@ -67,7 +67,6 @@ pub(crate) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigErr
     Ok(clusters.filter(|name| !name.is_empty()).min().map(str::to_owned))
 }
 
-/// Reads one.
 fn read(content: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
     if content.is_empty() {
         return Err(KubeconfigError::Empty);

@@ -33,7 +33,7 @@ const RETRY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Du
 /// The wait after these.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What clusters that are led are told.
+/// What is written to remote clusters that are led.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) struct ToldRemotes {
     /// Of the CA, if it signs for workloads.
@@ -47,7 +47,7 @@ pub(in crate::server) struct ToldRemotes {
 pub(in crate::server) struct HookRoots {
     /// The roots in PEM.
     pub(in crate::server) roots: watch::Receiver<Arc<str>>,
-    /// Where it is told which of them stand where.
+    /// The announcements of roots that are registered.
     pub(in crate::server) announcements: Announcements,
     /// What is counted.
     pub(in crate::server) metrics: Metrics,
@@ -71,7 +71,7 @@ pub(super) struct Leading {
     pub(super) objects: PublishedObjects,
     /// Which configurations of webhooks are this control plane's.
     pub(super) webhooks: WebhookConfig,
-    /// What clusters are told, once it is known.
+    /// What is written to remote clusters, once it is known.
     pub(super) told: watch::Receiver<Option<ToldRemotes>>,
     /// Which namespaces count.
     pub(super) scope: watch::Receiver<NamespaceScope>,
@@ -80,13 +80,12 @@ pub(super) struct Leading {
 }
 
 impl Leading {
-    /// Works for a remote cluster until told to stop.
+    /// Runs the controllers of a remote cluster until shutdown.
     pub(super) async fn run(self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
         let export = self.clone().export(remote.clone(), client.clone(), stop.clone());
         tokio::join!(self.lead(remote, client, stop), export);
     }
 
-    /// Leads a cluster, if it is this one's to lead.
     async fn lead(mut self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
         if !self.external || until(&stop, self.should_lead(&client)).await != Some(true) {
             return;

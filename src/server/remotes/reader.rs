@@ -53,7 +53,7 @@ pub(super) struct Reader {
 type Gathered = Option<BTreeMap<ObjectRef, AnyObject>>;
 
 impl Reader {
-    /// Works until told to end, or until nobody listens.
+    /// Runs until shutdown, or until the receiver is closed.
     pub(super) async fn run(self) {
         let (events, mut batches) = mpsc::channel(BATCHES);
         let source = KubernetesSource::new(self.source.clone()).run(events);

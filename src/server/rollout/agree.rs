@@ -1,4 +1,4 @@
-//! What follows from what other replicas decided, and how they are told what is decided here.
+//! Applies decisions of other replicas, and stores the decisions of this one.
 
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;

@@ -24,7 +24,6 @@ pub(super) struct Prometheus {
 /// What Prometheus says of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It holds.
     Holds,
     /// It does not: this is what came.
     Fails(String),

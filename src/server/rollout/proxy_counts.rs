@@ -1,4 +1,4 @@
-//! How far the proxies of this process have come with a new version: who has it, who has taken it, who refused it.
+//! The proxies of this process by their state of a new version: sent, acknowledged, rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,29 +24,29 @@ const LABELS: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io
 /// Proxies and types that refuse something.
 pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
 
-/// How far the proxies have come.
+/// Numbers of proxies by their state of a new version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProxyCounts {
-    /// How many see the new version and are shown something made of it.
+    /// Proxies that see the new version and get a resource that depends on it.
     pub(super) reached: usize,
-    /// How many of those have taken it.
+    /// Proxies that have acknowledged it.
     pub(super) taken: usize,
-    /// How many have not said yet.
+    /// Proxies that have not answered yet.
     pub(super) pending: usize,
-    /// The first of those.
+    /// The first of the pending proxies.
     pub(super) pending_proxies: Vec<String>,
-    /// The first that refused it, with what it said.
+    /// The first proxy that rejected it, with its error.
     pub(super) refused: Option<String>,
 }
 
-/// What a proxy has said of one type.
+/// The last ACK and NACK of one type.
 #[derive(Clone, Debug)]
 pub(super) struct TypeState {
     taken: Option<(Arc<Collection>, u64)>,
     refused: Option<(Option<Arc<Collection>>, Arc<str>)>,
 }
 
-/// What proxies have said, those that see the new version.
+/// The answers of proxies that see the new version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
     names: BTreeMap<ProxyId, Arc<str>>,
@@ -54,7 +54,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// The connected proxies that see the new version, with what they have said.
+    /// The connected proxies that see the new version, with their answers.
     pub(super) fn of(rollout: &Rollout, connections: &[ConnectionInfo]) -> Self {
         let mut members = Self::default();
         for info in connections.iter().filter(|info| rollout.is_seen_by(&info.proxy.name)) {

@@ -14,24 +14,23 @@ use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_status::{KeptRollout, KeptState, RolloutStore, StoreError};
 
-/// How often ConfigMaps are read while changes are on their way, and while none is.
+/// Poll interval of ConfigMaps during rollouts, and without rollouts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(15);
-/// How often a replica says that its proxies have not taken a stage, and for how long that counts.
+/// Interval of a replica's reports that its proxies have not acknowledged a stage, and how long a report is valid.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 const REPORT_TTL: Duration = Duration::from_secs(15);
-/// How long a stage lasts at the least, so that every replica has read of it and can say so.
+/// Minimum duration of a stage, so that every replica can read and report it.
 pub(super) const MIN_STAGE: Duration = Duration::from_secs(5);
-/// How often an operator's word is tried to be written, where replicas write as well.
+/// Maximum attempts to store an operator's command, as other replicas write concurrently.
 const MAX_ATTEMPTS: usize = 4;
-/// How long what nobody needs any more is kept: a replica may be slow to read.
+/// How long the state of a finished rollout is kept: a replica may be slow to read it.
 const FINISHED_TTL: Duration = Duration::from_secs(60);
 
 /// The ConfigMaps, as they were read last.
 #[derive(Debug)]
 pub(super) struct Shared {
     store: RolloutStore,
-    /// This replica.
     replica: String,
     kept: BTreeMap<ObjectRef, KeptRollout>,
     /// When they were read.
@@ -42,16 +41,16 @@ pub(super) struct Shared {
     left_over: BTreeMap<ObjectRef, Instant>,
 }
 
-/// What is kept of a change.
+/// The stored state of a rollout.
 #[derive(Clone, Debug)]
 pub(super) enum StoredState {
-    /// It cannot be read.
+    /// It could not be read.
     Unknown(String),
-    /// Nothing, or of an older change.
+    /// There is none, or it is of an older change.
     Nothing,
-    /// A newer change, which this replica has not read yet.
+    /// It is of a newer change, which this replica has not received yet.
     Newer,
-    /// How far it has come.
+    /// It is of this change.
     State(KeptState),
 }
 
@@ -143,7 +142,7 @@ impl Shared {
         self.kept.get(name).and_then(|kept| kept.before.as_ref())
     }
 
-    /// Writes down how far a change has come; of a stage that it was at already, what replicas said of it stays.
+    /// Stores the stage of a change; the replicas' reports are kept if the stage is unchanged.
     pub(super) async fn write(
         &mut self,
         name: &ObjectRef,

@@ -30,7 +30,6 @@ pub(super) enum Query<'a> {
     None,
     /// It was not asked at this stage yet.
     Unasked,
-    /// It holds.
     Holds,
     /// It does not hold: this is what came.
     Fails(&'a str),

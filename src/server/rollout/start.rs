@@ -1,4 +1,4 @@
-//! Starts what looks after rollouts, where it was left.
+//! Starts the rollout controller from the stored state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,9 +24,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Orders of operators that may wait.
 const MAX_PENDING_COMMANDS: usize = 16;
 
-/// Takes rollouts up where they were left, and starts what looks after them. To be called before objects are read: else all proxies
-/// would see new versions until it is known that not all are to. Where objects come from the Kubernetes API, it is kept there how far
-/// they are.
+/// Restores rollouts from their stored state, and starts the rollout controller. Must be called before objects are read: else all
+/// proxies would get new versions before the stages are known. If objects come from the Kubernetes API, the state is stored there.
 pub(in crate::server) async fn start(
     client: Option<&kube::Client>,
     config: &Config,

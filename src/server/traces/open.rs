@@ -118,7 +118,7 @@ impl OpenTrace {
         }
     }
 
-    /// Whether all that can be told is known. Between a stream's mailbox and its session an update is seen in neither: two looks
+    /// Whether the trace is complete. Between a stream's mailbox and its session an update is in neither: two consecutive checks
     /// must agree.
     pub(super) fn is_done(&self, now: Instant) -> bool {
         let is_late = now.saturating_duration_since(self.change.published()) >= ANSWER_TIMEOUT;
@@ -129,7 +129,7 @@ impl OpenTrace {
         self.counts.unsent > 0 || self.proxies.values().flat_map(|proxy| proxy.responses.values()).any(is_unanswered)
     }
 
-    /// How many proxies were sent it that are not told of.
+    /// Number of proxies that were sent the change but have no span.
     pub(super) fn left_out(&self) -> usize {
         self.counts.sent.saturating_sub(self.proxies.len())
     }

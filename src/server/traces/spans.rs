@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use super::open::{OpenTrace, ReachedProxy};
 use crate::admin::input_in_words;
 
-/// The most bytes of a client's words that are told.
+/// Maximum length of a client's error message in a span.
 const MAX_WORDS: usize = 512;
 
-/// One moment by the wall clock and by the steady one: all moments of a trace are told from it, so that their order holds.
+/// One moment by the wall clock and by the monotonic one: all times of a trace are computed from it, so that they stay ordered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     pub(super) wall: Timestamp,
