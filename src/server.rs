@@ -153,7 +153,7 @@ pub struct Config {
     pub secure: ListenAddress,
     /// Identities and certificates.
     pub security: SecurityConfig,
-    /// What is written back to the cluster.
+    /// Controllers that write to the cluster.
     pub writing: WritingConfig,
     /// Webhooks over TLS; where it is off they are on the port of readiness and debug.
     pub https: ListenAddress,
@@ -161,11 +161,11 @@ pub struct Config {
     pub webhooks: WebhookConfig,
     /// Injection.
     pub injection: InjectionSettings,
-    /// Readiness and debug.
+    /// Readiness and debug pages.
     pub http: ListenAddress,
     /// Metrics, version and debug; where it is off they are on the port of readiness and debug.
     pub monitoring: ListenAddress,
-    /// Which debug pages there are.
+    /// Which debug pages are served.
     pub debug: DebugSwitches,
     /// ControlZ.
     pub ctrlz: ListenAddress,
@@ -177,7 +177,7 @@ pub struct Config {
     pub files: usize,
     /// How many connections each port has.
     pub connections: ConnectionLimits,
-    /// How long proxies have to go at the end.
+    /// Grace period for proxies at shutdown.
     pub shutdown: Duration,
     /// The version stamp.
     pub build: Build,
@@ -255,7 +255,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     ended
 }
 
-/// Starts the push thread, its work and its results counted.
+/// Starts the push thread with its metrics.
 fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) -> std::io::Result<worker::PushHandle> {
     let (settings, counted) = (config.settings.clone(), PushMetrics::register(metrics));
     let tells_patches = settings.envoy_filter_stats;
@@ -266,7 +266,7 @@ fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) ->
     Ok(push)
 }
 
-/// Starts reading what the plan says.
+/// Starts the sources of the plan.
 fn read_sources(
     (plan, remotes): (Plan, mpsc::Receiver<Batch>),
     config: &Config,
@@ -282,7 +282,7 @@ fn read_sources(
     Ok(())
 }
 
-/// Starts what writes back to the cluster, if there is one.
+/// Starts the controllers that write to the cluster, if there is one.
 fn write_back(
     client: Option<kube::Client>,
     published: Option<Published>,
@@ -304,7 +304,7 @@ fn write_back(
     controllers.start(published, push, connections);
 }
 
-/// The aggregated discovery service, and what it asks and tells.
+/// The aggregated discovery service, with its checks and listeners.
 fn xds(
     asked: Option<(&kube::Client, RemoteServers)>,
     config: &Config,
@@ -339,7 +339,7 @@ fn xds(
     ads
 }
 
-/// Starts what registers workloads that are no pods.
+/// Starts the registration of workloads that are not pods.
 fn desk(
     client: Option<&kube::Client>,
     config: &Config,
@@ -370,7 +370,7 @@ fn desk(
     })
 }
 
-/// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.
+/// Serves readiness, metrics and debug pages, and other services of the HTTP port.
 fn serve_admin(
     http: Option<(OpenHttpPort, Option<PlainConnections>)>,
     monitoring: Option<OpenHttpPort>,
@@ -413,7 +413,7 @@ async fn until_the_end(
     outcome
 }
 
-/// Decides what is read, and settles what follows from it.
+/// Decides which sources are read, and derives dependent settings.
 async fn plan(config: &mut Config) -> anyhow::Result<Plan> {
     let plan = Plan::make(&config.sources, &config.settings.system_namespace).await?;
     config.settings.discover_configuration = plan.configures_by_kubernetes();
@@ -423,7 +423,7 @@ async fn plan(config: &mut Config) -> anyhow::Result<Plan> {
     Ok(plan)
 }
 
-/// An outcome as a task's.
+/// Converts an outcome to that of a task.
 fn finish<E: std::error::Error + Send + Sync + 'static>(outcome: Result<(), E>) -> anyhow::Result<()> {
     outcome.map_err(anyhow::Error::from)
 }
@@ -471,7 +471,7 @@ fn serve_plain(
     });
 }
 
-/// What to say of a task that ended while it should not.
+/// The error of a task that ended unexpectedly.
 fn ended_unasked(ended: Option<Result<(&'static str, anyhow::Result<()>), tokio::task::JoinError>>) -> anyhow::Error {
     match ended {
         Some(Ok((name, Err(error)))) => error.context(format!("{name} failed")),

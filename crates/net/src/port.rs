@@ -1,4 +1,4 @@
-//! A TCP port: how many connections it has, whose they are, and which one is closed when there are too many.
+//! A TCP port with limits: it counts connections by peer, and closes one when there are too many.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,14 +20,14 @@ use super::stream::PortStream;
 /// How long to wait after `accept` failed, as when file descriptors run out.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How many connections a port has at once.
+/// Limits of a port's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLimits {
     /// All connections.
     pub connections: usize,
     /// Connections that have not finished their TLS handshake; `None` where there is no TLS.
     pub handshakes: Option<usize>,
-    /// Those of `connections` that are kept for clients on this machine.
+    /// Number of `connections` that are reserved for loopback clients.
     pub loopback: usize,
 }
 
@@ -40,9 +40,8 @@ pub struct Port {
     /// Its name in logs and metrics.
     name: &'static str,
     limits: PortLimits,
-    /// Who was turned away.
     rejections: Rejections,
-    /// Time zero.
+    /// The reference of activity times.
     begun: Instant,
     table: Mutex<Table>,
 }
@@ -50,14 +49,14 @@ pub struct Port {
 /// The connections of a port.
 #[derive(Debug, Default)]
 struct Table {
-    /// The number of the next one.
+    /// The number of the next connection.
     next: u64,
     all: Shares,
-    /// Those from other machines.
+    /// Connections from other machines.
     remote: Shares,
-    /// Those that have not finished their TLS handshake.
+    /// Connections that have not finished their TLS handshake.
     handshakes: Shares,
-    /// The updates for each connection.
+    /// Peer and last activity of each connection.
     activities: HashMap<u64, (IpAddr, Arc<Activity>)>,
 }
 
@@ -72,7 +71,7 @@ pub struct ConnectionPermit {
 }
 
 impl PortLimits {
-    /// So many connections without TLS.
+    /// Limits of a port without TLS.
     #[must_use]
     pub fn plain(connections: usize) -> Self {
         Self { connections, handshakes: None, loopback: 0 }
@@ -97,7 +96,7 @@ impl Port {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Answers are written whole; without it they only come later.
+                    // Responses are written whole, so that Nagle's algorithm would only delay them.
                     drop(stream.set_nodelay(true));
                     return (PortStream::new(stream, self.admit(peer.ip())), peer);
                 }
@@ -134,7 +133,7 @@ impl Port {
         }
     }
 
-    /// Takes a connection in, and closes others where there are too many.
+    /// Admits a connection, and closes others if there are too many.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> ConnectionPermit {
         let peer = counted_as(peer);
         let activity = Arc::new(Activity::new(self.begun));
@@ -155,13 +154,13 @@ impl Port {
         self.table.lock().all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Counts a client that is turned away for a reason other than the number of connections.
+    /// Counts a client that is rejected for a reason other than the number of connections.
     pub fn reject(&self, reason: &'static str, peer: impl std::fmt::Display) {
         self.rejections.count(self.name, reason, peer);
     }
@@ -226,7 +225,7 @@ impl ConnectionPermit {
         self.port.table.lock().handshakes.remove(self.number);
     }
 
-    /// Counts that the client is turned away.
+    /// Counts that the client is rejected.
     pub fn reject(&self, reason: &'static str) {
         self.port.reject(reason, self.peer);
     }

@@ -1,4 +1,4 @@
-//! How often each client may do what costs something.
+//! Rate limits by client.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,28 +7,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Clients that are remembered at the most.
+/// Maximum number of tracked clients.
 const MAX_CLIENTS: usize = 100_000;
-/// How often those who have paid are looked for when all room is taken: it costs a look at each.
+/// Minimum interval of removing clients with full buckets when the limit is reached: it visits every client.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A token bucket for each client.
 #[derive(Debug)]
 pub struct RateLimit<K> {
-    /// Time that one costs.
+    /// The time per token.
     cost: Duration,
-    /// Time that a client may be ahead by.
+    /// The size of the bucket as time.
     burst: Duration,
-    /// What clients have had.
     clients: Mutex<Clients<K>>,
 }
 
-/// What clients have had.
 #[derive(Debug)]
 struct Clients<K> {
-    /// When each will have paid for all that it had. Those who have paid are forgotten.
+    /// When each client's bucket is full again. Clients with full buckets are removed.
     paid_at: HashMap<K, Instant>,
-    /// When those were looked for last.
+    /// When full buckets were last removed.
     swept: Option<Instant>,
 }
 
@@ -41,7 +39,7 @@ impl<K: Clone + Eq + Hash> RateLimit<K> {
         Self { cost, burst: cost * burst.max(1), clients: Mutex::new(clients) }
     }
 
-    /// Takes one for a client, if it may have another now. With more clients than can be remembered, new ones may not.
+    /// Takes a token of a client, if it has one. New clients are rejected when too many are tracked.
     #[must_use]
     pub fn admit(&self, client: &K, now: Instant) -> bool {
         let mut clients = self.clients.lock();
@@ -49,13 +47,13 @@ impl<K: Clone + Eq + Hash> RateLimit<K> {
         next <= now + self.burst && clients.note(client, next, now)
     }
 
-    /// Whether a client may have another now. Takes none.
+    /// Whether a client has a token. Takes none.
     #[must_use]
     pub fn allows(&self, client: &K, now: Instant) -> bool {
         self.clients.lock().next(client, self.cost, now) <= now + self.burst
     }
 
-    /// Takes one for a client, be it too many. With more clients than can be remembered, new ones are not.
+    /// Takes a token of a client, even beyond its limit. New clients are not tracked when there are too many.
     pub fn charge(&self, client: &K, now: Instant) {
         let mut clients = self.clients.lock();
         let next = clients.next(client, self.cost, now).min(now + self.burst + self.cost);
@@ -64,12 +62,12 @@ impl<K: Clone + Eq + Hash> RateLimit<K> {
 }
 
 impl<K: Clone + Eq + Hash> Clients<K> {
-    /// When a client will have paid for one more.
+    /// When a client's bucket would be full again after one more token.
     fn next(&self, client: &K, cost: Duration, now: Instant) -> Instant {
         self.paid_at.get(client).map_or(now, |at| (*at).max(now)) + cost
     }
 
-    /// Notes when a client will have paid; false without room.
+    /// Records when a client's bucket is full again; false if too many clients are tracked.
     fn note(&mut self, client: &K, next: Instant, now: Instant) -> bool {
         if self.paid_at.len() >= MAX_CLIENTS && self.swept.is_none_or(|swept| now >= swept + SWEEP) {
             self.paid_at.retain(|_, at| *at > now);

@@ -1,4 +1,4 @@
-//! Which connection is closed when there are too many: the idlest of the peer that holds the most.
+//! Chooses the connection to close when there are too many: the idlest of the peer that has the most.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -79,7 +79,7 @@ impl Shares {
         None
     }
 
-    /// Notes when a connection was last active; says whether that was later than noted.
+    /// Updates the last activity of a connection; returns whether it was later than recorded.
     fn note(&mut self, peer: IpAddr, (before, number): Noted) -> bool {
         let Some(member) = self.members.get_mut(&number) else { return false };
         let last = member.activity.last();

@@ -1,4 +1,4 @@
-//! Who a caller is: by its certificate, its token, or the word of a trusted gateway. The first that succeeds counts.
+//! Authenticates callers: by client certificate, by token, or by a trusted gateway's header. The first success counts.
 //!
 //! Agrees in meaning with istiod's authenticators (`security/pkg/server/ca/authenticate`), and in their order.
 
@@ -26,25 +26,25 @@ use navarch_api::identity::Caller;
 use navarch_api::names::{ClusterId, TrustDomain};
 use navarch_store::Objects;
 
-/// The longest token that is looked at. Those of Kubernetes have about 1 KiB.
+/// Maximum length of a token. Tokens of Kubernetes have about 1 KiB.
 const MAX_TOKEN: usize = 16 << 10;
-/// Characters of a header that are shown in an error.
+/// Maximum length of a header in an error.
 const SHOWN: usize = 64;
-/// What the header of a token starts with.
+/// Prefix of the authorization header.
 const BEARER: &str = "bearer ";
-/// The header that says in which cluster a token was made.
+/// The header with the cluster of a token's issuer.
 const CLUSTER: &str = "clusterid";
 
-/// What authentication needs to know of the mesh, at one moment.
+/// A snapshot of the mesh for authentication.
 #[derive(Clone, Debug)]
 pub struct MeshSnapshot {
     /// All objects of the cluster that configures the mesh.
     pub objects: Objects,
-    /// Those of remote clusters.
+    /// Objects of remote clusters.
     pub remotes: OrdMap<ClusterId, Objects>,
     /// The trust domain of this mesh.
     pub trust_domain: TrustDomain,
-    /// Other names of it.
+    /// Aliases of the trust domain.
     pub aliases: Vec<TrustDomain>,
     /// The cluster that Navarch runs in.
     pub cluster: ClusterId,
@@ -56,55 +56,54 @@ pub trait SnapshotProvider: Send + Sync + 'static {
     fn snapshot(&self) -> MeshSnapshot;
 }
 
-/// What a caller shows.
+/// The credentials of a caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Credentials<'a> {
-    /// Where it calls from.
+    /// The address of the caller.
     pub peer: Option<SocketAddr>,
-    /// The certificates that it has shown, checked against the roots; empty if it has shown none.
+    /// Its client certificates, verified against the roots; empty if there are none.
     pub certificates: &'a [CertificateDer<'static>],
     /// The headers of its request.
     pub headers: &'a HeaderMap,
 }
 
-/// Why one way of showing who one is did not do.
+/// Why an authenticator rejected a caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The certificate names nobody of this mesh.
+    /// The certificate has no identity of this mesh.
     #[error("certificate: {0}")]
     Certificate(String),
-    /// The token is not good.
+    /// The token is invalid.
     #[error("token: {0}")]
     Token(String),
-    /// What a gateway says is not good.
+    /// The forwarded certificate of a gateway is invalid.
     #[error("forwarded certificate: {0}")]
     Forwarded(String),
 }
 
-/// Who reviews tokens, and of which remote cluster, if of one.
+/// The reviewer of a cluster's tokens, and the ID of the cluster if it is remote.
 type Reviewers = (Option<ClusterId>, Arc<TokenReviews>);
 
-/// Nobody could be made out.
+/// No authenticator accepted the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown(pub Vec<Fault>);
 
-/// Makes callers out.
+/// Authenticates callers.
 #[derive(Clone)]
 pub struct Gatekeeper {
-    /// What is known of the mesh.
     surroundings: Arc<dyn SnapshotProvider>,
-    /// Tokens that are checked by keys (`JWT_RULE`).
+    /// Tokens that are verified by JWKS (`JWT_RULE`).
     jwt: Option<Arc<JwtAuthenticator>>,
-    /// Tokens that the API server checks.
+    /// Tokens that the API server reviews.
     reviews: Option<Arc<TokenReviews>>,
-    /// The API servers of other clusters, which check the tokens of these.
+    /// The API servers of remote clusters, which review their tokens.
     remotes: RemoteServers,
-    /// Whose word on others counts (`TRUSTED_GATEWAY_CIDR`).
+    /// Gateways whose forwarded certificates are trusted (`TRUSTED_GATEWAY_CIDR`).
     trusted: TrustedNetworks,
 }
 
 impl MeshSnapshot {
-    /// Whether a trust domain is this mesh's, by one of its names.
+    /// Whether a trust domain is this mesh's or one of its aliases.
     #[must_use]
     pub fn trusts(&self, domain: &TrustDomain) -> bool {
         *domain == self.trust_domain || self.aliases.contains(domain)
@@ -112,7 +111,7 @@ impl MeshSnapshot {
 }
 
 impl Gatekeeper {
-    /// With these ways; certificates always count.
+    /// A gatekeeper with these authenticators; client certificates are always accepted.
     #[must_use]
     pub fn new(
         surroundings: Arc<dyn SnapshotProvider>,
@@ -124,13 +123,13 @@ impl Gatekeeper {
         Self { surroundings, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), remotes, trusted }
     }
 
-    /// With these API servers for callers that say that they are of another cluster.
+    /// Sets the API servers for callers of remote clusters.
     #[must_use]
     pub fn with_remotes(self, remotes: RemoteServers) -> Self {
         Self { remotes, ..self }
     }
 
-    /// Makes a caller out.
+    /// Authenticates a caller.
     ///
     /// # Errors
     /// If no authenticator accepts the caller. The reasons may be shown to the caller.
@@ -161,7 +160,7 @@ impl Gatekeeper {
         Err(Unknown(faults))
     }
 
-    /// Makes a caller out by its token.
+    /// Authenticates a caller by its token.
     async fn by_token(
         &self,
         token: &str,
@@ -197,7 +196,7 @@ impl Gatekeeper {
 }
 
 impl Gatekeeper {
-    /// Who reviews the tokens of the cluster of this name, and which remote cluster that is, if it is one. `None` where nobody does.
+    /// The reviewer of the tokens of a cluster, and the cluster's ID if it is remote. `None` if there is no reviewer.
     fn reviews_of(&self, cluster: &str, snapshot: &MeshSnapshot) -> Result<Option<Reviewers>, String> {
         let meant = self.remotes.meant(cluster);
         if cluster.is_empty() || snapshot.cluster == *cluster || snapshot.cluster == meant {

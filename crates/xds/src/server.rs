@@ -47,43 +47,43 @@ use navarch_push::resource::ResourceType;
 use navarch_push::witness::Witness;
 use navarch_push::worker::PushHandle;
 
-/// What the aggregated discovery service is made of.
+/// Configuration of the aggregated discovery service.
 #[derive(Debug)]
 pub struct AdsParts {
-    /// Where resources come from.
+    /// The push thread, which computes resources.
     pub push: PushHandle,
-    /// The metrics.
+    /// Metrics of streams and responses.
     pub metrics: Metrics,
     /// Limits of one client.
     pub limits: Limits,
-    /// The wall clock now.
+    /// The wall clock at the start.
     pub started: Timestamp,
-    /// Ends all streams.
+    /// Cancelled to end all streams.
     pub drain: CancellationToken,
-    /// What clients may hold, here and elsewhere.
+    /// The memory budget of clients, shared with other servers.
     pub memory: Arc<Budget>,
-    /// Where it is counted who is turned away.
+    /// Counter of rejected clients.
     pub rejections: Rejections,
-    /// Who is asked, before secrets are served, whether the service account may read them; `None` where all may.
+    /// The check whether a service account may read secrets; `None` if all may.
     pub access: Option<mpsc::Sender<AccessQuestion>>,
     /// Listener for proxies of workloads that are not pods; `None` if there is none.
     pub workloads: Option<Arc<dyn Workloads>>,
     /// Listener for responses that clients rejected; `None` if there is none.
     pub refusals: Option<mpsc::Sender<Refusal>>,
-    /// Sees each ACK and NACK; `None` without a record.
+    /// Listener for each ACK and NACK; `None` without a recording.
     pub witness: Option<Arc<dyn Witness>>,
-    /// Which proxies are served.
+    /// Selects the proxies that are served.
     pub served: Served,
     /// Whether objects of Istio's kinds are for every client, not for those of the root namespace alone.
     pub objects_for_all: bool,
 }
 
-/// A client did not take a response.
+/// A client rejected a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The client, by its name in the engine.
     pub proxy: ProxyId,
-    /// Type of the refused resources.
+    /// Type of the rejected resources.
     pub kind: ResourceType,
 }
 
@@ -116,49 +116,48 @@ impl AdsParts {
 /// The aggregated discovery service. Clones are one service: all ports serve the same streams.
 #[derive(Clone, Debug)]
 pub struct Ads {
-    /// What its streams share.
     core: Arc<Core>,
 }
 
-/// What all streams share.
+/// The shared state of all streams.
 #[derive(Debug)]
 pub(super) struct Core {
-    /// Where resources come from.
+    /// The push thread, which computes resources.
     pub(super) push: PushHandle,
-    /// Steps and their bytes.
+    /// Encoded diffs.
     pub(super) frames: Arc<EncodingCache>,
     pub(super) metrics: Metrics,
     /// The open streams.
     pub(super) connections: Arc<Connections>,
-    /// Ends all streams.
+    /// Cancelled to end all streams.
     pub(super) drain: CancellationToken,
     /// The wall clock at the start; later times are computed from [`Core::begun`].
     pub(super) started: Timestamp,
-    /// The same as versions show it, to the second.
+    /// The same in the form of versions, to the second.
     pub(super) started_text: Arc<str>,
-    /// The steady clock at the start.
+    /// The monotonic clock at the start.
     pub(super) begun: Instant,
-    /// Who knows which service accounts may read secrets; `None` where all may.
+    /// The check whether a service account may read secrets; `None` if all may.
     pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
     /// Listener for workloads that are not pods; `None` if there is none.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// Listener for responses that clients rejected; `None` if there is none.
     pub(super) refusals: Option<mpsc::Sender<Refusal>>,
-    /// Sees each ACK and NACK; `None` without a record.
+    /// Listener for each ACK and NACK; `None` without a recording.
     pub(super) witness: Option<Arc<dyn Witness>>,
-    /// Which proxies are served.
+    /// Selects the proxies that are served.
     pub(super) served: Served,
     /// Whether objects of Istio's kinds are for every client.
     pub(super) objects_for_all: bool,
-    /// Who answers questions of operators' tools, once there is somebody.
+    /// The debug pages for operators' tools, once they are set.
     pub(super) debug: OnceLock<Arc<dyn DebugPages>>,
-    /// What one client may do.
+    /// Limits of one client.
     pub(super) limits: Limits,
-    /// What clients hold.
+    /// The memory of clients.
     memory: Arc<Memory>,
-    /// Who may begin when.
+    /// Admission of new streams.
     admission: Admission,
-    /// Numbers given to streams.
+    /// The number of the next stream.
     numbers: AtomicU64,
     /// The streams' tasks.
     tasks: TaskTracker,

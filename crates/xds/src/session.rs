@@ -34,50 +34,50 @@ use navarch_push::resources::Resources;
 
 pub use discovery_request::{Protocol, Rejection, would_be_taken};
 
-/// Names that one stream may watch, of all types.
+/// Maximum number of names that one stream may subscribe to, of all types.
 pub(crate) const MAX_WATCHED: usize = 200_000;
-/// Types that are not served and that one stream may ask for.
+/// Maximum number of unknown types that one stream may request.
 const MAX_UNSERVED: usize = 64;
 
-/// What happens to a stream.
+/// An input of the state machine.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The client said something.
+    /// A request of the client.
     Request(Request),
-    /// The push thread said what the client shall have of a type.
+    /// A new collection from the push thread.
     Update(ResourceType, Update),
 }
 
-/// What a stream's task does upon an event.
+/// An output of the state machine, for the stream's task.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
-    /// Tell the push thread what the client wants.
+    /// Send the subscription of a type to the push thread.
     Subscribe(ResourceType, Interest),
-    /// Tell the push thread that the client wants nothing of a type.
+    /// End the subscription of a type at the push thread.
     Unsubscribe(ResourceType),
     /// A response was rejected.
     Rejected(ResourceType, Rejection),
-    /// A request was about a response that is not the last.
+    /// A request had an outdated nonce.
     Stale(ResourceType),
-    /// The client asks for more than any honest one: end the stream.
+    /// The client exceeds a limit: end the stream.
     Refuse(&'static str),
 }
 
 /// One response to send.
 #[derive(Debug)]
 pub(crate) struct Response {
-    /// The type, `None` for one that is not served.
+    /// The type, `None` for an unknown one.
     pub(crate) kind: Option<ResourceType>,
     pub(crate) type_url: String,
-    /// The version of the whole.
+    /// The version of the collection.
     pub(crate) version: Arc<str>,
-    /// What the client quotes in its answer.
+    /// The nonce that the client returns.
     pub(crate) nonce: Arc<str>,
-    /// Names that no longer stand for anything (delta only).
+    /// Removed names (delta only).
     pub(crate) removed: Vec<ResourceName>,
     /// The `resources` field, encoded.
     pub(crate) payload: Payload,
-    /// How many there are.
+    /// The number of resources.
     pub(crate) count: usize,
 }
 
@@ -92,46 +92,46 @@ enum WatchOutput {
     Response(Response),
 }
 
-/// The state.
+/// The state of a stream.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// What the client speaks.
+    /// The protocol of the client.
     protocol: Protocol,
-    /// What it may hold.
+    /// Limits of the stream.
     bounds: Bounds,
-    /// What the next response is marked with.
+    /// The parts of the next nonce and version.
     marks: Marks,
-    /// By type; no entry for types that were never asked for. Boxed: the map has room for eleven from the first on.
+    /// By type; no entry for types that were never requested. Boxed, as the first node of the map has room for eleven.
     pub(crate) watches: BTreeMap<ResourceType, Box<Watch>>,
-    /// Subscriptions that the push thread has yet to answer. What it sends before is for what the client wanted earlier.
+    /// Number of subscriptions that the push thread has not answered. Updates before that are for an earlier subscription.
     unanswered: BTreeMap<ResourceType, u32>,
-    /// What types wait for.
+    /// Types that wait for others.
     pub(crate) order: Order,
-    /// Types of which names were asked for (state of the world).
+    /// Types with requested names (state of the world).
     pub(crate) named: BTreeSet<ResourceType>,
-    /// Types that are not served and were asked for.
+    /// Unknown types that were requested.
     unserved: BTreeSet<String>,
-    /// Those of them that are to be answered.
+    /// Unknown types that are to be answered.
     to_answer: VecDeque<String>,
-    /// The newest snapshot heard of.
+    /// The newest known snapshot.
     revision: u64,
-    /// The last responses.
+    /// History of responses.
     pub(super) pushes: PushRing,
 }
 
-/// What one stream may hold.
+/// Limits of one stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Names that it may watch.
+    /// Names that it may subscribe to.
     pub(crate) names: usize,
-    /// Responses of it that are remembered.
+    /// Responses in its history.
     pub(crate) history: usize,
 }
 
-/// What versions and nonces are made of.
+/// The parts of versions and nonces.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
-    /// The server's start: tells versions of two processes apart.
+    /// The server's start, which distinguishes versions of two processes.
     pub(crate) started: Arc<str>,
     /// The stream's number within the process.
     pub(crate) stream: u64,
@@ -140,7 +140,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Marks of the next response.
+    /// The version and nonce of the next response.
     fn next(&mut self, revision: u64, at: Duration) -> SentResponse {
         self.count += 1;
         let version: Arc<str> = format!("{}/{revision}", self.started).into();
@@ -150,7 +150,7 @@ impl Marks {
 }
 
 impl Session {
-    /// A stream that has asked for nothing yet.
+    /// A stream without subscriptions.
     pub(crate) fn new(protocol: Protocol, marks: Marks, bounds: Bounds) -> Self {
         Self {
             protocol,
@@ -167,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     pub(crate) fn step(&mut self, event: Event, frames: &EncodingCache) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
@@ -193,22 +193,22 @@ impl Session {
         effects
     }
 
-    /// Refuses a client that has come to watch too much.
+    /// Rejects a client that subscribes to too many names.
     fn bound(&self, effects: &mut Vec<Effect>) {
         let names: usize = self.watches.values().map(|watch| watch.interest.names.len()).sum();
         if names > self.bounds.names {
-            // Before anything is asked of the push thread.
+            // Before anything is sent to the push thread.
             effects.insert(0, Effect::Refuse("too many resource names on one stream"));
         }
     }
 
-    /// The client answered the response with this nonce. Gives its type where it has not answered that before.
+    /// Records the answer to the response with this nonce. Returns its type unless it was answered before.
     pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) -> Option<ResourceType> {
         self.pushes.answered(nonce, is_taken, now);
         self.watches.values().find(|watch| watch.awaits(nonce)).map(|watch| watch.kind)
     }
 
-    /// What the client brought of a type from an earlier stream and was not answered yet.
+    /// The client's `initial_resource_versions` of a type, until the first response.
     pub(crate) fn initial_versions(&self, kind: ResourceType) -> Option<&Arc<InitialVersions>> {
         match &self.watches.get(&kind)?.held.base {
             Base::InitialVersions(initial_versions) => Some(initial_versions),
@@ -216,7 +216,7 @@ impl Session {
         }
     }
 
-    /// The push thread said what the client shall have.
+    /// Applies a new collection from the push thread.
     fn on_update(&mut self, kind: ResourceType, update: Update) {
         self.revision = self.revision.max(update.revision);
         let unanswered = self.unanswered.entry(kind).or_default();
@@ -251,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Has all that is watched sent once more: what is there anew, and what is not as gone.
+    /// Sends everything again: existing resources, and removals of the others.
     pub(super) fn resend(&mut self) {
         for watch in self.watches.values_mut() {
             match watch.interest.wildcard {
@@ -261,13 +261,12 @@ impl Session {
         }
     }
 
-    /// Marks of a response to something else than a subscription.
+    /// The version and nonce of a response that is not to a subscription.
     pub(crate) fn mark(&mut self, now: Duration) -> SentResponse {
         self.marks.next(self.revision, now)
     }
 
-    /// The next response, if any may be sent now. To be asked whenever there is room on the wire: what is asked later is
-    /// newer.
+    /// The next response, if any may be sent now. Call it only when the stream can send: a later call returns newer resources.
     pub(crate) fn next(&mut self, now: Duration, frames: &EncodingCache) -> Option<Response> {
         if let Some(type_url) = self.to_answer.pop_front() {
             let SentResponse { nonce, version, .. } = self.marks.next(self.revision, now);
@@ -283,7 +282,7 @@ impl Session {
                     WatchOutput::Response(response) => return Some(response),
                 }
             }
-            // What came to rest without a word may be what an earlier type waited for.
+            // A type that caught up without a response may unblock an earlier type.
             if !has_moved {
                 self.release();
                 return None;
@@ -291,7 +290,7 @@ impl Session {
         }
     }
 
-    /// What one type does when there is room on the wire.
+    /// The next step of one type when the stream can send.
     fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> WatchOutput {
         if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
             return WatchOutput::Idle;
@@ -339,7 +338,7 @@ impl Session {
         })
     }
 
-    /// When, after `now`, something may be sent though nothing happens before.
+    /// The time after `now` at which something may be sent without a further event.
     pub(crate) fn wake_at(&self, now: Duration) -> Option<Duration> {
         let waits = self.watches.values().flat_map(|watch| {
             let free = watch.free_at().filter(|_| watch.is_unsent() || watch.leaving_since().is_some());
@@ -348,40 +347,40 @@ impl Session {
         waits.chain([self.held_until()]).flatten().filter(|at| *at > now).min()
     }
 
-    /// Whether there is nothing left to send but what a rejection bars.
+    /// Whether everything is sent, except what a rejection blocks.
     pub(crate) fn is_all_sent(&self) -> bool {
         self.watches.keys().all(|kind| !self.is_unsent(*kind))
     }
 
-    /// Whether there is nothing to send, now or later, until something happens.
+    /// Whether there is nothing to send, now or later, until the next event.
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
         let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.leaving_since().is_some());
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }
 
-    /// Whether what is known of a type is for what the client wanted earlier.
+    /// Whether the collection of a type is for an earlier subscription.
     fn is_unanswered(&self, kind: ResourceType) -> bool {
         self.unanswered.get(&kind).is_some_and(|count| *count > 0)
     }
 
-    /// Whether a type has changes that are not sent.
+    /// Whether a type has unsent changes.
     pub(crate) fn is_unsent(&self, kind: ResourceType) -> bool {
         self.watches.get(&kind).is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
     }
 
-    /// The first snapshot of whose changes something is not sent.
+    /// The first snapshot with unsent changes.
     pub(super) fn unsent_since(&self) -> Option<u64> {
         self.watches.values().filter_map(|watch| watch.unsent_since()).min()
     }
 
-    /// Whether all of a type is sent and answered.
+    /// Whether everything of a type is sent and acknowledged.
     pub(crate) fn is_quiet(&self, kind: ResourceType) -> bool {
         self.watches.get(&kind).is_none_or(|watch| watch.is_quiet() && !self.is_unanswered(kind))
     }
 }
 
-/// Whether nothing is wanted. Clients that ask by address get what is on their node without asking.
+/// Whether a subscription is empty. Clients that subscribe by address get the resources of their node without asking.
 fn is_empty(kind: ResourceType, interest: &Interest) -> bool {
     !interest.wildcard && interest.names.is_empty() && !kind.is_by_address()
 }

@@ -1,4 +1,4 @@
-//! The sockets: questions come, answers go.
+//! The DNS listeners, over UDP and TCP.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,19 +22,17 @@ use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
 
-/// Connections at a time. Programs ask over TCP only what does not fit a datagram.
+/// Maximum number of TCP connections. Clients use TCP only for responses that do not fit a datagram.
 const MAX_CONNECTIONS: usize = 256;
-/// How long a connection may be silent.
+/// Idle timeout of a TCP connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait after a socket failed, as when there are no files left.
+/// Delay after a socket error, as when no file descriptors are left.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Sockets that listen, to be served.
+/// Bound sockets that are not served yet.
 #[derive(Debug)]
 pub struct DnsServer {
-    /// The datagram sockets.
     udp: Vec<UdpSocket>,
-    /// The connection sockets.
     tcp: Vec<TcpListener>,
     handler: DnsHandler,
 }
@@ -42,16 +40,15 @@ pub struct DnsServer {
 #[derive(Debug)]
 struct DnsHandler {
     names: NameTableSink,
-    /// Those who know the rest.
+    /// The upstream resolvers.
     forwarding: Forwarding,
-    /// What is done while there is no table.
+    /// Behaviour before the first name table.
     before_table: BeforeTable,
-    /// What is counted.
     metrics: AgentMetrics,
 }
 
 impl DnsServer {
-    /// Listens; nothing is answered yet.
+    /// Binds the sockets; queries are not answered yet.
     ///
     /// # Errors
     /// When an address cannot be listened on.
@@ -59,7 +56,7 @@ impl DnsServer {
         let (mut udp, mut tcp, mut own) = (Vec::new(), Vec::new(), Vec::new());
         for address in &config.listen {
             let listener = listen(*address)?;
-            // Where the port is any, both have the same.
+            // With port 0, UDP takes the port that TCP got.
             let address = listener.local_addr()?;
             udp.push(UdpSocket::bind(address).await?);
             own.push(address);
@@ -70,17 +67,17 @@ impl DnsServer {
         Ok(Self { udp, tcp, handler: DnsHandler { names, forwarding, before_table, metrics: AgentMetrics::default() } })
     }
 
-    /// The same, counted there.
+    /// The same, with metrics.
     #[must_use]
     pub fn counted_by(mut self, metrics: AgentMetrics) -> Self {
         self.handler.metrics = metrics;
         self
     }
 
-    /// Where it listens.
+    /// The listen addresses.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// If the socket has no local address.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.udp.iter().map(UdpSocket::local_addr).collect()
     }
@@ -103,7 +100,7 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
 }
 
 impl DnsHandler {
-    /// Thinks about a message.
+    /// Decides how a message is answered.
     fn think(&self, message: &[u8], carrier: Carrier) -> Answer {
         self.metrics.dns_asked();
         let table = self.names.table();
@@ -111,7 +108,7 @@ impl DnsHandler {
         answer(message, carrier, table.as_deref(), random, self.before_table == BeforeTable::Forward)
     }
 
-    /// Has others answer, unless the question is the agent's own.
+    /// Forwards a query to the upstream resolvers, unless the agent itself sent it.
     async fn forward(&self, message: &[u8], peer: SocketAddr, question: Question) -> Vec<u8> {
         if self.forwarding.is_own(message, peer) {
             tracing::warn!(
@@ -126,7 +123,7 @@ impl DnsHandler {
     }
 }
 
-/// Serves a datagram socket for ever. What is forwarded goes on beside.
+/// Serves a UDP socket; does not return. Forwarded queries run concurrently.
 async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let mut forwarded = JoinSet::new();
@@ -145,7 +142,7 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
         };
         let Some(message) = buffer.get(..length) else { continue };
         match handler.think(message, Carrier::Udp) {
-            // An asker that is gone is no trouble of ours.
+            // Errors of sending to a client are ignored.
             Answer::Now(answer) => drop(socket.send_to(&answer, peer).await),
             Answer::Forward(question) => {
                 let (socket, handler, message) = (socket.clone(), handler.clone(), message.to_vec());
@@ -172,7 +169,7 @@ async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<
     port.for_each(&listener, &mut JoinSet::new(), serve).await;
 }
 
-/// Answers one question of a connection after the other.
+/// Answers the queries of a connection in order.
 async fn converse(mut stream: PortStream, peer: SocketAddr, handler: &DnsHandler) -> io::Result<()> {
     let slow = |_| io::Error::from(io::ErrorKind::TimedOut);
     loop {

@@ -1,36 +1,36 @@
-//! The application's probes as the injector has written them down (`ISTIO_KUBE_APP_PROBERS`).
+//! The application's probes as written by the injector (`ISTIO_KUBE_APP_PROBERS`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Probes by the path on which they are asked for.
+/// Probes by request path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probes(BTreeMap<String, ProbeSpec>);
 
 /// One probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// What is asked.
+    /// What the probe does.
     pub action: Action,
-    /// How long it may take.
+    /// The timeout.
     pub timeout: Duration,
 }
 
-/// What is asked of the application.
+/// What a probe does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// An answer over HTTP.
+    /// An HTTP request.
     Http {
-        /// Over TLS, whose certificate is not checked, as the kubelet does not.
+        /// Whether to use TLS; certificates are not verified, as with kubelets.
         tls: bool,
         /// The port.
         port: u16,
         /// The path with query.
         path: String,
     },
-    /// A connection.
+    /// A TCP connection.
     Tcp {
         /// The port.
         port: u16,
@@ -39,38 +39,36 @@ pub enum Action {
     Grpc {
         /// The port.
         port: u16,
-        /// The service asked for.
+        /// The name of the service.
         service: String,
     },
 }
 
-/// Why probes cannot be read.
+/// Errors of parsing probes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeSpecError {
-    /// It is no JSON of that shape.
+    /// Invalid JSON.
     #[error("failed to parse ISTIO_KUBE_APP_PROBERS: {0}")]
     Json(String),
-    /// A path that is none of a probe.
+    /// Invalid probe path.
     #[error(
         "invalid probe path {0:?}: use /app-health/<container>/livez, readyz or startupz, /app-lifecycle/<container>/prestopz or poststartz"
     )]
     Path(String),
-    /// Not exactly one kind of probe.
+    /// Not exactly one action.
     #[error("{0}: exactly one of httpGet, tcpSocket and grpc is required, with a numeric port")]
     Kind(String),
 }
 
-/// A probe as Kubernetes writes it.
+/// A probe in Kubernetes' JSON form.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ProbeJson {
-    /// Over HTTP.
     http_get: Option<HttpGet>,
-    /// A connection.
+    /// A TCP connection.
     tcp_socket: Option<Socket>,
-    /// Over gRPC.
     grpc: Option<Grpc>,
-    /// How long it may take; as long as it will if 0, which is held to a minute.
+    /// Timeout in seconds; 0 means the maximum of 60 seconds.
     #[serde(default)]
     timeout_seconds: i32,
 }
@@ -80,14 +78,14 @@ struct ProbeJson {
 struct HttpGet {
     #[serde(default)]
     path: String,
-    /// The port; names of ports are resolved by the injector.
+    /// The port; the injector resolves named ports.
     port: u16,
     /// `HTTP` or `HTTPS`.
     #[serde(default)]
     scheme: String,
 }
 
-/// A connection.
+/// A TCP connection.
 #[derive(Deserialize)]
 struct Socket {
     port: u16,
@@ -100,14 +98,14 @@ struct Grpc {
     service: Option<String>,
 }
 
-/// The longest that a probe without a limit may take.
+/// Maximum timeout of a probe.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Probes {
-    /// Reads the variable; empty is no probes.
+    /// Parses the variable; an empty one has no probes.
     ///
     /// # Errors
-    /// When it is no JSON, or a probe or its path cannot be.
+    /// If the JSON, a probe or its path is invalid.
     pub fn parse(text: &str) -> Result<Self, ProbeSpecError> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -135,7 +133,7 @@ impl Probes {
     }
 }
 
-/// What a probe asks; `None` where it is not exactly one thing.
+/// The action of a probe; `None` unless there is exactly one.
 fn action(written: ProbeJson) -> Option<Action> {
     match (written.http_get, written.tcp_socket, written.grpc) {
         (Some(http), None, None) => {
@@ -148,7 +146,7 @@ fn action(written: ProbeJson) -> Option<Action> {
     }
 }
 
-/// Whether the injector would have made this path.
+/// Whether a path has the form that the injector writes.
 fn is_probe_path(path: &str) -> bool {
     let mut parts = path.split('/');
     let (root, kind, container, probe) = (parts.next(), parts.next(), parts.next(), parts.next());
