@@ -73,8 +73,8 @@ impl Colors {
             _ => None,
         });
         if let Some(color) = changed {
-            let text = line.trim_end_matches('\n');
-            return format!("{}{}", self.paint(color, text), line.get(text.len()..).unwrap_or_default());
+            let (text, end) = line.split_at(line.trim_end_matches('\n').len());
+            return format!("{}{end}", self.paint(color, text));
         }
         let text = line.trim_start();
         let (blank, _) = line.split_at(line.len() - text.len());

@@ -45,7 +45,8 @@ impl TraceLog {
             // The kernel answers before `send` returns.
             let mut answer = [0; 1024];
             let length = recv(fd.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-            match message::parse(answer.get(..length).unwrap_or_default()).first() {
+            let answer = answer.get(..length).expect("recv returns at most the length of its buffer");
+            match message::parse(answer).first() {
                 Some(Message::Outcome(0)) => {}
                 Some(Message::Outcome(code)) => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
                 Some(Message::Logged(_)) | None => return Err(io::ErrorKind::InvalidData.into()),
@@ -70,7 +71,8 @@ impl TraceLog {
                 }
                 Err(error) => return Err(error),
             };
-            for message in message::parse(buffer.get(..length).unwrap_or_default()) {
+            let received = buffer.get(..length).expect("recv returns at most the length of its buffer");
+            for message in message::parse(received) {
                 if let Message::Logged(Logged { prefix, payload, user }) = message {
                     match limit.take(Instant::now()) {
                         LogLine::Line => line(&prefix, &payload, user),

@@ -97,8 +97,8 @@ impl PortStream<TcpStream> {
         let mut first = vec![0; bytes.len()];
         loop {
             let read = self.inner.peek(&mut first).await?;
-            let (seen, wanted) = (first.get(..read).unwrap_or_default(), bytes.get(..read).unwrap_or_default());
-            if seen != wanted || read == 0 {
+            let (seen, _) = first.split_at(read);
+            if !bytes.starts_with(seen) || read == 0 {
                 return Ok(false);
             }
             if read == bytes.len() {

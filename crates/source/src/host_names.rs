@@ -146,7 +146,7 @@ async fn exchange(resolver: SocketAddr, question: &[u8]) -> io::Result<Message> 
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let answer = loop {
         let length = socket.recv(&mut buffer).await?;
-        let datagram = buffer.get(..length).unwrap_or_default();
+        let datagram = buffer.get(..length).expect("recv returns at most the length of its buffer");
         // What has another id is no answer to this.
         if datagram.get(..2) == question.get(..2)
             && let Ok(answer) = Message::from_vec(datagram)

@@ -163,7 +163,7 @@ impl RolloutStore {
 /// The name of the ConfigMap of an object.
 fn map_name(name: &ObjectRef) -> String {
     let hash = sha256_hex(format!("{}/{}/{}", name.kind.as_str(), name.name.namespace, name.name.name));
-    format!("navarch-rollout-{}", hash.get(..16).unwrap_or_default())
+    format!("navarch-rollout-{}", hash.get(..16).expect("a SHA-256 has 64 hexadecimal digits"))
 }
 
 /// One as a ConfigMap.

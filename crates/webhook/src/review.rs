@@ -200,8 +200,7 @@ fn shorten(text: &str) -> String {
 
 /// A text that is cut where it is too long, and is one line.
 pub(super) fn cut(text: &str, longest: usize) -> String {
-    let end = text.char_indices().map(|(at, _)| at).chain([text.len()]).take_while(|at| *at <= longest).last();
-    let kept = text.get(..end.unwrap_or_default()).unwrap_or_default();
+    let (kept, _) = text.split_at(text.floor_char_boundary(longest));
     let is_cut = kept.len() < text.len();
     let mut kept = kept.replace(['\n', '\r'], " ");
     if is_cut {

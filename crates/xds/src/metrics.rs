@@ -290,7 +290,7 @@ impl Metrics {
 
 /// A version as a label, unless it is none: what proxies say of themselves is in the metrics for as long as they are connected.
 fn version_label(version: &str) -> Option<&str> {
-    let version = version.get(..version.floor_char_boundary(MAX_VERSION_BYTES)).unwrap_or_default();
+    let (version, _) = version.split_at(version.floor_char_boundary(MAX_VERSION_BYTES));
     let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'+' | b'-');
     Some(version).filter(|version| !version.is_empty() && version.bytes().all(is_sign))
 }

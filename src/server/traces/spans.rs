@@ -115,8 +115,8 @@ impl Trace<'_> {
             span.attributes.extend(whose);
             if !is_taken {
                 let said = said.as_deref().unwrap_or_default();
-                let end = said.floor_char_boundary(MAX_WORDS);
-                span.status = Some(Status::error(said.get(..end).unwrap_or_default().to_owned()));
+                let (said, _) = said.split_at(said.floor_char_boundary(MAX_WORDS));
+                span.status = Some(Status::error(said.to_owned()));
             }
         });
     }

@@ -115,7 +115,7 @@ async fn issue(secrets: &Secrets, ca: &CaClient, metrics: &AgentMetrics) -> Resu
     let signed = ca.sign(request.csr, config.lifetime).await;
     metrics.asked_ca(begun.elapsed(), signed.is_ok());
     let chain = signed?;
-    let roots = chain.last().map(|roots| Bytes::from(roots.clone())).unwrap_or_default();
+    let roots = Bytes::from(chain.last().expect("the CA client returns two certificates or more").clone());
     let chain = pem::join(&chain);
     let ends = pem::not_after(&chain)?;
     pem::check_pair(&chain, request.key.expose())?;

@@ -177,8 +177,7 @@ impl Reviewer for ApiServer {
 }
 
 fn read(review: TokenReview, audiences: &[String]) -> Verdict {
-    let bad =
-        |reason: &str| Verdict::Bad(reason.get(..reason.floor_char_boundary(MAX_REASON)).unwrap_or_default().into());
+    let bad = |reason: &str| Verdict::Bad(reason.split_at(reason.floor_char_boundary(MAX_REASON)).0.into());
     let status = review.status.unwrap_or_default();
     if status.authenticated != Some(true) {
         let reason = status.error.filter(|reason| !reason.is_empty());

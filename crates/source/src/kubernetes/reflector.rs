@@ -350,7 +350,7 @@ impl Reflector {
 
     /// The path of the current API version.
     fn path(&self) -> &str {
-        self.target.paths.get(self.state.version).map(String::as_str).unwrap_or_default()
+        self.target.paths.get(self.state.version).expect("the version is below the number of paths")
     }
 
     /// The selector as a part of a query.

@@ -76,10 +76,9 @@ impl Patch {
     /// of it in both, else replaced.
     fn lists(&mut self, before: &[Value], after: &[Value]) {
         let begin = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-        let (old, new) = (before.get(begin..).unwrap_or_default(), after.get(begin..).unwrap_or_default());
+        let ((_, old), (_, new)) = (before.split_at(begin), after.split_at(begin));
         let end = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
-        let (old, new) =
-            (old.get(..old.len() - end).unwrap_or_default(), new.get(..new.len() - end).unwrap_or_default());
+        let ((old, _), (new, _)) = (old.split_at(old.len() - end), new.split_at(new.len() - end));
         if old.len() == new.len() {
             for (at, (old, new)) in old.iter().zip(new).enumerate() {
                 self.within(&(begin + at).to_string(), |patch| patch.values(old, new));

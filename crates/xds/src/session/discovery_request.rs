@@ -217,7 +217,7 @@ impl Quoted {
     /// What a request says of a response.
     fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
         let error = error.map(|error| {
-            let message = error.message.get(..error.message.floor_char_boundary(MAX_ERROR_BYTES)).unwrap_or_default();
+            let (message, _) = error.message.split_at(error.message.floor_char_boundary(MAX_ERROR_BYTES));
             Rejection { code: error.code, message: Arc::from(message) }
         });
         Self { nonce, error }

@@ -158,7 +158,7 @@ impl InitialVersions {
     /// The name of an entry.
     fn name(&self, place: usize) -> &str {
         let begin = |place: usize| self.entries.get(place).map_or(self.names.len(), |entry| entry.begin as usize);
-        self.names.get(begin(place)..begin(place + 1)).unwrap_or_default()
+        self.names.get(begin(place)..begin(place + 1)).expect("entries begin in order and at whole names")
     }
 
     /// Where each name is.

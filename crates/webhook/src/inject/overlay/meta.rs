@@ -12,11 +12,8 @@ const NOT_AT_ENDS: [char; 3] = ['-', '_', '.'];
 
 /// A label's value cut to what Kubernetes allows.
 pub(super) fn cut(value: &str) -> String {
-    let mut end = value.len().min(MAX_LABEL);
-    while !value.is_char_boundary(end) {
-        end -= 1;
-    }
-    value.get(..end).unwrap_or_default().trim_matches(NOT_AT_ENDS).to_owned()
+    let (value, _) = value.split_at(value.floor_char_boundary(MAX_LABEL));
+    value.trim_matches(NOT_AT_ENDS).to_owned()
 }
 
 /// The name under which a workload is one service, whatever its versions.

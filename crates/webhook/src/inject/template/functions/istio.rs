@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("indent", |args| indent(args)),
     ("directory", |args| {
         let path = text_at(args, 0)?;
-        Ok(text(path.get(..path.rfind('/').map_or(0, |slash| slash + 1)).unwrap_or_default()))
+        Ok(text(path.split_at(path.rfind('/').map_or(0, |slash| slash + 1)).0))
     }),
     ("contains", |args| Ok(Value::Bool(text_at(args, 1)?.contains(&text_at(args, 0)?)))),
     ("toLower", |args| bounded(text_at(args, 0)?.to_lowercase())),
