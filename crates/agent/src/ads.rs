@@ -47,37 +47,37 @@ const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The path of its delta method.
 const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
-/// Bytes that may be under way to or from Envoy on a stream: both ends are on this machine.
+/// HTTP/2 window of a stream to Envoy: both ends are on this machine.
 const WINDOW: u32 = 1 << 20;
 
 /// The workload's health as reported to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It may be sent traffic.
+    /// Ready for traffic.
     Ready,
-    /// It may not, for this reason.
+    /// Not ready, for this reason.
     NotReady(String),
 }
 
 /// Configuration of the xDS proxy.
 #[derive(Clone, Debug)]
 pub struct AdsConfig {
-    /// The way to the control plane.
+    /// Address and credentials of the control plane.
     pub upstream: Upstream,
-    /// Who takes name tables; they are asked for where somebody does.
+    /// Receiver of name tables; they are subscribed to if there is one.
     pub names: Option<NameTableSink>,
-    /// Who takes the trust bundle of the proxy config; it is asked for where somebody does (`PROXY_CONFIG_XDS_AGENT`).
+    /// Receiver of the trust bundle of the proxy config, which is subscribed to if there is one (`PROXY_CONFIG_XDS_AGENT`).
     pub trust: Option<Secrets>,
-    /// How the workload is, where somebody looks.
+    /// The workload's health, if it is checked.
     pub health: Option<watch::Receiver<Option<Health>>>,
-    /// Who makes metrics out of Envoy's access logs, which come over the same socket.
+    /// Converts Envoy's access logs, which use the same socket, to metrics.
     pub mesh_metrics: Option<MeshMetrics>,
-    /// Who fetches Wasm modules (`ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION`).
+    /// The Wasm module cache (`ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION`).
     pub modules: Option<Modules>,
-    /// Whether streams stand side by side, as an application with gRPC opens one for each of its targets and servers. A stream of
-    /// Envoy, which has one, takes the place of the one before.
+    /// Whether concurrent streams are allowed, as a gRPC application opens one for each of its targets and servers. Envoy has one
+    /// stream, and a new one replaces the previous one.
     pub side_by_side: bool,
-    /// What is counted.
+    /// Metrics of the proxy.
     pub metrics: AgentMetrics,
 }
 
@@ -93,16 +93,15 @@ enum Protocol {
 #[derive(Debug)]
 struct Core {
     config: AdsConfig,
-    /// Ends the stream that now is Envoy's.
+    /// Ends the current stream of Envoy.
     current: Mutex<CancellationToken>,
-    /// Ends all.
+    /// Ends all streams.
     stop: CancellationToken,
 }
 
-/// The service.
+/// The gRPC service.
 #[derive(Clone, Debug)]
 struct Proxy {
-    /// What its streams share.
     core: Arc<Core>,
     tasks: TaskTracker,
 }
@@ -110,7 +109,7 @@ struct Proxy {
 /// Serves Envoy until `stop` is cancelled.
 ///
 /// # Errors
-/// When the socket fails.
+/// If the socket fails.
 pub async fn serve(
     listener: UnixListener,
     config: AdsConfig,

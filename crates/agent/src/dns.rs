@@ -25,26 +25,26 @@ pub use table::{Lookup, NameTableSink, Table, TableConfig};
 /// Configuration of the DNS server.
 #[derive(Clone, Debug)]
 pub struct DnsConfig {
-    /// Where it listens, over UDP and TCP.
+    /// The listen addresses, for UDP and TCP.
     pub listen: Vec<SocketAddr>,
-    /// The resolvers that are asked what the table does not know.
+    /// The resolvers for names that are not in the table.
     pub resolvers: Vec<SocketAddr>,
-    /// `DNS_FORWARD_PARALLEL`: whether all are asked at once.
+    /// `DNS_FORWARD_PARALLEL`: whether all are queried concurrently.
     pub parallel: bool,
-    /// `DNS_FORWARD_TIMEOUT`: how long each may take. Default 5 s.
+    /// `DNS_FORWARD_TIMEOUT`: timeout of each resolver. Default 5 s.
     pub timeout: Duration,
-    /// Whether what the table would say is asked of the resolvers while there is no table, rather than refused. So where the
-    /// agent is the machine's only resolver and must find the control plane itself.
+    /// Whether queries are forwarded rather than failed before the first name table. Needed if the agent is the machine's only
+    /// resolver and must resolve the control plane itself.
     pub before_table: BeforeTable,
 }
 
-/// What is done while there is no table.
+/// Behaviour before the first name table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BeforeTable {
-    /// Questions fail, so that no name of the mesh is taken for an unknown one.
+    /// Queries fail, so that no name of the mesh counts as unknown.
     #[default]
     Refuse,
-    /// The resolvers are asked.
+    /// Queries are forwarded.
     Forward,
 }
 
@@ -52,7 +52,7 @@ impl DnsConfig {
     /// Where to listen for `DNS_PROXY_ADDR`: `localhost` is each loopback address of whose kind a resolver is.
     ///
     /// # Errors
-    /// When the address is none.
+    /// If the address is invalid.
     pub fn addresses(address: &str, resolvers: &[SocketAddr]) -> Result<Vec<SocketAddr>, std::net::AddrParseError> {
         let Some(port) = address.strip_prefix("localhost:").and_then(|port| port.parse().ok()) else {
             return Ok(vec![address.parse()?]);

@@ -35,7 +35,7 @@ pub enum Order {
     Restart(Vec<String>),
 }
 
-/// How it ended.
+/// How Envoy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// On command.
@@ -44,11 +44,11 @@ pub enum Ended {
     ByItself(i32),
 }
 
-/// What ended a run.
+/// Why a run ended.
 enum After {
     /// The process, by itself.
     Exit(std::io::Result<ExitStatus>),
-    /// An order; `None` when nobody can give one any more.
+    /// An order; `None` when the order channel is closed.
     Order(Option<Order>),
 }
 
@@ -89,7 +89,7 @@ pub async fn keep(mut launch: Launch, plan: &DrainPlan, orders: &mut mpsc::Recei
     }
 }
 
-/// Drains, waits as planned, and kills. Where Envoy has drained before, nobody waits for it any more.
+/// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait.
 async fn end_gracefully(
     child: &mut Child,
     plan: &DrainPlan,
@@ -120,14 +120,14 @@ async fn told_to_quit(orders: &mut mpsc::Receiver<Order>) {
     }
 }
 
-/// Kills the process and takes its end.
+/// Kills the process and waits for it.
 async fn kill(child: &mut Child) -> std::io::Result<()> {
     child.kill().await?;
     tracing::info!("Envoy exited");
     Ok(())
 }
 
-/// The exit code, or as shells have it 128 and the number of the signal.
+/// The exit code; 128 plus the signal number if a signal ended the process, as in shells.
 fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
     let signal = status.signal();

@@ -1,4 +1,4 @@
-//! Whether the application beside the agent is well, for control planes that cannot ask a kubelet: on VMs and plain hosts.
+//! Health checks of the application, for workloads without a kubelet: on VMs and plain hosts.
 
 mod probe;
 
@@ -11,39 +11,39 @@ use tokio_util::sync::CancellationToken;
 use super::ads::Health;
 use navarch_api::mesh::ReadinessProbe;
 
-/// How the application is asked, and how its answers count.
+/// Settings of the health checks.
 #[derive(Clone, Debug)]
 pub struct HealthConfig {
-    /// How the application is asked (`readinessProbe` of the proxy config).
+    /// The probe (`readinessProbe` of the proxy config).
     pub probe: ReadinessProbe,
-    /// Where it is, if the probe does not say: the workload's first address, or `localhost`.
+    /// The default host of the probe: the workload's first address, or `localhost`.
     pub host: String,
-    /// The agent's status server, whose `/healthz/ready` says that Envoy is ready: traffic needs both.
+    /// The agent's status server, whose `/healthz/ready` reports Envoy's readiness: traffic needs both.
     pub proxy: Option<SocketAddr>,
 }
 
-/// How often a probe must say the same before it is believed.
+/// Thresholds of a probe.
 #[derive(Clone, Debug)]
 struct Judge {
-    /// Good answers in a row that make it ready.
+    /// Consecutive successes that make it ready.
     successes: u32,
-    /// Bad ones that make it not ready.
+    /// Consecutive failures that make it not ready.
     failures: u32,
-    /// Answers alike in a row.
+    /// Consecutive equal results.
     row: (bool, u32),
-    /// What was said last.
+    /// The last result.
     said: Option<bool>,
 }
 
 impl Judge {
-    /// By the thresholds of a probe.
+    /// A counter with the thresholds of a probe.
     fn new(probe: &ReadinessProbe) -> Self {
         let count = |count: i32| u32::try_from(count).unwrap_or(0).max(1);
         let (successes, failures) = (count(probe.success_threshold), count(probe.failure_threshold));
         Self { successes, failures, row: (true, 0), said: None }
     }
 
-    /// Counts an answer; says whether the application is ready if that is news.
+    /// Counts a result; returns the readiness if it has changed.
     fn hear(&mut self, good: bool) -> Option<bool> {
         let (last, count) = self.row;
         let count = if last == good { count.saturating_add(1) } else { 1 };
@@ -72,7 +72,7 @@ pub fn start(
     (receiver, task)
 }
 
-/// Asks for ever.
+/// Probes periodically; does not return.
 async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>) {
     let seconds = |count: i32, default: u64| {
         Duration::from_secs(u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(default))

@@ -1,6 +1,6 @@
-//! Short questions over plain HTTP to servers beside the agent: Envoy's admin API, the agent itself, the cloud's metadata.
+//! Short plain HTTP requests to local servers: Envoy's admin API, the agent itself, the cloud's metadata.
 //!
-//! Every answer has a limit of time and of size, and no redirect is followed.
+//! Every response has a timeout and a size limit, and no redirect is followed.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use navarch_net::http::exchange;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// A question.
+/// An HTTP request.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// `GET`, `POST`, …
@@ -24,15 +24,15 @@ pub struct Question {
     pub path: String,
     /// Further headers.
     pub headers: HeaderMap,
-    /// What is sent.
+    /// The body.
     pub body: Bytes,
-    /// How long all may take.
+    /// Timeout of the whole request.
     pub timeout: Duration,
-    /// The most bytes that are read of the answer.
+    /// Maximum size of the response body.
     pub limit: usize,
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -43,22 +43,22 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// Why there is no answer.
+/// Errors of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Nobody listens there.
+    /// Connecting failed.
     #[error("failed to connect")]
     Connect(#[from] std::io::Error),
-    /// The question cannot be put so.
+    /// The request is invalid.
     #[error("invalid HTTP request")]
     Question(#[from] http::Error),
-    /// What came was no HTTP, or broke off.
+    /// The HTTP exchange failed.
     #[error("HTTP request failed")]
     Exchange(#[from] hyper::Error),
-    /// The body broke off or was too large.
+    /// Reading the body failed, or it was too large.
     #[error("failed to read the response body: {0}")]
     Body(String),
-    /// It took too long.
+    /// The timeout was exceeded.
     #[error("timed out after {0:?}")]
     Timeout(Duration),
 }
@@ -85,16 +85,16 @@ impl Question {
         Self { method: Method::POST, ..Self::get(host, port, path, timeout) }
     }
 
-    /// Asks.
+    /// Sends the request.
     ///
     /// # Errors
-    /// When there is no whole answer in time.
+    /// If there is no complete response within the timeout.
     pub async fn ask(self) -> Result<Answer, HttpError> {
         let timeout = self.timeout;
         tokio::time::timeout(timeout, self.exchange()).await.map_err(|_| HttpError::Timeout(timeout))?
     }
 
-    /// Asks over a connection that is there already.
+    /// Sends the request over an existing connection.
     ///
     /// # Errors
     /// As of [`Question::ask`].
@@ -106,13 +106,13 @@ impl Question {
         tokio::time::timeout(timeout, self.exchange_over(stream)).await.map_err(|_| HttpError::Timeout(timeout))?
     }
 
-    /// Asks without a limit of time.
+    /// Sends the request without a timeout.
     async fn exchange(self) -> Result<Answer, HttpError> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         self.exchange_over(stream).await
     }
 
-    /// Asks without a limit of time, over this connection.
+    /// Sends the request without a timeout, over this connection.
     async fn exchange_over(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,

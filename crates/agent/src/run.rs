@@ -1,4 +1,4 @@
-//! The agent as a whole: all its parts, wired together.
+//! Runs the agent: wires all of its parts together.
 //!
 //! ```text
 //! command, environment, files, cloud ─▶ config ─▶ node ─▶ bootstrap ─▶ Envoy ─┐
@@ -37,39 +37,39 @@ use super::variables::Variables;
 use navarch_security::Clock;
 use prepare::Prepared;
 
-/// The most orders that wait for Envoy's keeper. More than a few mean that somebody repeats himself.
+/// Capacity of the channel of orders for Envoy. More than a few pending ones are repetitions.
 const ORDERS: usize = 16;
-/// How long the parts have to end once Envoy has.
+/// Grace period for the services after Envoy has exited.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// What the process that runs the agent gives it.
+/// What the process provides to the agent.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Words that start a program which ends with the agent.
+    /// The command prefix that starts a program which is killed with the agent.
     pub launcher: Vec<String>,
-    /// Tells the time.
+    /// The clock.
     pub clock: Clock,
 }
 
-/// Why the agent cannot run.
+/// Errors of running the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Something it is made of is missing or wrong.
+    /// An input is missing or invalid.
     #[error(transparent)]
     Prepare(#[from] prepare::PrepareError),
-    /// Settings of its parts are wrong.
+    /// The settings of the services are invalid.
     #[error(transparent)]
     Plan(#[from] services::ServicesPlanError),
-    /// A part does not start.
+    /// A service failed to start.
     #[error(transparent)]
     Services(#[from] ServicesError),
-    /// There is no status server.
+    /// The status server failed to start.
     #[error(transparent)]
     Status(#[from] status::StatusError),
-    /// The kernel does not tell of signals.
+    /// Installing signal handlers failed.
     #[error("failed to install signal handlers")]
     Signals(#[source] std::io::Error),
-    /// Envoy cannot be started.
+    /// Starting Envoy failed.
     #[error("failed to start Envoy")]
     Start(#[source] std::io::Error),
 }
@@ -79,7 +79,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// When the agent cannot start.
-pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &Environment) -> Result<i32, RunError> {
+pub async fn run(command: &ProxyCommand, variables: &Variables, environment: &Environment) -> Result<i32, RunError> {
     let (give, mut orders) = mpsc::channel(ORDERS);
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let signals = signals::Signals::take().map_err(RunError::Signals)?;
@@ -87,7 +87,7 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
     let metrics = AgentMetrics::begun(Instant::now());
     let prepared = Prepared::new(command, variables).await?;
     let plan = services::plan(&prepared, variables, metrics.clone())?;
-    let Services { names, failures, .. } = parts::start(plan, surroundings.clock, &tasks, &stop).await?;
+    let Services { names, failures, .. } = parts::start(plan, environment.clock, &tasks, &stop).await?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
     if variables.flag("IPTABLES_TRACE_LOGGING", false) {
         tasks.spawn(stop.clone().run_until_cancelled_owned(tell_of_packets()));
@@ -98,7 +98,7 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
         wait_for_end(&mut orders).await
     } else {
         let restarting = watch::restart_on_change(watched, &prepared, variables, give);
-        let (launch, plan) = (launch(&prepared, variables, surroundings), drain_plan(&prepared));
+        let (launch, plan) = (launch(&prepared, variables, environment), drain_plan(&prepared));
         tokio::select! {
             ended = keep(launch, &plan, &mut orders) => ended.map_err(RunError::Start)?,
             () = restarting => pending().await,
@@ -146,7 +146,7 @@ async fn serve_status(
     Ok(())
 }
 
-/// Ends the agent when one of its parts fails: Envoy would get nothing new any more.
+/// Ends the agent when a service fails, as Envoy would not be updated any more.
 async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::Sender<Order>) {
     if let Some(part) = failures.recv().await {
         tracing::error!(part, "agent task failed");
@@ -155,7 +155,7 @@ async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::
     pending().await
 }
 
-/// Writes lines about packets that the rules of the capture have logged. Without them the agent works as well.
+/// Logs packets that match the capture's trace rules. The agent works without these logs, too.
 async fn tell_of_packets() {
     let told = match TraceLog::open(TRACE_GROUP) {
         Ok(log) => log.run().await,
@@ -172,17 +172,17 @@ async fn wait_for_end(orders: &mut mpsc::Receiver<Order>) -> Ended {
     Ended::OnOrder
 }
 
-/// How Envoy is started.
-fn launch(prepared: &Prepared, variables: &Variables, surroundings: &Environment) -> Launch {
-    // TLS of Envoy's own gRPC client is held to what the policy allows.
+/// The command line of Envoy.
+fn launch(prepared: &Prepared, variables: &Variables, environment: &Environment) -> Launch {
+    // TLS of Envoy's own gRPC client is restricted by the policy.
     const CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
         ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384";
     let bound = prepared.settings.compliance_policy.starts_with("fips-140-");
     let ciphers = bound.then(|| ("GRPC_SSL_CIPHER_SUITES".to_owned(), CIPHERS.to_owned()));
-    // As root with DNS on its own port there are no rules that could tell Envoy's traffic apart but by its user.
+    // As root with DNS on its own port, only Envoy's user distinguishes Envoy's traffic for the rules.
     let as_proxy = nix::unistd::getuid().is_root() && variables.text("DNS_PROXY_ADDR").ends_with(":53");
     Launch {
-        launcher: surroundings.launcher.clone(),
+        launcher: environment.launcher.clone(),
         program: prepared.config.binary_path.clone(),
         arguments: prepared.arguments.clone(),
         variables: ciphers.into_iter().chain(prepared.told_peers.iter().cloned()).collect(),
@@ -190,7 +190,7 @@ fn launch(prepared: &Prepared, variables: &Variables, surroundings: &Environment
     }
 }
 
-/// How Envoy is drained.
+/// The drain settings of Envoy.
 fn drain_plan(prepared: &Prepared) -> DrainPlan {
     let settings = &prepared.settings;
     let ports = [

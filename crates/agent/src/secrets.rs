@@ -1,4 +1,4 @@
-//! The workload's certificates and keys: where they come from, and when they change.
+//! The workload's certificates and keys: their sources and their rotation.
 //!
 //! ```text
 //! key and CSR ─▶ CA (token or certificate) ─▶ certificate ─┐
@@ -7,9 +7,9 @@
 //! file-cert:, file-root: ─▶ watched files ─────────────────▶ resources of that name ─▶ SDS
 //! ```
 //!
-//! Each resource is a watch channel whose one writer is the task that gets it; whoever wants it waits for the first value
-//! and then for the next. A certificate is renewed while the one before is still served. Keys live in a type that prints
-//! nothing, and go to disk only where `OUTPUT_CERTS` says so.
+//! Each resource is a watch channel with one writer, the task that obtains it; readers wait for the first value and then for
+//! changes. A certificate is renewed while the current one is still served. Keys have a type that prints nothing, and are
+//! written to disk only if `OUTPUT_CERTS` is set.
 
 mod authority;
 pub mod ca_client;
@@ -41,10 +41,10 @@ use crate::metrics::AgentMetrics;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_security::Clock;
 
-/// File resources that may be watched at once. A gateway has as many as it has certificates in files.
+/// Maximum number of watched file resources. A gateway has one per certificate in files.
 const MAX_FILE_RESOURCES: usize = 4096;
 
-/// What a resource is at a moment.
+/// The value of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Secret {
     /// A certificate and its key.
@@ -58,38 +58,37 @@ pub enum Secret {
     Roots(Bytes),
 }
 
-/// A resource to be watched; `None` until it is there.
+/// A watch of a resource; `None` until it has a value.
 pub type SecretWatch = watch::Receiver<Option<Arc<Secret>>>;
 
-/// The writer's end.
+/// The sender of a resource.
 type SecretSender = watch::Sender<Option<Arc<Secret>>>;
 
-/// What the agent knows of its workload's certificates at start.
+/// Configuration of the workload's certificates.
 #[derive(Clone, Debug)]
 pub struct SecretsConfig {
     /// The workload's identity, for the CSR.
     pub identity: String,
-    /// What kind of key is made.
+    /// The key type.
     pub key: KeyKind,
-    /// `SECRET_TTL`: how long a certificate is asked to last. Default 24 h.
+    /// `SECRET_TTL`: requested lifetime of a certificate. Default 24 h.
     pub lifetime: Duration,
     /// When a certificate is renewed.
     pub grace: Grace,
-    /// Certificates that somebody else puts there; each that is there at start is used instead of the CA's.
+    /// Mounted certificates; those that exist at start replace the CA's.
     pub existing: CertificateFiles,
     /// The root file of `file-root:system`, if there is one.
     pub system_roots: Option<PathBuf>,
-    /// `OUTPUT_CERTS`: where certificates and keys are written to, if anywhere.
+    /// `OUTPUT_CERTS`: the directory that certificates and keys are written to, if any.
     pub output: Option<PathBuf>,
-    /// `FILE_DEBOUNCE_DURATION`: how long files must have kept still before they are read. Default 100 ms.
+    /// `FILE_DEBOUNCE_DURATION`: how long files must be unchanged before they are read. Default 100 ms.
     pub debounce: Duration,
 }
 
-/// The workload's secrets. Clones are one.
+/// The workload's secrets. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Secrets(Arc<Inner>);
 
-/// What the clones share.
 #[derive(Debug)]
 struct Inner {
     config: SecretsConfig,
@@ -99,32 +98,31 @@ struct Inner {
     roots: SecretSender,
     /// Further roots, from the proxy config.
     bundle: watch::Sender<Vec<String>>,
-    /// Told when the certificate shall be renewed before its time.
+    /// Notified when the certificate must be renewed early.
     renew: Notify,
     /// Resources that come from files, by name.
     files: Mutex<BTreeMap<SecretName, SecretSender>>,
     /// The tasks that read files.
     tasks: TaskTracker,
-    /// What is counted.
     metrics: AgentMetrics,
     /// Cancels the file watchers.
     stop: CancellationToken,
 }
 
-/// The work behind [`Secrets`]; to be run.
+/// The task behind [`Secrets`].
 #[derive(Debug)]
 pub struct SecretsTask {
     secrets: Secrets,
-    /// Who signs; none where all comes from files or from another SDS server.
+    /// The CA; `None` if all comes from files or from another SDS server.
     ca: Option<CaClient>,
-    /// Tells when certificates end.
+    /// The clock for certificate expiry.
     clock: Clock,
 }
 
 /// Why a resource cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
-    /// The name is none that the agent serves.
+    /// The agent does not serve a resource of this name.
     #[error("unknown secret {0:?}")]
     Unknown(String),
     /// Too many files are watched.
@@ -133,7 +131,7 @@ pub enum WatchError {
 }
 
 impl Secrets {
-    /// Secrets and the task that gets them. Without a CA there are only files.
+    /// Secrets and the task that obtains them. Without a CA there are only files.
     #[must_use]
     pub fn new(
         config: SecretsConfig,
@@ -156,10 +154,10 @@ impl Secrets {
         (secrets.clone(), SecretsTask { secrets, ca, clock })
     }
 
-    /// Watches a resource. One in files is read from now on, until nobody watches it.
+    /// Watches a resource. A file resource is read until its last watch is dropped.
     ///
     /// # Errors
-    /// When the name is not the agent's, or too many files are watched.
+    /// If the name is unknown, or too many files are watched.
     pub fn watch(&self, name: &str) -> Result<SecretWatch, WatchError> {
         let unknown = || WatchError::Unknown(name.to_owned());
         let name = SecretName::parse(name).ok_or_else(unknown)?;
@@ -187,8 +185,8 @@ impl Secrets {
         Ok(receiver)
     }
 
-    /// Trusts these roots, each in PEM, besides the mesh's own. Where they replace others the workload's certificate is renewed,
-    /// since its signer may have changed with them; the first say nothing new of who has just signed.
+    /// Trusts these roots, each in PEM, besides the mesh's own. When they replace others, the workload's certificate is renewed,
+    /// since its signer may have changed with them; the first set does not trigger a renewal.
     pub fn set_trust_bundle(&self, roots: Vec<String>) {
         let mut replaced = false;
         self.0.bundle.send_if_modified(|bundle| {
@@ -202,13 +200,13 @@ impl Secrets {
         }
     }
 
-    /// When the workload's certificate was last put in force, to be watched by what counts or reports it.
+    /// A watch of the time at which the workload's certificate was last replaced.
     #[must_use]
     pub fn certificate(&self) -> SecretWatch {
         self.0.certificate.subscribe()
     }
 
-    /// Keeps a resource that is in files fresh while somebody watches it.
+    /// Follows a file resource while it is watched.
     async fn serve_file(self, name: SecretName, wanted: files::FileResource, sender: SecretSender) {
         let publish = sender.clone();
         let how = (self.0.config.debounce, &self.0.metrics);
@@ -217,7 +215,7 @@ impl Secrets {
             loop {
                 sender.closed().await;
                 let mut files = self.0.files.lock();
-                // Somebody may have come while the lock was waited for.
+                // Another watch may have been added before the lock was taken.
                 if sender.receiver_count() == 0 {
                     files.remove(&name);
                     break;
@@ -232,7 +230,7 @@ impl Secrets {
     }
 }
 
-/// Puts a secret in force, unless it is the same.
+/// Publishes a secret, unless it is unchanged.
 fn replace(sender: &SecretSender, secret: Secret) {
     sender.send_if_modified(|current| {
         let changed = current.as_deref() != Some(&secret);

@@ -1,4 +1,4 @@
-//! The parts of the agent that speak on the network, started together: secrets, SDS, the xDS proxy, DNS, health, modules.
+//! The agent's network services, started together: secrets, SDS, the xDS proxy, DNS, health, Wasm modules.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,15 +17,15 @@ use super::wasm::{Modules, ModulesConfig};
 use super::{ads, dns, health, sds, socket};
 use navarch_security::Clock;
 
-/// Services that may fail at a time; each fails once.
+/// Capacity of the channel of failures; each service fails at most once.
 const FAILURES: usize = 8;
 
-/// Who signs the workload's certificates.
+/// The CA of the workload's certificates.
 #[derive(Clone, Debug)]
 pub struct CaConfig {
-    /// The way to it.
+    /// Its address and credentials.
     pub upstream: UpstreamConfig,
-    /// Who of several is to sign (`ISTIO_META_CERT_SIGNER`); empty is the default.
+    /// The signer, if the CA has several (`ISTIO_META_CERT_SIGNER`); empty is the default.
     pub signer: String,
 }
 
@@ -34,7 +34,7 @@ pub struct CaConfig {
 pub struct NamesConfig {
     /// Listen addresses and resolvers of the DNS server.
     pub server: DnsConfig,
-    /// What names mean.
+    /// The name table.
     pub table: TableConfig,
 }
 
@@ -43,7 +43,7 @@ pub struct NamesConfig {
 pub struct ServicesConfig {
     /// The workload's secrets.
     pub secrets: SecretsConfig,
-    /// Who signs; none where all certificates are files, or another SDS server has them.
+    /// The CA; `None` if all certificates are files or come from another SDS server.
     pub ca: Option<CaConfig>,
     /// The socket of the SDS server.
     pub sds_socket: PathBuf,
@@ -51,21 +51,21 @@ pub struct ServicesConfig {
     pub sds: sds::SdsConfig,
     /// The socket of the xDS proxy.
     pub ads_socket: PathBuf,
-    /// The way to the control plane.
+    /// Address and credentials of the control plane.
     pub control_plane: UpstreamConfig,
-    /// DNS, where the agent answers it.
+    /// DNS, if the agent serves it.
     pub names: Option<NamesConfig>,
     /// Whether the trust bundle is taken from the proxy config (`PROXY_CONFIG_XDS_AGENT`; it is, unless that says no).
     pub takes_trust_bundle: bool,
     /// Health checks of the workload, if its health is reported to the control plane.
     pub health: Option<HealthConfig>,
-    /// Who makes metrics out of Envoy's access logs, where that is done.
+    /// Converts Envoy's access logs to metrics, if enabled.
     pub mesh_metrics: Option<MeshMetrics>,
-    /// Wasm modules, where the agent fetches them.
+    /// The Wasm module cache, if the agent fetches modules.
     pub modules: Option<ModulesConfig>,
     /// Whether applications speak xDS themselves in place of Envoy (`DISABLE_ENVOY`).
     pub without_envoy: bool,
-    /// Where the work of all is counted.
+    /// Metrics of all services.
     pub metrics: AgentMetrics,
 }
 
@@ -74,19 +74,19 @@ pub struct ServicesConfig {
 pub struct Services {
     /// The workload's secrets.
     pub secrets: Secrets,
-    /// The table of names, where the agent answers DNS; ready once there is one.
+    /// The name table, if the agent serves DNS; ready once a table was received.
     pub names: Option<NameTableSink>,
-    /// Tells which service has failed. None ends unasked otherwise.
+    /// Receives the name of a failed service.
     pub failures: mpsc::Receiver<&'static str>,
 }
 
-/// Why the services do not start.
+/// Errors of starting the services.
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
-    /// A socket cannot be listened on.
+    /// Listening on a socket failed.
     #[error("failed to listen on {0}")]
     Socket(PathBuf, #[source] io::Error),
-    /// The DNS server's addresses cannot be listened on.
+    /// Listening on the DNS addresses failed.
     #[error("failed to listen for DNS")]
     Dns(#[source] io::Error),
 }
@@ -94,7 +94,7 @@ pub enum ServicesError {
 /// Spawns all services on a task set that the caller awaits; they end on shutdown.
 ///
 /// # Errors
-/// When a socket cannot be listened on.
+/// If listening on a socket fails.
 pub async fn start(
     config: ServicesConfig,
     clock: Clock,
@@ -147,7 +147,7 @@ pub async fn start(
 fn tell<E: std::error::Error + 'static>(outcome: Result<(), E>, name: &'static str, fail: &mpsc::Sender<&'static str>) {
     if let Err(error) = outcome {
         tracing::error!(name, error = &error as &dyn std::error::Error, "agent service failed");
-        // There is room for each of them.
+        // The channel has capacity for each service.
         let _ = fail.try_send(name);
     }
 }

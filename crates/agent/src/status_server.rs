@@ -1,7 +1,7 @@
-//! What the agent tells and does over HTTP (port 15020): health of Envoy and application, metrics of all, drain and end.
+//! The agent's status server (port 15020): health of Envoy and application, merged metrics, drain and quit.
 //!
-//! The application beside is not trusted: its answers have limits of time and size, its redirects lead nowhere but to itself,
-//! and what ends or drains the pod is answered to loopback alone.
+//! The application is not trusted: its responses have timeouts and size limits, only redirects to itself are followed, and
+//! requests to quit or drain are accepted from loopback only.
 
 mod connections;
 pub mod exposition;
@@ -37,23 +37,23 @@ pub use readiness::Condition;
 use readiness::Readiness;
 pub use scrape::{ScrapeConfig, ScrapeConfigError};
 
-/// Bytes of all scrapes under way, shared fairly by those who scrape.
+/// Memory of all concurrent scrapes, shared fairly among clients.
 const MAX_SCRAPE_BYTES: usize = 64 << 20;
-/// What one scrape takes in buffers and threads of Envoy and application, however little it answers.
+/// Fixed cost of one scrape in buffers and threads of Envoy and application.
 const SCRAPE_OVERHEAD: usize = 1 << 20;
 
-/// What the server is given.
+/// Configuration of the status server.
 #[derive(Clone)]
 pub struct StatusConfig {
-    /// Envoy's admin API; `None` where there is no Envoy.
+    /// Envoy's admin API; `None` without Envoy.
     pub envoy: Option<AdminApi>,
-    /// The port of Envoy's metrics; `None` where they are not merged.
+    /// The port of Envoy's metrics; `None` if they are not merged.
     pub envoy_metrics: Option<u16>,
-    /// The port of this server: what probes come in on.
+    /// The port of this server, which receives probes.
     pub port: u16,
-    /// Where the application is probed: the pod's address, or `localhost`.
+    /// The host of application probes: the pod's address, or `localhost`.
     pub destination: String,
-    /// The address that probes come from: rules of the capture let it through.
+    /// The source address of probes, which the capture rules exempt.
     pub source: IpAddr,
     /// Whether probes over TLS offer HTTP/2 (`ISTIO_ENABLE_HTTP2_PROBING`).
     pub http2_probes: bool,
@@ -61,9 +61,9 @@ pub struct StatusConfig {
     pub probes: Probes,
     /// The application's metrics.
     pub scrape: Option<ScrapeConfig>,
-    /// Whether metrics are given to loopback alone.
+    /// Whether metrics are served to loopback only.
     pub metrics_on_loopback_only: bool,
-    /// What else must hold for the pod to be ready.
+    /// Further readiness conditions.
     pub conditions: Vec<Condition>,
     /// The name table as JSON, if there is one.
     pub name_table: Arc<dyn Fn() -> Option<Value> + Send + Sync>,
@@ -71,18 +71,18 @@ pub struct StatusConfig {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The mesh's metrics, where the agent makes them.
     pub mesh_metrics: Option<MeshMetrics>,
-    /// Where failed scrapes are counted.
+    /// Counter of failed scrapes.
     pub work: AgentMetrics,
-    /// Who takes orders for Envoy.
+    /// Orders for Envoy.
     pub orders: mpsc::Sender<Order>,
-    /// Where clients that are turned away are counted.
+    /// Counter of rejected clients.
     pub rejections: Rejections,
     /// `NAVARCH_MAX_STATUS_CONNECTIONS`: the most connections at once, a quarter of them for this machine alone. Default 128.
     pub connections: usize,
 }
 
 impl StatusConfig {
-    /// The most connections at once where nothing else is said.
+    /// Default maximum number of connections.
     pub const CONNECTIONS: usize = connections::CONNECTIONS;
 }
 
@@ -92,13 +92,11 @@ impl std::fmt::Debug for StatusConfig {
     }
 }
 
-/// What handlers share.
 #[derive(Debug)]
 struct Shared {
     config: StatusConfig,
-    /// What is known of readiness.
     readiness: Readiness,
-    /// Bytes of scrapes under way.
+    /// Memory of concurrent scrapes.
     scrapes: Arc<Budget>,
 }
 
@@ -123,12 +121,12 @@ fn router(config: StatusConfig) -> Router {
         .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(MAX_SCRAPE_BYTES) }))
 }
 
-/// A short answer in plain text.
+/// A plain text response.
 fn plain(status: StatusCode, text: &str) -> Response {
     (status, text.to_owned()).into_response()
 }
 
-/// What callers that are not on this machine are answered.
+/// The rejection of callers that are not on this machine, if it applies.
 fn refusal(caller: SocketAddr) -> Option<Response> {
     let here = caller.ip().to_canonical().is_loopback();
     (!here).then(|| plain(StatusCode::FORBIDDEN, "Only requests from localhost are allowed\n"))
@@ -179,17 +177,17 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     }
 }
 
-/// Ends agent and Envoy at once.
+/// Quits agent and Envoy at once (`/quitquitquit`).
 async fn quit(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
     order(&state, caller.0, &method, Order::Quit).await
 }
 
-/// Lets Envoy drain.
+/// Drains Envoy (`/drain`).
 async fn drain(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
     order(&state, caller.0, &method, Order::Drain).await
 }
 
-/// Passes an order on.
+/// Sends an order to the task that runs Envoy.
 async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: Order) -> Response {
     if let Some(refusal) = refusal(caller) {
         return refusal;

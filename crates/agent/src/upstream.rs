@@ -1,4 +1,4 @@
-//! The way to the control plane: TCP and TLS to its port, with the proof of who calls. All files are read again for every
+//! Connections to the control plane over TCP or TLS, with the workload's credentials. All files are read again for every
 //! connection and every call, so that tokens, roots and certificates may be replaced at any time.
 
 use std::collections::BTreeMap;
@@ -18,19 +18,19 @@ use tonic::transport::Channel;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::grpc_target::{GrpcTarget, Io};
 
-/// How long a connection may take to stand.
+/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest token that is sent. Those of Kubernetes have about 1 KiB.
+/// Maximum size of a token. Tokens of Kubernetes have about 1 KiB.
 const MAX_TOKEN: u64 = 16 << 10;
-/// The name of the server where it is reached on loopback, by a forwarded port.
+/// The server name for loopback addresses, as with a forwarded port.
 const FORWARDED: &str = "istiod.istio-system.svc";
 
-/// Whose word on the server's certificate counts.
+/// The roots that verify the server certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Roots {
     /// The roots in a file, in PEM.
     File(PathBuf),
-    /// Those of the system.
+    /// The system's roots.
     System,
 }
 
@@ -43,30 +43,30 @@ pub struct KeyFiles {
     pub key: PathBuf,
 }
 
-/// What is spoken below gRPC.
+/// The transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Nothing: plain text.
+    /// Plain text.
     Plain,
     /// TLS.
     Tls {
-        /// Whose word on the server's certificate counts.
+        /// The roots that verify the server certificate.
         roots: Roots,
-        /// What is shown to the server; nothing while the files are missing.
+        /// The client certificate; none while the files are missing.
         certificate: Option<KeyFiles>,
-        /// The name that the server's certificate must have, if not that of the address (`ISTIOD_SAN`).
+        /// The expected name in the server certificate, if not that of the address (`ISTIOD_SAN`).
         server_name: Option<String>,
     },
 }
 
-/// Where the control plane is and how one shows who one is.
+/// Address and credentials for the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
     /// `host:port`.
     pub address: String,
     /// Plain text or TLS.
     pub transport: Transport,
-    /// The file with the token. Where it is missing or empty none is sent.
+    /// The file with the token. If it is missing or empty, no token is sent.
     pub token: Option<PathBuf>,
     /// The cluster that the workload runs in.
     pub cluster: String,
@@ -74,17 +74,17 @@ pub struct UpstreamConfig {
     pub headers: BTreeMap<String, String>,
 }
 
-/// The way to the control plane. Clones are one.
+/// A connector to the control plane. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Upstream(Arc<UpstreamConfig>);
 
-/// Why there is no connection.
+/// Errors of connecting and of adding credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The address is not `host:port`.
     #[error("invalid host:port {0:?}")]
     Address(String),
-    /// A file cannot be read.
+    /// Reading a file failed.
     #[error("failed to read {path}")]
     File {
         /// The file.
@@ -92,47 +92,47 @@ pub enum UpstreamError {
         /// Why.
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// The content of a file is invalid.
     #[error("{path} holds no {what} in PEM")]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
     },
-    /// TLS cannot be set up with what there is.
+    /// The TLS configuration is invalid.
     #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
-    /// A header's name or value, or the token, cannot be sent.
+    /// The token, or the name or value of a header, is not a valid header.
     #[error("{0} is not a valid header")]
     Header(String),
-    /// The server cannot be reached, or is not who it should be.
+    /// Connecting failed, or the server certificate is invalid.
     #[error("failed to connect to {address}")]
     Connect {
-        /// Where to.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The error.
         source: tonic::transport::Error,
     },
 }
 
 impl Upstream {
-    /// A way that begins with the first connection.
+    /// A connector; no connection is opened yet.
     #[must_use]
     pub fn new(config: UpstreamConfig) -> Self {
         Self(Arc::new(config))
     }
 
-    /// Where it leads.
+    /// The address.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.0.address
     }
 
-    /// A new connection, by the files of this moment.
+    /// A new connection with the current files.
     ///
     /// # Errors
-    /// When a file cannot be used or the server not be reached.
+    /// If a file is invalid or the server is unreachable.
     pub async fn connect(&self) -> Result<Channel, UpstreamError> {
         let address = &self.0.address;
         let wrong = || UpstreamError::Address(address.clone());
@@ -151,10 +151,10 @@ impl Upstream {
         connected.map_err(|source| UpstreamError::Connect { address: address.clone(), source })
     }
 
-    /// Adds the token of this moment, the cluster and the configured headers to a call.
+    /// Adds the current token, the cluster and the configured headers to a call.
     ///
     /// # Errors
-    /// When one of them cannot be sent as a header.
+    /// If one of them is not a valid header.
     pub async fn sign(&self, headers: &mut MetadataMap) -> Result<(), UpstreamError> {
         let value = |name: &str, text: &str| {
             text.parse::<AsciiMetadataValue>().map_err(|_| UpstreamError::Header(name.to_owned()))
@@ -172,7 +172,7 @@ impl Upstream {
         Ok(())
     }
 
-    /// The token, if there is one. A machine that has rebooted may have lost it, and then shows its certificate alone.
+    /// The token, if there is one. A rebooted machine may have lost it, and then uses its certificate only.
     async fn token(&self) -> Option<String> {
         let path = self.0.token.as_ref()?;
         let read = regular_file::read_async(path, MAX_TOKEN).await;
@@ -203,7 +203,7 @@ async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Upstr
     Ok(found)
 }
 
-/// TLS by the files of this moment.
+/// The TLS configuration of the current files.
 async fn client_config(roots: &Roots, certificate: Option<&KeyFiles>) -> Result<ClientConfig, UpstreamError> {
     let store = root_store(roots).await?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -223,7 +223,7 @@ async fn client_config(roots: &Roots, certificate: Option<&KeyFiles>) -> Result<
     Ok(config)
 }
 
-/// The roots of this moment.
+/// The current roots.
 pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamError> {
     let mut store = RootCertStore::empty();
     match roots {
@@ -240,7 +240,7 @@ pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamE
     Ok(store)
 }
 
-/// Speaks TLS to a server of this name, where that is asked for.
+/// Performs the TLS handshake with this server name, if TLS is configured.
 async fn secure(stream: TcpStream, tls: Option<(Arc<ClientConfig>, ServerName<'static>)>) -> io::Result<Box<dyn Io>> {
     Ok(match tls {
         None => Box::new(stream),

@@ -1,4 +1,4 @@
-//! One of Envoy's streams and the one to the control plane that stands behind it.
+//! A stream of Envoy and the corresponding stream to the control plane.
 
 use std::sync::Arc;
 
@@ -20,22 +20,22 @@ use crate::wasm::Modules;
 /// Maximum number of requests queued for the control plane. They are small; Envoy is only blocked when the control plane
 /// has not read this many, so that the two cannot deadlock.
 const REQUESTS: usize = 4096;
-/// Extension configs that wait for their modules. The control plane waits for the answer to one before it sends the next
-/// of a type, so that there are hardly ever two.
+/// Capacity for extension configs that wait for their modules. The control plane waits for the ACK of a response before it sends
+/// the next one of a type, so that there are hardly ever two.
 const EXTENSIONS: usize = 64;
 
-/// What the halves of a stream share.
+/// The shared state of both directions of a stream.
 struct Stream {
     /// What all streams share.
     core: Arc<Core>,
     protocol: Protocol,
-    /// To the control plane.
+    /// Requests to the control plane.
     requests: mpsc::Sender<Bytes>,
-    /// Whether Envoy has asked for listeners, after which the agent may speak.
+    /// Whether Envoy has subscribed to listeners, after which the agent may send its own requests.
     opened: watch::Sender<bool>,
-    /// The version of the extension configs that Envoy last took; for refusing in its name.
+    /// The last version of extension configs that Envoy acknowledged, for NACKs on its behalf.
     extension_version: Mutex<String>,
-    /// Ended when another stream becomes Envoy's.
+    /// Cancelled when another stream replaces this one.
     replaced: CancellationToken,
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streami
     outbox.end(status);
 }
 
-/// Passes messages both ways; gives how the stream ended.
+/// Forwards messages both ways; returns the final status.
 async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: &Outbox) -> Status {
     let upstream = core.config.upstream.clone();
     let channel = match upstream.connect().await {
@@ -89,7 +89,7 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         replaced: CancellationToken::new(),
     };
     let (extensions, waiting) = mpsc::channel(EXTENSIONS);
-    // The answer's head may come only with the first message, so requests flow meanwhile.
+    // The response headers may come only with the first message, so requests are sent before.
     let responses = async {
         let path = PathAndQuery::from_static(protocol.path());
         let answer = client.streaming(request, path, Opaque).await?;
@@ -143,7 +143,7 @@ impl Stream {
         sent.map_err(|_| Status::unavailable("the control plane takes no more requests"))
     }
 
-    /// Passes Envoy's requests, and opens with the agent's own when Envoy asks for listeners.
+    /// Forwards Envoy's requests, and sends the agent's own subscriptions when Envoy subscribes to listeners.
     async fn pass_requests(&self, mut downstream: Streaming<Bytes>) -> Result<(), Failure> {
         let number = match self.protocol {
             Protocol::State => peek::TYPE,
@@ -218,7 +218,7 @@ impl Stream {
     /// Tells the control plane how the workload is, once Envoy has asked for listeners and whenever it changes.
     async fn tell_health(&self) -> Result<(), Status> {
         let Some(mut health) = self.core.config.health.clone() else { return std::future::pending().await };
-        // The sender is ours and lives as long.
+        // The sender is our own and lives as long.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
         health.mark_changed();
         while health.changed().await.is_ok() {
@@ -230,7 +230,7 @@ impl Stream {
         std::future::pending().await
     }
 
-    /// Fetches the modules of extension configs and passes the configs on, one response after the other.
+    /// Fetches the modules of extension configs and forwards the configs, one response after the other.
     async fn pass_extensions(&self, mut waiting: mpsc::Receiver<Bytes>, outbox: &Outbox) -> Result<(), Status> {
         let Some(modules) = self.core.config.modules.clone() else { return std::future::pending().await };
         while let Some(response) = waiting.recv().await {
@@ -247,7 +247,7 @@ impl Stream {
         std::future::pending().await
     }
 
-    /// The same response with modules in files; or its nonce and why it is refused. Untouched where no module is named.
+    /// The response with its modules replaced by files, unchanged if it has none; or its nonce and the reason for a NACK.
     async fn localize(&self, modules: &Modules, response: Bytes) -> Result<Bytes, (String, String)> {
         let unreadable = |error: prost::DecodeError| (String::new(), error.to_string());
         let listeners = peek::string(&response, peek::TYPE) == Ok(own::LISTENER);

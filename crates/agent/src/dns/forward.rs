@@ -1,4 +1,4 @@
-//! Questions that others answer: asked of the machine's resolvers, byte for byte, under ids of the agent's own.
+//! Forwards queries to the machine's resolvers, byte for byte except for the query ID.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,33 +18,31 @@ use navarch_api::hash::KeyedSet;
 
 /// Maximum number of concurrent queries. At this number the resolvers are down or overloaded, and further queries fail at once.
 const MAX_CONCURRENT_QUERIES: usize = 1024;
-/// Bytes of a header.
+/// Size of a DNS header.
 const HEADER: usize = 12;
-/// The response codes for which another resolver may know better: server failure, not implemented, refused.
+/// The response codes after which another resolver is tried: SERVFAIL, NOTIMP, REFUSED.
 const UNWILLING: [u8; 3] = [2, 4, 5];
 
-/// Asks resolvers. Clones are one.
+/// A client of the resolvers. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Forwarding(Arc<Inner>);
 
 /// What the clones share.
 #[derive(Debug)]
 struct Inner {
-    /// Whom to ask.
     resolvers: Vec<SocketAddr>,
-    /// Whether all at once.
+    /// Whether all are queried concurrently.
     parallel: bool,
-    /// How long each may take.
+    /// Timeout of each resolver.
     timeout: Duration,
-    /// Room for questions.
+    /// Limits concurrent queries.
     room: Semaphore,
-    /// Ids and ports of questions under way, to know them if they come back.
+    /// IDs and ports of queries in flight, to detect loops.
     asked: Mutex<KeyedSet<(u16, u16)>>,
 }
 
-/// A question under way; forgotten when dropped.
+/// A query in flight; removed when dropped.
 struct PendingQuery<'a> {
-    /// Where it is noted.
     inner: &'a Inner,
     /// Its id and port.
     key: (u16, u16),
@@ -57,7 +55,7 @@ impl Drop for PendingQuery<'_> {
 }
 
 impl Forwarding {
-    /// To these resolvers, without those that are the agent itself.
+    /// A client of these resolvers, without those that are the agent itself.
     #[must_use]
     pub fn new(resolvers: &[SocketAddr], own: &[SocketAddr], parallel: bool, timeout: Duration) -> Self {
         let is_own = |resolver: &SocketAddr| {
@@ -80,14 +78,14 @@ impl Forwarding {
         Self(Arc::new(inner))
     }
 
-    /// Whether a question is one of the agent's own that was sent back to it.
+    /// Whether a query is one of the agent's own that was looped back to it.
     #[must_use]
     pub fn is_own(&self, message: &[u8], peer: SocketAddr) -> bool {
         let id = message.first_chunk::<2>().map(|id| u16::from_be_bytes(*id));
         id.is_some_and(|id| self.0.asked.lock().contains(&(id, peer.port())))
     }
 
-    /// The resolvers' answer, or SERVFAIL if there is none.
+    /// The resolvers' answer, or the prepared failure response.
     pub async fn ask(&self, message: &[u8], question: Question) -> Vec<u8> {
         let Question { failure, limit, carrier } = question;
         let Ok(_permit) = self.0.room.try_acquire() else {
@@ -99,7 +97,7 @@ impl Forwarding {
         answer.and_then(|answer| fit(answer, limit)).unwrap_or(failure)
     }
 
-    /// One resolver after the other, beginning with any.
+    /// Queries one resolver after the other, starting with a random one.
     async fn turn(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
         let resolvers = &self.0.resolvers;
         let first = u32::from_be_bytes(random::bytes());
@@ -130,7 +128,7 @@ impl Forwarding {
         unwilling
     }
 
-    /// Asks one resolver, in time.
+    /// Queries one resolver, with a timeout.
     async fn exchange(&self, resolver: SocketAddr, message: &[u8], carrier: Carrier) -> io::Result<Vec<u8>> {
         let exchange = async {
             match carrier {
@@ -140,25 +138,25 @@ impl Forwarding {
         };
         let slow = || io::Error::from(io::ErrorKind::TimedOut);
         let mut answer = tokio::time::timeout(self.0.timeout, exchange).await.map_err(|_| slow())??;
-        // The asker's own id comes back.
+        // The response carries the client's query ID.
         for (to, from) in answer.iter_mut().zip(message.iter().take(2)) {
             *to = *from;
         }
         Ok(answer)
     }
 
-    /// Asks by a datagram, from a port that is used for this alone.
+    /// Queries over UDP, from a port that is used for this query only.
     async fn by_udp(&self, resolver: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
         let any: IpAddr = if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind((any, 0)).await?;
-        // From now on the kernel drops what others send.
+        // From now on the kernel drops datagrams of other senders.
         socket.connect(resolver).await?;
         let (asked, request) = self.note(message, socket.local_addr()?.port())?;
         socket.send(&request).await?;
         let mut buffer = vec![0; usize::from(u16::MAX)];
         loop {
             let length = socket.recv(&mut buffer).await?;
-            // Whoever guesses the port must also guess the id and the question.
+            // An attacker who guesses the port must also guess the ID and the question.
             if let Some(answer) = buffer.get(..length).filter(|answer| is_answer(answer, &request)) {
                 drop(asked);
                 return Ok(answer.to_vec());
@@ -166,7 +164,7 @@ impl Forwarding {
         }
     }
 
-    /// Asks on a connection.
+    /// Queries over TCP.
     async fn by_tcp(&self, resolver: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(resolver).await?;
         let (_asked, request) = self.note(message, stream.local_addr()?.port())?;
@@ -180,7 +178,7 @@ impl Forwarding {
         if is_answer(&answer, &request) { Ok(answer) } else { Err(io::Error::other("it answers another question")) }
     }
 
-    /// The same question under an id of the agent's own, noted as asked from a port.
+    /// The same query with a new ID, recorded with its source port.
     fn note(&self, message: &[u8], port: u16) -> io::Result<(PendingQuery<'_>, Vec<u8>)> {
         let rest = message.get(2..).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let id: [u8; 2] = random::bytes();
@@ -193,18 +191,17 @@ impl Forwarding {
     }
 }
 
-/// Whether a resolver says that it cannot or will not say.
+/// Whether the response code asks for another resolver.
 fn is_unwilling(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| UNWILLING.contains(&(flags & 0x0f)))
 }
 
-/// Whether a message is the answer to a request: the id, that it is an answer, and the question, whose letters may differ in
-/// case.
+/// Whether a message is the response to a request: the ID, the QR bit, and the question, compared case-insensitively.
 fn is_answer(answer: &[u8], request: &[u8]) -> bool {
     let head = answer.len() >= HEADER
         && answer.get(..2) == request.get(..2)
         && answer.get(2).is_some_and(|flags| flags & 0x80 != 0);
-    // An error may come without the question.
+    // An error response may omit the question.
     let questions = answer.get(4..6);
     if head && questions == Some(&[0, 0]) {
         return answer.get(3).is_some_and(|flags| flags & 0x0f != 0);
@@ -214,7 +211,7 @@ fn is_answer(answer: &[u8], request: &[u8]) -> bool {
     head && matches!((asked, answered), (Some(asked), Some(answered)) if asked.eq_ignore_ascii_case(answered))
 }
 
-/// Where the first question of a message ends. Questions are not compressed.
+/// The end of the first question of a message. Questions are not compressed.
 fn question_end(message: &[u8]) -> usize {
     let mut at = HEADER;
     while let Some(length) = message.get(at).copied().filter(|length| *length != 0) {

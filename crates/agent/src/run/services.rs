@@ -22,37 +22,37 @@ use navarch_api::regular_file;
 use navarch_api::resolv_conf::ResolvConf;
 use navarch_net::destination::AddressPolicy;
 
-/// Where a workload's certificates are when somebody else puts them there.
+/// The directory of mounted workload certificates.
 const MOUNTED: &str = "./var/run/secrets/workload-spiffe-credentials";
-/// Where they were in former times.
+/// Its legacy location.
 const LEGACY: &str = "./etc/certs";
-/// The root by which the control plane is trusted, from the `ConfigMap`.
+/// The root of the control plane's CA, mounted from the `ConfigMap`.
 const CONTROL_PLANE_ROOT: &str = "./var/run/secrets/istio/root-cert.pem";
-/// The workload's token.
+/// The file of the workload's token.
 const TOKEN: &str = "./var/run/secrets/tokens/istio-token";
-/// Revoked certificates.
+/// The file of the CRL.
 const REVOCATIONS: &str = "/var/run/secrets/istio/crl/ca-crl.pem";
-/// Where Wasm modules are kept.
+/// The directory of the Wasm module cache.
 const MODULES: &str = "/var/lib/istio/data";
 /// The value that selects the system's roots.
 const SYSTEM: &str = "SYSTEM";
 
-/// The provider of certificates that GKE puts into the workload.
+/// The `CA_PROVIDER` of certificates that GKE mounts.
 const GKE: &str = "GkeWorkloadCertificate";
 
-/// Settings that cannot go together or cannot be read.
+/// Errors of the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServicesPlanError {
-    /// Certificates of two kinds at once.
+    /// Two sources of certificates are configured.
     #[error("PROV_CERT cannot be combined with FILE_MOUNTED_CERTS or CA_PROVIDER={GKE}")]
     TwoKinds,
-    /// The certificates that GKE was to put there are not.
+    /// The certificates of GKE are missing.
     #[error("CA_PROVIDER={GKE} requires {0}")]
     NotMounted(PathBuf),
-    /// Ranges that are none.
+    /// A range is invalid.
     #[error("BLOCKED_CIDRS_IN_WASM_FETCH: {0:?} is not a CIDR")]
     Blocked(String),
-    /// An address that is none.
+    /// An address is invalid.
     #[error("DNS_PROXY_ADDR={0:?} is not a valid listen address")]
     Dns(String),
 }
@@ -95,7 +95,7 @@ pub(super) fn plan(
     })
 }
 
-/// The files that somebody else puts into a folder, if all are there; those of GKE, which have other names, must be.
+/// The mounted files of a directory, if all exist; those of GKE, which have other names, must exist.
 fn mounted_files(by_gke: bool, folder: &str) -> Result<Option<CertificateFiles>, ServicesPlanError> {
     let [chain, key, roots] = if by_gke {
         ["certificates.pem", "private_key.pem", "ca_certificates.pem"]
@@ -113,7 +113,7 @@ fn mounted_files(by_gke: bool, folder: &str) -> Result<Option<CertificateFiles>,
     }
 }
 
-/// The files of former times.
+/// The files of the legacy directory.
 fn legacy_files() -> CertificateFiles {
     CertificateFiles {
         chain: format!("{LEGACY}/cert-chain.pem").into(),
@@ -122,7 +122,7 @@ fn legacy_files() -> CertificateFiles {
     }
 }
 
-/// The SDS server's socket: another where somebody else serves the workload's own certificate.
+/// The SDS server's socket: a different one if another server provides the workload's certificate.
 fn sds_socket(prepared: &Prepared) -> PathBuf {
     if prepared.serves_only_files {
         "./var/run/secrets/credential-uds/files-socket".into()
@@ -131,7 +131,7 @@ fn sds_socket(prepared: &Prepared) -> PathBuf {
     }
 }
 
-/// What the workload's certificates are got by.
+/// The configuration of the workload's secrets.
 fn secrets(prepared: &Prepared, variables: &Variables, existing: CertificateFiles) -> SecretsConfig {
     let text = |name: &str, default: &str| variables.text_or(name, default);
     let rsa = variables.get("WORKLOAD_RSA_KEY_SIZE").map(|_| variables.number("WORKLOAD_RSA_KEY_SIZE", 2048));
@@ -156,14 +156,14 @@ fn secrets(prepared: &Prepared, variables: &Variables, existing: CertificateFile
     }
 }
 
-/// The file with the system's roots, where the usual ones are looked for.
+/// The file with the system's roots, searched in the usual locations.
 fn system_roots() -> Option<PathBuf> {
     const PLACES: [&str; 3] =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
     PLACES.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned)
 }
 
-/// The way to the CA.
+/// Address and credentials of the CA.
 fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
     let (own, provisioned) = (variables.text("CA_ADDR"), variables.text("PROV_CERT"));
     let address = if own.is_empty() { &prepared.config.discovery_address } else { own };
@@ -174,7 +174,7 @@ fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
         ("", _) => Roots::File(CONTROL_PLANE_ROOT.into()),
         (path, _) => Roots::File(path.into()),
     };
-    // The name for an address that is not the control plane's own would be wrong elsewhere.
+    // The server name applies to the control plane's address only.
     let server_name = Some(variables.text("ISTIOD_SAN")).filter(|name| own.is_empty() && !name.is_empty());
     let transport = if address.ends_with(":15010") {
         Transport::Plain
@@ -188,7 +188,7 @@ fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
     upstream(address, transport, variables, "CA_HEADER_")
 }
 
-/// The way to the control plane.
+/// Address and credentials of the control plane.
 fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> UpstreamConfig {
     let provisioned = variables.text("PROV_CERT");
     let metadata = |key: &str| prepared.config.proxy_metadata.get(key).map_or("", String::as_str);
@@ -217,12 +217,12 @@ fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> U
     upstream(&prepared.config.discovery_address, transport, variables, "XDS_HEADER_")
 }
 
-/// Chain and key in a folder.
+/// Certificate chain and key in a directory.
 fn in_folder(folder: &str) -> KeyFiles {
     KeyFiles { chain: go_path::join(folder, "cert-chain.pem").into(), key: go_path::join(folder, "key.pem").into() }
 }
 
-/// A way to a server, with the workload's token and the headers whose variables begin with `prefix`.
+/// A server with the workload's token and the headers of variables that begin with `prefix`.
 fn upstream(address: &str, transport: Transport, variables: &Variables, prefix: &str) -> UpstreamConfig {
     let headers = variables
         .iter()
@@ -236,7 +236,7 @@ fn upstream(address: &str, transport: Transport, variables: &Variables, prefix: 
     }
 }
 
-/// DNS, where it is asked for: sidecars by capture, gateways by a variable of their own.
+/// DNS, if enabled: for sidecars by DNS capture, for gateways by a variable of their own.
 fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfig>, ServicesPlanError> {
     let wanted = match prepared.identity.kind.as_str() {
         "sidecar" => variables.flag("ISTIO_META_DNS_CAPTURE", false),
@@ -267,7 +267,7 @@ fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfi
     }))
 }
 
-/// How the application is asked for its health, where the config has a probe.
+/// The health checks of the application, if the config has a probe.
 fn health(prepared: &Prepared) -> Option<HealthConfig> {
     let probe = prepared.config.readiness_probe.clone()?;
     let host = prepared.identity.addresses.0.first().map_or_else(|| "localhost".to_owned(), ToString::to_string);

@@ -1,4 +1,4 @@
-//! Certificates from the CA: got, renewed in time, and what they say of the roots.
+//! Certificates from the CA: requested, renewed in time, with their roots.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,41 +16,42 @@ use crate::metrics::AgentMetrics;
 use crate::random;
 use navarch_security::Clock;
 
-/// The shortest time between two renewals that succeed: a CA whose certificates last for seconds is not asked without pause.
+/// Minimum interval of successful renewals, so that a CA with certificates of a few seconds is not overloaded.
 const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often, at the least, a failed renewal is tried again before the certificate in force ends.
+/// Minimum number of retries of a failed renewal before the current certificate expires.
 const MIN_RETRIES: u32 = 4;
 
-/// What the CA gave.
+/// The CA's response.
 struct Issued {
     /// The chain, roots included as the CA sent them.
     chain: Bytes,
     key: navarch_api::kubernetes::SecretBytes,
     /// The roots: the last element.
     roots: Bytes,
-    /// When it ends.
+    /// Its expiry.
     ends: SystemTime,
 }
 
-/// Why there is no new certificate.
+/// Errors of obtaining a certificate.
 #[derive(Debug, thiserror::Error)]
 enum IssueError {
-    /// No key or request could be made.
+    /// Generating the key or the CSR failed.
     #[error("failed to generate a private key")]
     Key(#[from] rcgen::Error),
-    /// The task that makes keys died.
+    /// The task that generates keys panicked.
     #[error("failed to generate a private key")]
     Task(#[from] tokio::task::JoinError),
-    /// The CA gave none.
+    /// The CA returned no certificate.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// What the CA gave cannot be used.
+    /// The CA's response is invalid.
     #[error("the CA returned an unusable certificate")]
     Pem(#[from] PemError),
 }
 
-/// Gets the workload's certificate, and the next one in time, for ever. The one in force is served until the next is there.
+/// Requests the workload's certificate and renews it in time; does not return. The current one is served until the next one
+/// is issued.
 pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
     let (mut bundle, metrics) = (secrets.0.bundle.subscribe(), &secrets.0.metrics);
     let mut is_retry = false;
@@ -85,14 +86,14 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
                 let renewed_in = Duration::from_secs(wait.as_secs());
                 tracing::info!(?renewed_in, "generated a new workload certificate");
                 if roots_too {
-                    // Before the certificate: who takes both over in turn trusts the new signer when it meets it.
+                    // Roots before the certificate: a reader that takes both in order then trusts the new signer.
                     publish_roots(secrets, &issued.roots);
                     known_roots = Some(issued.roots);
                 }
                 replace(&secrets.0.certificate, Secret::Certificate { chain: issued.chain, key: issued.key });
             }
             Err(error) => {
-                // The nearer the end, the more often.
+                // Retries get more frequent towards expiry.
                 let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / MIN_RETRIES);
                 let wait = backoff.wait();
                 let wait =
@@ -105,11 +106,11 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
     }
 }
 
-/// A new certificate.
+/// Requests a new certificate.
 async fn issue(secrets: &Secrets, ca: &CaClient, metrics: &AgentMetrics) -> Result<Issued, IssueError> {
     let config = &secrets.0.config;
     let (kind, identity) = (config.key, config.identity.clone());
-    // An RSA key takes long enough to hold others up.
+    // Generating an RSA key would block other tasks.
     let request = tokio::task::spawn_blocking(move || Request::new(kind, &identity)).await??;
     let begun = Instant::now();
     let signed = ca.sign(request.csr, config.lifetime).await;
@@ -123,7 +124,7 @@ async fn issue(secrets: &Secrets, ca: &CaClient, metrics: &AgentMetrics) -> Resu
     Ok(Issued { chain, key: request.key, roots, ends })
 }
 
-/// Puts roots in force, together with those of the proxy config.
+/// Publishes roots, merged with those of the proxy config.
 fn publish_roots(secrets: &Secrets, roots: &[u8]) {
     let bundle = secrets.0.bundle.borrow().clone();
     match pem::merge(std::iter::once(roots).chain(bundle.iter().map(String::as_bytes))) {
@@ -132,7 +133,7 @@ fn publish_roots(secrets: &Secrets, roots: &[u8]) {
     }
 }
 
-/// Keeps `ROOTCA` at what a file and the proxy config say.
+/// Keeps `ROOTCA` in sync with a file and the proxy config.
 pub(super) async fn follow_roots(secrets: &Secrets, wanted: FileResource) {
     let in_file = tokio::sync::watch::Sender::new(None::<Arc<Secret>>);
     let mut changed = in_file.subscribe();

@@ -1,4 +1,4 @@
-//! The client of the CA: `istio.v1.auth.IstioCertificateService`, as istiod and Navarch serve it.
+//! The client of the CA's `istio.v1.auth.IstioCertificateService`, which istiod and Navarch serve.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,46 +11,46 @@ use tonic::{Request, Status};
 
 use crate::upstream::{Upstream, UpstreamError};
 
-/// How long the CA may take to answer.
+/// Timeout of a request.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Metadata of a request: who of several is to sign (`ISTIO_META_CERT_SIGNER`).
+/// The request metadata of the signer (`ISTIO_META_CERT_SIGNER`).
 const SIGNER: &str = "CertSigner";
 
-/// Asks the CA.
+/// A client of the CA.
 #[derive(Clone, Debug)]
 pub struct CaClient {
-    /// The way to it.
+    /// The address and credentials of the CA.
     upstream: Upstream,
-    /// Who of several is to sign; empty is the default.
+    /// The signer, if there are several; empty is the default.
     signer: String,
 }
 
-/// Why there is no certificate.
+/// Errors of requesting a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// The CA cannot be reached or called.
+    /// Connecting to the CA failed.
     #[error("failed to connect to the CA")]
     Upstream(#[from] UpstreamError),
-    /// The CA refuses.
+    /// The CA rejected the request.
     #[error("the CA rejected the request")]
     Refused(#[source] Box<Status>),
-    /// Its answer holds no chain.
+    /// The response has no certificate chain.
     #[error("the CA's response has no certificate chain with a root")]
     Empty,
 }
 
 impl CaClient {
-    /// A client; nothing is connected yet.
+    /// A client, not connected yet.
     #[must_use]
     pub fn new(upstream: Upstream, signer: String) -> Self {
         Self { upstream, signer }
     }
 
-    /// Has a request signed: the chain in PEM, leaf first, the root last. A connection is made for every request, by the
-    /// roots and the proof of that moment: they are hours apart.
+    /// Has a CSR signed: returns the chain in PEM, leaf first, the root last. Every request opens a new connection with the current
+    /// roots and credentials, as requests are hours apart.
     ///
     /// # Errors
-    /// When the CA cannot be reached, refuses, or answers without a chain.
+    /// If the CA is unreachable, rejects the request, or returns no chain.
     pub async fn sign(&self, csr: String, lifetime: Duration) -> Result<Vec<String>, CaError> {
         let channel = self.upstream.connect().await?;
         let signer = Value { kind: Some(Kind::StringValue(self.signer.clone())) };

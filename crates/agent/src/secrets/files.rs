@@ -16,10 +16,10 @@ use navarch_api::regular_file;
 
 /// Poll interval while the files are missing or invalid.
 const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The largest file that is read: a bundle of all public roots has a quarter of it.
+/// Maximum size of a file: a bundle of all public roots has a quarter of it.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Certificates that somebody else puts into the workload.
+/// Certificates that are mounted into the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// File of the certificate chain.
@@ -30,7 +30,7 @@ pub struct CertificateFiles {
     pub roots: PathBuf,
 }
 
-/// What of them is there.
+/// Which of them exist.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Present {
     pub(super) certificate: Option<FileResource>,
@@ -47,18 +47,18 @@ pub(super) enum FileResource {
 /// Errors of loading certificate files.
 #[derive(Debug, thiserror::Error)]
 enum FileError {
-    /// One cannot be read.
+    /// Reading a file failed.
     #[error("failed to read {0}")]
     Read(PathBuf, #[source] io::Error),
     #[error("{0} exceeds {MAX_BYTES} bytes")]
     TooLarge(PathBuf),
-    /// They do not hold what they should.
+    /// The content is invalid.
     #[error("{0}: {1}")]
     Pem(PathBuf, PemError),
 }
 
 impl CertificateFiles {
-    /// What is there now and not what the agent itself wrote to `output`.
+    /// The files that exist and were not written by the agent itself to `output`.
     pub(super) fn present(&self, output: Option<&Path>) -> Present {
         let same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
             (Ok(one), Ok(other)) => one == other,
@@ -84,7 +84,7 @@ impl FileResource {
         }
     }
 
-    /// What the files hold now.
+    /// The current content of the files.
     async fn read(&self) -> Result<Secret, FileError> {
         match self {
             Self::Certificate { chain, key } => {
@@ -103,7 +103,7 @@ impl FileResource {
         }
     }
 
-    /// A digest of what the files hold, readable or not.
+    /// A digest of the files, readable or not.
     async fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for path in self.paths() {
@@ -127,8 +127,8 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
     })
 }
 
-/// Publishes what the files hold, now and whenever it has changed, for ever. What cannot be used is said once and the last
-/// stays.
+/// Publishes the content of the files and every change of it; does not return. Invalid content is reported once, and the last
+/// valid one stays.
 pub(super) async fn follow(wanted: FileResource, (debounce, metrics): (Duration, &AgentMetrics), publish: impl Fn(Secret)) {
     let mut events = FileEvents::of_files(wanted.paths());
     let mut seen = None;
@@ -139,7 +139,7 @@ pub(super) async fn follow(wanted: FileResource, (debounce, metrics): (Duration,
         }
         let digest = wanted.digest().await;
         if seen != Some(digest) {
-            // Not while they are being written: certificate and key change one after the other.
+            // Debounced, as certificate and key are written one after the other.
             if seen.is_some() {
                 tokio::time::sleep(debounce).await;
                 if wanted.digest().await != digest {

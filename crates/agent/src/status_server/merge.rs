@@ -1,6 +1,6 @@
-//! The metrics of agent, Envoy and application as one answer, passed on as they come.
+//! The metrics of agent, Envoy and application as one streamed response.
 //!
-//! The application's come last: in OpenMetrics they end with a marker that ends all.
+//! The application's come last: in OpenMetrics they end with `# EOF`, which ends the whole response.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,34 +24,34 @@ use crate::mesh_metrics::{Cursor, MeshMetrics};
 use crate::metrics::{AgentMetrics, ScrapeTarget as Failed};
 use navarch_net::budget::Charge;
 
-/// The most that one target's metrics may be.
+/// Maximum size of one target's metrics.
 const MAX_TARGET: usize = 10 << 20;
-/// How long a scrape may take where Prometheus does not say: as long as it waits by default.
+/// Default scrape timeout: Prometheus' own default.
 const DEFAULT_SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that Prometheus may ask to wait for.
+/// Maximum scrape timeout that Prometheus may request.
 const MAX_SCRAPE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How Prometheus tells how long it waits.
+/// The header with Prometheus' scrape timeout.
 const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
-/// A part of the answer.
+/// A part of the response.
 enum BodyPart {
     There(Bytes),
-    /// The mesh's, made piece by piece, and how far that has come.
+    /// The mesh's metrics, rendered page by page, and the position.
     Mesh(MeshMetrics, Cursor),
-    /// One that is still to come, and how much of it may.
+    /// A body that is being received, and the bytes that are left of its limit.
     Coming(Incoming, usize),
 }
 
-/// What is left of an answer.
+/// The remaining parts of a response.
 struct RemainingBody {
     parts: VecDeque<BodyPart>,
-    /// Until when they must have come.
+    /// The deadline.
     deadline: Instant,
-    /// What is charged until all are sent.
+    /// The memory charge, held until everything is sent.
     _charge: Charge,
 }
 
-/// Puts the metrics together: their type, and the answer's body. `charge` grows with what is kept in memory.
+/// Merges the metrics: returns the content type and the body. `charge` grows with the buffered bytes.
 pub(super) async fn merge(
     config: &StatusConfig,
     headers: &HeaderMap,
@@ -95,14 +95,14 @@ pub(super) async fn merge(
     (content_type, Body::from_stream(stream::unfold(RemainingBody { parts, deadline, _charge: charge }, next)))
 }
 
-/// How long the scrape may take.
+/// The timeout of a scrape.
 fn patience(headers: &HeaderMap) -> Duration {
     let seconds = headers.get(TIMEOUT_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
     let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     given.map_or(DEFAULT_SCRAPE_TIMEOUT, |given| given.min(MAX_SCRAPE_TIMEOUT))
 }
 
-/// Takes the next bytes. A part that breaks off, lasts too long or grows too large ends there; the others go on.
+/// Returns the next bytes. A part that fails, times out or exceeds its limit ends there; the others continue.
 async fn next(mut rest: RemainingBody) -> Option<(Result<Bytes, std::io::Error>, RemainingBody)> {
     loop {
         let (body, left) = match rest.parts.pop_front()? {
@@ -133,7 +133,7 @@ async fn next(mut rest: RemainingBody) -> Option<(Result<Bytes, std::io::Error>,
     }
 }
 
-/// Several targets: all are read to their ends, so that one end marker can stand for all.
+/// Several targets: all are read to their ends, so that there is one `# EOF` for all.
 async fn several(
     (targets, work): (&[ScrapeTarget], &AgentMetrics),
     headers: &HeaderMap,
@@ -164,7 +164,7 @@ async fn several(
             }
         }
     }
-    // A text cannot stand in OpenMetrics, nor the other way round: with both, all counts as text.
+    // Plain text and OpenMetrics cannot be mixed: with both, everything is served as plain text.
     let format = match formats.first() {
         Some(first) if formats.iter().all(|format| format == first) => first,
         Some(_) | None => exposition::PLAIN,
@@ -175,7 +175,7 @@ async fn several(
     format
 }
 
-/// Asks for metrics on localhost: their type and body.
+/// Requests metrics on localhost: returns content type and body.
 async fn scrape(
     port: u16,
     path: &str,

@@ -1,4 +1,4 @@
-//! The modules that are there: found by name and checksum, fetched if they are not.
+//! The cache of Wasm modules: looked up by name and checksum, fetched if missing.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,20 +23,20 @@ use navarch_security::Clock;
 
 /// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.
 const MAX_CONCURRENT_FETCHES: usize = 2;
-/// The scheme of images.
+/// The URL scheme of OCI images.
 const IMAGE: &str = "oci://";
-/// Waits between attempts of a download.
+/// First and maximum delay between download attempts.
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Whether a module that is there is asked for again.
+/// Whether a cached module is fetched again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PullPolicy {
-    /// As the name says: `latest` images always, others not.
+    /// By the tag: `latest` images always, others never.
     #[default]
     Unspecified,
     /// Never.
     IfNotPresent,
-    /// When the resource that names it has changed.
+    /// When the resource that refers to it has changed.
     Always,
 }
 
@@ -45,15 +45,14 @@ pub(super) struct ModuleRequest {
     pub(super) url: String,
     /// Its sha256 in hexadecimal, of the file or of the image's manifest; empty is any.
     pub(super) checksum: String,
-    /// The resource that names it.
+    /// The resource that refers to it.
     pub(super) resource: String,
     /// The version of that resource.
     pub(super) version: String,
-    /// How long it may take.
+    /// The timeout.
     pub(super) timeout: Duration,
-    /// What the registry is shown.
+    /// Credentials for the registry.
     pub(super) secret: Option<SecretBytes>,
-    /// Whether it is asked for again.
     pub(super) policy: PullPolicy,
 }
 
@@ -81,7 +80,7 @@ pub(super) enum ModuleError {
 }
 
 impl ModuleError {
-    /// pilot-agent's word for how a fetch went.
+    /// pilot-agent's label of a fetch result.
     fn result(&self) -> &'static str {
         match self {
             Self::Checksum { .. } => "checksum_mismatched",
@@ -94,12 +93,11 @@ impl ModuleError {
 #[derive(Debug)]
 pub(super) struct Cache {
     config: ModulesConfig,
-    /// Tells how long a module has not been asked for.
+    /// The clock of module use.
     clock: Clock,
     state: Mutex<State>,
-    /// Room for fetches.
+    /// Limits concurrent fetches.
     room: Semaphore,
-    /// What is counted.
     metrics: AgentMetrics,
 }
 
@@ -107,11 +105,11 @@ pub(super) struct Cache {
 struct State {
     /// By name and checksum.
     modules: BTreeMap<Key, Module>,
-    /// The checksum that a URL had when it was last fetched.
+    /// The checksum of each URL when it was last fetched.
     latest: BTreeMap<String, Latest>,
 }
 
-/// What a module is known by.
+/// The key of a module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     /// Its URL; of images, without tag and digest.
@@ -122,15 +120,15 @@ struct Key {
 #[derive(Debug)]
 struct Module {
     path: PathBuf,
-    /// When it was last asked for.
+    /// When it was last used.
     used: SystemTime,
 }
 
-/// What a URL led to.
+/// The last checksum of a URL.
 #[derive(Debug, Default)]
 struct Latest {
     checksum: String,
-    /// For which version of each resource.
+    /// The version of each resource that uses it.
     versions: BTreeMap<String, String>,
 }
 
@@ -141,12 +139,11 @@ impl Cache {
         Self { config, clock, state: Mutex::default(), room: Semaphore::new(MAX_CONCURRENT_FETCHES), metrics }
     }
 
-    /// The same, counted there.
+    /// The same, with metrics.
     pub(super) fn counted_by(self, metrics: AgentMetrics) -> Self {
         Self { metrics, ..self }
     }
 
-    /// What is counted.
     pub(super) fn metrics(&self) -> &AgentMetrics {
         &self.metrics
     }
@@ -155,7 +152,7 @@ impl Cache {
         &self.config
     }
 
-    /// The file with a module, fetched if need be.
+    /// The file of a module, fetched if missing.
     pub(super) async fn get(&self, wanted: &ModuleRequest) -> Result<PathBuf, ModuleError> {
         let found = self.find(wanted);
         self.metrics.module_looked_up(found.is_some());
@@ -166,7 +163,7 @@ impl Cache {
         let slow = || FetchError::Slow(wanted.timeout);
         // Never closed.
         let permit = tokio::time::timeout_at(end, self.room.acquire()).await.map_err(|_| slow())?;
-        // Another may have fetched the same meanwhile.
+        // Another task may have fetched it in the meantime.
         if let Some(path) = self.find(wanted) {
             return Ok(path);
         }
@@ -180,7 +177,7 @@ impl Cache {
         self.keep(wanted, checksum, module).await
     }
 
-    /// The image that a URL names; nothing where it is a file.
+    /// The image of an `oci://` URL; `None` for other URLs.
     fn image(url: &str) -> Result<Option<Reference>, ModuleError> {
         let wrong = || ModuleError::Url(url.to_owned());
         match url.strip_prefix(IMAGE) {
@@ -190,7 +187,7 @@ impl Cache {
         }
     }
 
-    /// Fetches a file.
+    /// Downloads a module over HTTP.
     async fn download(
         &self,
         wanted: &ModuleRequest,
@@ -224,7 +221,7 @@ impl Cache {
                 outcome => break outcome?,
             }
         };
-        // The checksum is of what was fetched, packed or not.
+        // The checksum is of the downloaded file, compressed or not.
         let checksum = sha256_hex(&got);
         check(&wanted.checksum, &checksum)?;
         let max_bytes = self.config.max_bytes;
@@ -232,7 +229,7 @@ impl Cache {
         Ok((checksum, module))
     }
 
-    /// Fetches an image.
+    /// Pulls an OCI image.
     async fn pull(
         &self,
         reference: &Reference,
@@ -249,7 +246,7 @@ impl Cache {
         Ok((image.digest, module))
     }
 
-    /// The file of a module that is there.
+    /// The file of a cached module.
     fn find(&self, wanted: &ModuleRequest) -> Option<PathBuf> {
         let mut state = self.state.lock();
         let image = Self::image(&wanted.url).ok()?;
@@ -274,7 +271,7 @@ impl Cache {
         Some(module.path.clone())
     }
 
-    /// Keeps a module in a file.
+    /// Writes a module to its file.
     async fn keep(&self, wanted: &ModuleRequest, checksum: String, module: Vec<u8>) -> Result<PathBuf, ModuleError> {
         debug_assert!(is_sha256(&checksum), "files are named by digests");
         let name = Self::image(&wanted.url)?.map_or_else(|| wanted.url.clone(), |image| image.name());
@@ -285,7 +282,7 @@ impl Cache {
             std::fs::create_dir_all(&folder)?;
             let new = target.with_extension("new");
             std::fs::write(&new, module)?;
-            // As a whole: Envoy may be reading the one before.
+            // Written atomically, as Envoy may be reading the previous file.
             std::fs::rename(new, target)
         });
         written.await.map_err(io::Error::other).flatten().map_err(ModuleError::Write)?;
@@ -299,7 +296,7 @@ impl Cache {
         Ok(path)
     }
 
-    /// Removes what nobody has asked for in a long time.
+    /// Removes modules that were not used for the expiry time.
     pub(super) fn purge(&self) {
         let now = (self.clock)();
         let mut state = self.state.lock();
@@ -317,20 +314,20 @@ impl Cache {
 }
 
 impl ModuleRequest {
-    /// Whether a module that is there is fetched again when the resource that names it has changed.
+    /// Whether a cached module is fetched again when its resource has changed.
     fn asks_again(&self, image: Option<&Reference>) -> bool {
         match self.policy {
             PullPolicy::Always => true,
             PullPolicy::IfNotPresent => false,
             PullPolicy::Unspecified => {
-                // Only where the name says so itself, as Istio has it.
+                // Only if the tag is `latest`, as in Istio.
                 image.is_some() && self.url.ends_with(":latest")
             }
         }
     }
 }
 
-/// Unpacks where it holds nothing else up.
+/// Unpacks on a blocking thread.
 async fn unpacked(
     work: impl FnOnce() -> Result<Vec<u8>, UnpackError> + Send + 'static,
 ) -> Result<Vec<u8>, UnpackError> {
@@ -338,7 +335,7 @@ async fn unpacked(
     done.unwrap_or_else(|error| Err(UnpackError::Broken(error.to_string())))
 }
 
-/// Checks a checksum, where one is wanted.
+/// Verifies the checksum, if one is configured.
 fn check(wanted: &str, found: &str) -> Result<(), ModuleError> {
     if wanted.is_empty() || wanted == found {
         return Ok(());
