@@ -321,7 +321,7 @@ fn xds(
         memory: Budget::new(config.client_memory),
         rejections,
         access: asked.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
-        workloads: Some(desk(client, config, push, metrics, stop, tasks)),
+        workloads: Some(workload_registration(client, config, push, metrics, stop, tasks)),
         refusals: config.quarantines.then_some(refusals),
         witness: recording.witness(),
         served: Served::under(&config.settings),
@@ -340,7 +340,7 @@ fn xds(
 }
 
 /// Starts the registration of workloads that are not pods.
-fn desk(
+fn workload_registration(
     client: Option<&kube::Client>,
     config: &Config,
     push: &worker::PushHandle,
@@ -450,12 +450,12 @@ fn serve_plain(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let door = rules.plain_auth.then(|| (gatekeeper.clone(), AuthPolicy::of_streams(rules)));
+    let auth = rules.plain_auth.then(|| (gatekeeper.clone(), AuthPolicy::of_streams(rules)));
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let (now, before) = reflection::reflection([Ads::NAME]);
         let server = ads.server("grpc").add_service(now).add_service(before);
-        let server = match door {
+        let server = match auth {
             None => server.add_service(ads.clone()),
             Some((gatekeeper, policy)) => server.add_service(AuthLayer {
                 inner: ads.clone(),

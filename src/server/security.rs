@@ -227,13 +227,13 @@ pub(super) async fn start(
         super::until(&stopped, renewing).await;
         Ok(())
     });
-    let surroundings: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
+    let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let service = CertificateServiceConfig {
         lifetimes: config.lifetimes,
         trusted_nodes: config.trusted_nodes.clone(),
         ..CertificateServiceConfig::default()
     };
-    let certificates = CertificateService::new(authority.clone(), surroundings, service, clock, metrics);
+    let certificates = CertificateService::new(authority.clone(), snapshots, service, clock, metrics);
     let certificates = match registration {
         None => certificates,
         Some(registration) => {
@@ -302,13 +302,13 @@ pub(super) fn gatekeeper(
     (client, remotes): (Option<&kube::Client>, RemoteServers),
     push: &PushHandle,
 ) -> anyhow::Result<Arc<Gatekeeper>> {
-    let surroundings: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
+    let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let jwt = config.jwt_rule.clone().map(JwtAuthenticator::new).transpose().map_err(anyhow::Error::msg)?;
     let reviews = client.map(|client| {
         let server = ApiServer::new(client.clone());
         TokenReviews::new(Arc::new(server), config.audiences.clone())
     });
-    let gatekeeper = Gatekeeper::new(surroundings, jwt, reviews, config.trusted_gateways.clone());
+    let gatekeeper = Gatekeeper::new(snapshots, jwt, reviews, config.trusted_gateways.clone());
     Ok(Arc::new(gatekeeper.with_remotes(remotes)))
 }
 

@@ -72,9 +72,9 @@ pub(super) fn start(
     let injector = injector.start(stop, tasks);
     let (synced, objects, readiness) = (push.clone(), push.clone(), readiness.clone());
     let ready = Arc::new(move || synced.is_synced() && readiness.is_ready());
-    let surroundings = Arc::new(move || objects.is_synced().then(|| objects.context().objects.clone()));
+    let objects_provider = Arc::new(move || objects.is_synced().then(|| objects.context().objects.clone()));
     let limits = Limits { rejections, ..Limits::default() };
-    let webhooks = Webhooks::new(ready, surroundings, injector, limits, metrics);
+    let webhooks = Webhooks::new(ready, objects_provider, injector, limits, metrics);
     Arc::new(match warns {
         Some(warns) => webhooks.with_adviser(warns.adviser()),
         None => webhooks,

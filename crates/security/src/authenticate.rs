@@ -91,7 +91,7 @@ pub struct Unknown(pub Vec<Fault>);
 /// Authenticates callers.
 #[derive(Clone)]
 pub struct Gatekeeper {
-    surroundings: Arc<dyn SnapshotProvider>,
+    snapshots: Arc<dyn SnapshotProvider>,
     /// Tokens that are verified by JWKS (`JWT_RULE`).
     jwt: Option<Arc<JwtAuthenticator>>,
     /// Tokens that the API server reviews.
@@ -114,13 +114,13 @@ impl Gatekeeper {
     /// A gatekeeper with these authenticators; client certificates are always accepted.
     #[must_use]
     pub fn new(
-        surroundings: Arc<dyn SnapshotProvider>,
+        snapshots: Arc<dyn SnapshotProvider>,
         jwt: Option<JwtAuthenticator>,
         reviews: Option<TokenReviews>,
         trusted: TrustedNetworks,
     ) -> Self {
         let remotes = RemoteServers::default();
-        Self { surroundings, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), remotes, trusted }
+        Self { snapshots, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), remotes, trusted }
     }
 
     /// Sets the API servers for callers of remote clusters.
@@ -134,7 +134,7 @@ impl Gatekeeper {
     /// # Errors
     /// If no authenticator accepts the caller. The reasons may be shown to the caller.
     pub async fn admit(&self, shown: Credentials<'_>) -> Result<Caller, Unknown> {
-        let snapshot = self.surroundings.snapshot();
+        let snapshot = self.snapshots.snapshot();
         let mut faults = Vec::new();
         if !shown.certificates.is_empty() {
             match certificate::caller(shown.certificates, &snapshot, jiff::Timestamp::now()) {

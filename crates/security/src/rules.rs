@@ -1,9 +1,9 @@
-//! Who may ask for what: one row for every xDS type and every debug page. What has no row is for nobody.
+//! Access rules: one row for every xDS type and every debug page. Anything without a row is denied.
 
 use navarch_api::identity::{Caller, Identity};
 use navarch_api::names::Namespace;
 
-/// Where a question comes in.
+/// The interface of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
     /// xDS, on 15010 without an identity, on 15012 with one.
@@ -12,24 +12,24 @@ pub enum Interface {
     Debug,
 }
 
-/// Who may ask.
+/// Who has access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Every one, on every port: it is what any client of the mesh sees anyway.
+    /// Everyone, on every port: any client of the mesh sees this anyway.
     Anyone,
-    /// Whoever was proved to be somebody; what it gets is then decided by its namespace.
+    /// Authenticated callers; the content depends on their namespace.
     Proved,
-    /// Whoever looks (and changes nothing) from the same machine, is of the control plane's namespace or of one that is allowed by name.
+    /// Read-only callers on the same machine, and callers of the control plane's namespace or of a namespace that is allowed by name.
     Operator,
-    /// As [`Rule::Operator`], and others about proxies of their own namespace.
+    /// As [`Rule::Operator`], and other callers for proxies of their own namespace.
     OperatorOrOwnNamespace,
-    /// Whoever was proved to be of the root namespace: other control planes.
+    /// Authenticated callers of the root namespace: other control planes.
     RootNamespace,
 }
 
 struct Row {
     interface: Interface,
-    /// What: the short name of a type, or the name of a page.
+    /// The short name of a type, or the name of a page.
     what: &'static str,
     /// Who.
     rule: Rule,
@@ -113,7 +113,7 @@ pub fn rule(interface: Interface, what: &str) -> Option<Rule> {
     TABLE.iter().find(|row| row.interface == interface && row.what == what).map(|row| row.rule)
 }
 
-/// Whether a caller, known or not, may subscribe to a type at all.
+/// Whether a caller, authenticated or not, may subscribe to a type at all.
 #[must_use]
 pub fn may_subscribe(short_name: &str, identity: Option<&Identity>, root_namespace: &str) -> bool {
     match rule(Interface::Xds, short_name) {
@@ -135,7 +135,7 @@ pub enum Visibility {
     Nothing,
 }
 
-/// What a caller from elsewhere may see of a debug page; `operators` are the namespaces that may see everything.
+/// What a remote caller may see of a debug page; `operators` are the namespaces that may see everything.
 #[must_use]
 pub fn visibility(page: &str, caller: &Caller, operators: &[Namespace]) -> Visibility {
     let mut namespaces: Vec<Namespace> = caller.identities.iter().map(|one| one.namespace.clone()).collect();

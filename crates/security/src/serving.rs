@@ -1,4 +1,5 @@
-//! The TLS of Navarch's own ports: its certificate, and whose certificates it believes. Replaced without closing anything.
+//! TLS of Navarch's own ports: the server certificate and the roots for client certificates. Both are replaced without closing
+//! connections.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,129 +21,129 @@ use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
-/// How long a certificate of one's own lasts.
+/// Lifetime of a server certificate that the CA issues.
 const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
-/// How long to wait after a failure to renew.
+/// Delay after a failed renewal.
 const RETRY: Duration = Duration::from_secs(30);
-/// How often mesh config's roots of a signer are looked at.
+/// Poll interval of the roots that mesh config has for a signer.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// For how long they must have stayed equal to count.
+/// How long files must be unchanged before they are used.
 const SETTLE: Duration = Duration::from_millis(200);
 /// What is spoken inside.
 const H2: &[u8] = b"h2";
 /// What else is spoken to callers of the web.
 const HTTP1: &[u8] = b"http/1.1";
 
-/// Why there is no TLS.
+/// Errors of setting up TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// No certificate of one's own.
+    /// The CA did not issue a certificate.
     #[error("failed to issue the server certificate")]
     Sign(#[from] SignError),
-    /// Kubernetes signs none.
+    /// Kubernetes did not sign a certificate.
     #[error("Kubernetes did not sign the server certificate")]
     Request(#[from] RegistrationError),
-    /// TLS cannot be set up with what there is.
+    /// The TLS configuration is invalid.
     #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
-    /// The roots cannot be used.
+    /// The roots are invalid.
     #[error("the roots cannot be used to verify clients")]
     Roots(#[from] VerifierBuilderError),
-    /// A file cannot be read.
+    /// Reading a file failed.
     #[error("failed to read {0}")]
     File(PathBuf, #[source] std::io::Error),
-    /// A file does not hold what it should.
+    /// The content of a file is invalid.
     #[error("{0} holds no {1} in PEM that can be read")]
     Content(PathBuf, &'static str),
 }
 
-/// The TLS in force, to be asked at every connection. Clones are one.
+/// The current TLS configuration, to be read at every connection. Clones share their state.
 #[derive(Clone)]
 pub struct ServingTls {
-    /// What is shown.
+    /// The current certificates.
     served: watch::Receiver<Served>,
-    /// The roots by which it is known.
+    /// Its root certificates.
     known_by: watch::Receiver<Arc<str>>,
 }
 
-/// What the server shows, and whom it believes.
+/// Settings of the server's TLS.
 #[derive(Clone, Debug)]
 pub struct ServingConfig {
     /// Its certificate.
     pub certificate: ServerCertificate,
-    /// Files with further roots by which clients may show certificates, such as an outer CA's.
+    /// Files with further roots for client certificates, such as those of an external CA.
     pub further_roots: Vec<PathBuf>,
     /// Versions and cipher suites.
     pub rules: TlsRules,
 }
 
-/// Where the server's certificate comes from.
+/// The source of the server certificate.
 #[derive(Clone, Debug)]
 pub enum ServerCertificate {
     /// From the CA, for these names.
     Issued(Vec<String>),
-    /// From files, which are read anew when they change.
+    /// From files, which are reloaded when they change.
     Given(GivenFiles),
     /// From a signer of Kubernetes.
     Requested(Box<ServerRequest>),
 }
 
-/// How a signer of Kubernetes is asked for the server's certificate.
+/// Settings of a server certificate that is signed by Kubernetes.
 #[derive(Clone, Debug)]
 pub struct ServerRequest {
-    /// The names that it is for.
+    /// The DNS names.
     pub names: Vec<String>,
-    /// The whole name of the signer.
+    /// The full name of the signer.
     pub signer: String,
-    /// Who asks.
+    /// The client of the CSR API.
     pub registration: Registration,
 }
 
-/// The files of a certificate that was given.
+/// The files of a configured certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenFiles {
     /// The chain, leaf first.
     pub chain: PathBuf,
     /// The key.
     pub key: PathBuf,
-    /// The roots by which it is known; the CA's, if there are none.
+    /// Its roots; the CA's, if there are none.
     pub roots: Option<PathBuf>,
 }
 
-/// One certificate, as the ports show it.
+/// The TLS configurations of one certificate.
 #[derive(Clone)]
 struct Served {
-    /// To clients that may show certificates of the mesh.
+    /// For clients that may use certificates of the mesh.
     mesh: Arc<ServerConfig>,
-    /// To all others.
+    /// For other clients.
     web: WebTls,
-    /// The certificate and what vouches for it, leaf first.
+    /// The certificate chain, leaf first.
     chain: Arc<[CertificateDer<'static>]>,
 }
 
-/// TLS for callers who show no certificate of the mesh: API servers.
+/// TLS for callers without certificates of the mesh: API servers.
 #[derive(Clone)]
 pub struct WebTls {
     /// The TLS.
     pub config: Arc<ServerConfig>,
-    /// The roots by which callers know its certificate, as PEM.
+    /// The roots of its certificate, as PEM.
     pub roots: Arc<str>,
 }
 
 impl ServingTls {
-    /// The TLS of this moment.
+    /// The current TLS configuration.
     #[must_use]
     pub fn get(&self) -> Arc<ServerConfig> {
         self.served.borrow().mesh.clone()
     }
 
-    /// The TLS of this moment for HTTP in both versions, where nobody is asked for a certificate.
+    /// The current TLS configuration for HTTP/1.1 and HTTP/2 without client certificates.
     #[must_use]
     pub fn web(&self) -> WebTls {
         self.served.borrow().web.clone()
     }
 
-    /// The certificate of this moment and what vouches for it, leaf first.
+    /// The current certificate chain, leaf first.
     #[must_use]
     pub fn chain(&self) -> Arc<[CertificateDer<'static>]> {
         self.served.borrow().chain.clone()
@@ -155,7 +156,7 @@ impl ServingTls {
         self.known_by.clone()
     }
 
-    /// Waits for another; false when there will be none.
+    /// Waits for a change; false if there will be none.
     pub async fn changed(&mut self) -> bool {
         self.served.changed().await.is_ok()
     }
@@ -173,7 +174,7 @@ impl fmt::Debug for ServingTls {
     }
 }
 
-/// The names under which Navarch is reached: istiod's, so that agents and charts find it.
+/// Navarch's DNS names: istiod's, so that agents and charts find it.
 #[must_use]
 pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> {
     let mut names: Vec<String> =
@@ -187,8 +188,8 @@ pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> 
     names
 }
 
-/// TLS with a certificate of this kind, and the task that renews it: at half its life and whenever the authority changes where
-/// the authority issues it, when files change where it is in files, when the signer's roots change where Kubernetes signs.
+/// TLS with a certificate of this source, and the task that renews it: at half its lifetime and when the authority changes if
+/// the authority issues it, when files change if it is in files, when the signer's roots change if Kubernetes signs.
 ///
 /// # Errors
 /// If the first certificate cannot be issued or loaded.
@@ -206,7 +207,7 @@ pub async fn start(
     Ok((ServingTls { served, known_by }, renewal.run()))
 }
 
-/// What files hold, or why they cannot be read.
+/// The content of files, or why reading failed.
 #[derive(PartialEq, Eq)]
 struct Files(BTreeMap<PathBuf, Result<SecretBytes, std::io::ErrorKind>>);
 
@@ -244,26 +245,26 @@ impl Files {
     }
 }
 
-/// Renews what the server shows.
+/// Renews the server certificate.
 struct Renewal {
     /// Signs.
     authority: CurrentAuthority,
-    /// What is to be shown.
+    /// The settings.
     config: ServingConfig,
-    /// What files held last.
+    /// The last content of the files.
     files: Files,
-    /// What Kubernetes signed last.
+    /// The last certificate that Kubernetes signed.
     requested: Option<ServerChain>,
-    /// To the ports.
+    /// The sender to the ports.
     sender: watch::Sender<Served>,
-    /// The roots, to those who tell others of them.
+    /// The sender of the roots, for publication.
     roots: watch::Sender<Arc<str>>,
-    /// The time of day.
+    /// The wall clock.
     clock: Clock,
 }
 
 impl Renewal {
-    /// Renews for ever.
+    /// Renews until the process ends.
     async fn run(self) {
         let Self { mut authority, config, mut files, mut requested, sender, roots, clock } = self;
         let mut due = Instant::now() + half_life(&authority.get(), requested.as_ref(), clock());
@@ -271,7 +272,7 @@ impl Renewal {
         let mut events = FileEvents::of_files(files.0.keys().map(PathBuf::as_path));
         loop {
             tokio::select! {
-                // The last one stays in force when there will be no other; its certificates must still be renewed.
+                // The last authority stays in use when there will be no other; its certificates must still be renewed.
                 changed = authority.changed(), if !ends => {
                     ends = !changed;
                     if ends {
@@ -311,7 +312,7 @@ impl Renewal {
     }
 }
 
-/// Waits until files hold something else, and have for a moment: a mounted Secret's are not all replaced at once.
+/// Waits until files have changed and settled: the files of a mounted Secret are not all replaced at once.
 async fn files_change(config: &ServingConfig, files: &mut Files, events: &mut FileEvents) {
     if files.0.is_empty() {
         return std::future::pending().await;
@@ -330,14 +331,14 @@ async fn files_change(config: &ServingConfig, files: &mut Files, events: &mut Fi
     }
 }
 
-/// Has Kubernetes sign a certificate, where it is to.
+/// Has Kubernetes sign a certificate, if it is the source.
 async fn request(config: &ServingConfig) -> Result<Option<ServerChain>, ServingError> {
     let ServerCertificate::Requested(request) = &config.certificate else { return Ok(None) };
     let ServerRequest { names, signer, registration } = &**request;
     Ok(Some(registration.sign_server(names, signer, LIFETIME).await?))
 }
 
-/// Waits until mesh config says other roots of the signer than those by which its last certificate is known.
+/// Waits until mesh config has other roots of the signer than those of its last certificate.
 async fn roots_change(config: &ServingConfig, held: Option<&ServerChain>) {
     let (ServerCertificate::Requested(request), Some(held)) = (&config.certificate, held) else {
         return std::future::pending().await;
@@ -350,8 +351,8 @@ async fn roots_change(config: &ServingConfig, held: Option<&ServerChain>) {
     }
 }
 
-/// When a certificate made now is to be renewed: half way to its end. One by the CA ends with the CA's own at the latest; a
-/// signer of Kubernetes may give less than it was asked for.
+/// When a certificate issued now is to be renewed: at half of its lifetime. A certificate of the CA expires with the CA's own at
+/// the latest; a signer of Kubernetes may grant less than requested.
 fn half_life(authority: &Authority, requested: Option<&ServerChain>, now: SystemTime) -> Duration {
     let end = match requested {
         None => authority.not_after(),
@@ -361,7 +362,7 @@ fn half_life(authority: &Authority, requested: Option<&ServerChain>, now: System
     (left.min(LIFETIME) / 2).max(RETRY)
 }
 
-/// TLS with a new certificate, or with the one that files hold.
+/// TLS with a new certificate, or with the one in files.
 fn configure(
     authority: &Authority,
     config: &ServingConfig,
@@ -408,7 +409,7 @@ fn configure(
         believed.extend(files.certificates(path)?);
     }
     if let Some(held) = requested {
-        // The signer may sign for workloads, too.
+        // The signer may also sign for workloads.
         let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
         believed.extend(roots.filter_map(Result::ok));
     }
@@ -420,8 +421,7 @@ fn configure(
     })
 }
 
-/// The lists of revoked certificates in a text of PEM that can be used to check clients. Others are left out: they must not
-/// keep everybody out.
+/// The usable CRLs of a PEM text for client verification. Invalid ones are skipped, as they would block all clients.
 fn revocations(
     pem: &str,
     usable: impl Fn(&[CertificateRevocationListDer<'static>]) -> Result<(), VerifierBuilderError>,
@@ -437,9 +437,9 @@ fn revocations(
     lists
 }
 
-/// TLS for a server with this certificate. Clients may show certificates of these roots, or none.
+/// TLS for a server with this certificate. Client certificates of these roots are optional.
 ///
-/// Sessions are not resumed: a client's certificate would not be looked at again, be it expired or revoked meanwhile.
+/// Sessions are not resumed: a client's certificate would not be verified again, even if it has expired or been revoked.
 fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -455,7 +455,7 @@ fn server_config(
     let store = Arc::new(store);
     let builder = || WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone());
     let revoked = revocations(revoked, |list| builder().with_crls(list.to_vec()).build().map(drop));
-    // Not every CA of a chain has a list.
+    // Not every CA of a chain has a CRL.
     let verifier = builder().with_crls(revoked).allow_unknown_revocation_status();
     let verifier = verifier.allow_unauthenticated().build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -468,8 +468,8 @@ fn server_config(
     Ok(Arc::new(config))
 }
 
-/// TLS for a server with this certificate. Clients are not asked for certificates: an API server might show
-/// one of a root of its own.
+/// TLS for a server with this certificate. Client certificates are not requested: an API server might send one of its own
+/// root.
 fn web_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,

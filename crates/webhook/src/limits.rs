@@ -1,4 +1,4 @@
-//! How much is taken from callers, and for how long they are waited for.
+//! Limits of reviews: size, memory and time.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use super::caller_shares::{CallerShare, CallerShares};
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
 
-/// The most bytes of a review: what the API server itself takes of an object, twice.
+/// Maximum size of a review: twice the API server's limit of an object.
 pub const MAX_BODY: usize = 6 << 20;
-/// What counts as a small review. The first bytes of each are charged to a budget of their own, so that large ones never
-/// keep small ones out.
+/// Size of a small review. The first bytes of each review are charged to a separate budget, so that large ones never block
+/// small ones.
 pub const SMALL_BODY: usize = 64 << 10;
 
-/// What is given to all callers together, and to each.
+/// Limits of all callers together, and of each.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of reviews that are read or answered at once, without the first [`SMALL_BODY`] of each.
+    /// Memory of concurrent reviews, without the first [`SMALL_BODY`] of each.
     pub bytes: usize,
     /// The first bytes of all of them.
     pub small_bytes: usize,
     /// How long a review waits for capacity before it is rejected as busy (503).
     pub turn: Duration,
-    /// How long a caller may take to send a review.
+    /// Timeout of receiving a review.
     pub body: Duration,
-    /// Where reviews that are not taken are counted.
+    /// Counter of rejected reviews.
     pub rejections: Rejections,
 }
 
 impl Default for Limits {
-    /// Together well below the ten seconds for which an API server waits.
+    /// Together well below the API server's timeout of ten seconds.
     fn default() -> Self {
         Self {
             bytes: 48 << 20,
@@ -52,32 +52,32 @@ impl Default for Limits {
     }
 }
 
-/// A review as it came.
+/// A received review.
 #[derive(Debug)]
 pub(super) struct ReceivedReview {
     pub(super) body: Bytes,
-    /// Whose they are.
+    /// The caller.
     pub(super) peer: IpAddr,
-    /// What is charged for them.
+    /// The memory charge.
     _charges: [Charge; 2],
-    /// What it takes of its caller's share, if it is large.
+    /// Its part of the caller's share, if it is large.
     _share_of_caller: Option<CallerShare>,
 }
 
-/// Why a review is not taken.
+/// Why a review is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
-    /// There are too many others.
+    /// There are too many concurrent reviews.
     Busy,
     /// The sender is too slow.
     Slow,
-    /// There is too much of it.
+    /// The review is too large.
     TooLarge,
-    /// The sender gave up, or does not speak HTTP.
+    /// The connection failed, or the body is not valid HTTP.
     Broken,
-    /// There is nothing.
+    /// The body is empty.
     Empty,
-    /// It is not JSON by its own word.
+    /// The content type is not JSON.
     WrongType,
 }
 
@@ -107,7 +107,7 @@ impl IntoResponse for NotTaken {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid Content-Type, want `application/json`".to_owned())
             }
         };
-        // What is left of a body is not read, so the connection is of no more use.
+        // The rest of the body is not read, so the connection must be closed.
         let close = matches!(self, Self::Slow | Self::TooLarge | Self::Broken);
         let mut response = (status, text).into_response();
         if close {
@@ -117,23 +117,23 @@ impl IntoResponse for NotTaken {
     }
 }
 
-/// Takes reviews within limits, fairly by the address of the caller.
+/// Reads reviews within limits, fairly among callers' addresses.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Pays for the first [`SMALL_BODY`] of each review.
+    /// Budget of the first [`SMALL_BODY`] of each review.
     small: Arc<Budget>,
-    /// Pays for the rest.
+    /// Budget of the rest.
     large: Arc<Budget>,
-    /// Lets each caller send only as many large reviews at once as it can be sure to finish: were all of them begun, all
-    /// might wait for the room that the others hold.
+    /// Limits concurrent large reviews of each caller to those that are sure to finish: otherwise all of them might wait for memory
+    /// that the others hold.
     caller_shares: Arc<CallerShares>,
     limits: Limits,
 }
 
 impl Intake {
-    /// An intake with these limits; one review always fits.
+    /// An intake with these limits; one review of maximum size always fits.
     pub(super) fn new(limits: Limits) -> Self {
-        // Half of a budget is what a caller alone may hold; a quarter is left to it beside two others that hold all they may.
+        // A single caller may hold half of a budget; a quarter is left to it beside two others at their maximum.
         let bytes = limits.bytes.max(4 * MAX_BODY);
         Self {
             small: Budget::new(limits.small_bytes.max(4 * SMALL_BODY)),
@@ -143,7 +143,7 @@ impl Intake {
         }
     }
 
-    /// Takes a review, or counts why not.
+    /// Reads a review, or counts the rejection.
     pub(super) async fn take(&self, request: Request<Body>) -> Result<ReceivedReview, NotTaken> {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         let peer = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
@@ -154,7 +154,7 @@ impl Intake {
         taken
     }
 
-    /// Takes a review of a caller.
+    /// Reads a review of a caller.
     async fn take_from(&self, peer: IpAddr, request: Request<Body>) -> Result<ReceivedReview, NotTaken> {
         let said = request.headers().get(header::CONTENT_LENGTH);
         let said = said.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
@@ -185,7 +185,7 @@ impl Intake {
         Ok(ReceivedReview { body, peer, _charges: charges, _share_of_caller: share })
     }
 
-    /// Reads a body; its bytes are charged as they come, whatever their number was said to be.
+    /// Reads a body; its bytes are charged as they arrive, whatever the announced length.
     async fn read(
         &self,
         peer: IpAddr,
@@ -210,7 +210,7 @@ impl Intake {
             timeout(self.limits.turn, charged).await.map_err(|_| NotTaken::Busy)?;
             waits_for_room.store(false, Ordering::Relaxed);
             if bytes.len() + data.len() > bytes.capacity() {
-                // Memory that is not written to costs nothing, so it may be as much as was said.
+                // Untouched memory costs nothing, so the announced length may be reserved.
                 bytes.reserve_exact(said.unwrap_or_default().saturating_sub(bytes.len()).max(data.len()));
             }
             bytes.extend_from_slice(&data);

@@ -1,4 +1,4 @@
-//! Tells the API server how to know Navarch, in the webhook configurations that are its own.
+//! Keeps Navarch's own webhook configurations up to date in the API server.
 //!
 //! The label `istio.io/rev` selects its own ones. `caBundle` is kept up to date, also when somebody edits it; validation fails
 //! closed (`failurePolicy: Fail`) once a trial has shown that invalid objects are rejected. Nothing is written unless it
@@ -32,15 +32,15 @@ pub use rollover::{Announcements, Rollover, rollover};
 
 /// The label that names a revision.
 const REVISION: &str = "istio.io/rev";
-/// How soon what failed is tried again, at first and at most.
+/// First and maximum retry delay.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
-/// Trials that may fail before that is worth a warning: some 25 seconds, as the API server takes a moment to see the webhook.
+/// Failed trials before a warning is logged: about 25 seconds, as the API server notices the webhook with a delay.
 const MAX_TRIALS: u32 = 8;
-/// How often one configuration is written within [`WRITE_WINDOW`]: somebody else who keeps it otherwise is not fought for ever.
+/// Maximum writes of one configuration within [`WRITE_WINDOW`], so that Navarch does not fight another writer forever.
 const MAX_WRITES: usize = 10;
 /// See [`MAX_WRITES`].
 const WRITE_WINDOW: Duration = Duration::from_secs(60);
-/// How long a call to the API server may take.
+/// Timeout of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Keeps the webhook configurations of one kind.
@@ -48,15 +48,15 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Registration {
     /// The API server.
     pub client: Client,
-    /// Which configurations.
+    /// The kind of configurations.
     pub kind: HookKind,
     /// The revision of this control plane.
     pub revision: String,
     /// The namespace of this control plane.
     pub namespace: String,
-    /// The roots by which it is known, as PEM.
+    /// The roots of its certificate, as PEM.
     pub roots: watch::Receiver<Arc<str>>,
-    /// How long roots that are not (or no more) ours are left in place.
+    /// How long roots that are not (or no longer) ours are left in place.
     pub grace: Duration,
     /// What is counted.
     pub metrics: Metrics,
@@ -71,24 +71,24 @@ impl std::fmt::Debug for Registration {
     }
 }
 
-/// What is known of the configurations, and what is to be done.
+/// The state of the configurations and of pending work.
 #[derive(Debug, Default)]
 struct State {
     /// The configurations by name.
     known: BTreeMap<String, DynamicObject>,
-    /// The names of a list that is under way.
+    /// The names of an unfinished list.
     listed: Vec<String>,
-    /// Whether a trial has shown that broken objects are refused.
+    /// Whether a trial has shown that invalid objects are rejected.
     is_tried: bool,
-    /// How many trials have shown something else.
+    /// Number of failed trials.
     trials: u32,
-    /// Roots of others, and since when they are seen.
+    /// Roots of others, with the time since they were seen.
     grace: Grace,
-    /// When each configuration was written of late.
+    /// Recent writes of each configuration.
     written: BTreeMap<String, VecDeque<Instant>>,
-    /// When to look again although nothing changed.
+    /// When to reconcile without a change.
     again: Option<Instant>,
-    /// How long to wait after the next failure.
+    /// Delay after the next failure.
     wait: Duration,
 }
 
@@ -125,7 +125,7 @@ impl Registration {
         }
     }
 
-    /// Brings all configurations to what they must be.
+    /// Reconciles all configurations.
     async fn settle(&self, api: &Api<DynamicObject>, state: &mut State, registered: &watch::Sender<Arc<str>>) {
         let roots = self.roots.borrow().clone();
         if roots.is_empty() {
@@ -169,7 +169,7 @@ impl Registration {
         }
     }
 
-    /// Puts a configuration in place of the version that was seen; of two who write, one fails.
+    /// Replaces the observed version of a configuration; one of two concurrent writers fails.
     async fn write(
         &self,
         api: &Api<DynamicObject>,
@@ -194,12 +194,12 @@ impl Registration {
     }
 }
 
-/// The kind of a webhook configuration as the API has it.
+/// The API kind of a webhook configuration.
 fn resource(kind: HookKind) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind.as_str()))
 }
 
-/// Waits for a moment, if there is one.
+/// Waits until a time, or forever if there is none.
 async fn wake(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -208,7 +208,7 @@ async fn wake(at: Option<Instant>) {
 }
 
 impl State {
-    /// Takes an event; says whether all configurations are known with it.
+    /// Applies an event; returns whether the initial list is complete with it.
     fn take(&mut self, event: Event<DynamicObject>) -> bool {
         match event {
             Event::Init => self.listed.clear(),
@@ -227,7 +227,7 @@ impl State {
         false
     }
 
-    /// Takes in what a trial has shown.
+    /// Applies the result of a trial.
     fn tried(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => {
@@ -245,14 +245,14 @@ impl State {
         }
     }
 
-    /// Keeps a configuration.
+    /// Stores a configuration.
     fn put(&mut self, object: DynamicObject) {
         if let Some(name) = object.metadata.name.clone() {
             self.known.insert(name, object);
         }
     }
 
-    /// Whether a configuration may be written now; if so, that counts. If not, it is looked at again later.
+    /// Whether a configuration may be written now; counts the write if so, else schedules a retry.
     fn may_write(&mut self, name: &str) -> bool {
         let now = Instant::now();
         let written = self.written.entry(name.to_owned()).or_default();
@@ -267,7 +267,7 @@ impl State {
         false
     }
 
-    /// Looks again at that moment at the latest.
+    /// Schedules a reconciliation at that time at the latest.
     fn look_again(&mut self, at: Option<Instant>) {
         self.again = match (self.again, at) {
             (Some(a), Some(b)) => Some(a.min(b)),

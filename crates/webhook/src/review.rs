@@ -1,11 +1,11 @@
-//! `AdmissionReview`, in the versions `v1` and `v1beta1`: what is asked and how it is answered.
+//! `AdmissionReview` requests and responses, in the versions `v1` and `v1beta1`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The group and versions that are spoken; the second is what istiod answers to those it does not understand.
+/// The supported API versions; the second is what istiod answers to unknown ones.
 const V1: &str = "admission.k8s.io/v1";
 /// As [`V1`].
 const V1_BETA1: &str = "admission.k8s.io/v1beta1";
@@ -14,7 +14,7 @@ const V1_BETA1: &str = "admission.k8s.io/v1beta1";
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Review {
-    /// `apiVersion`, which the answer repeats.
+    /// `apiVersion`, which the response repeats.
     #[serde(default)]
     api_version: String,
     /// `kind`: `AdmissionReview`.
@@ -29,24 +29,24 @@ pub(super) struct Review {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Request {
-    /// By which the API server knows the answer.
+    /// The ID that the response repeats.
     pub(super) uid: String,
-    /// What kind of object it is, as API paths have it.
+    /// The resource of the object.
     pub(super) resource: Resource,
-    /// The same as objects have it.
+    /// The kind of the object.
     pub(super) kind: GroupVersionKind,
     /// The namespace of the object.
     pub(super) namespace: Option<String>,
-    /// The name of the object, where it has one yet.
+    /// The name of the object, if it has one yet.
     pub(super) name: Option<String>,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub(super) operation: String,
-    /// Nothing will be stored.
+    /// Whether it is a dry run.
     pub(super) dry_run: Option<bool>,
     pub(super) object: Value,
 }
 
-/// What kind of object it is, as API paths have it.
+/// The resource of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Resource {
@@ -57,7 +57,7 @@ pub(super) struct Resource {
     pub(super) resource: String,
 }
 
-/// What kind of object it is, as objects have it.
+/// The kind of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct GroupVersionKind {
@@ -73,7 +73,7 @@ pub(super) struct GroupVersionKind {
 pub(super) struct Answer {
     /// That of the request.
     uid: String,
-    /// Whether the object may be stored.
+    /// Whether the object is allowed.
     pub(super) allowed: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,12 +87,12 @@ pub(super) struct Answer {
     /// `JSONPatch` where there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch_type: Option<&'static str>,
-    /// What the API server notes in its audit log.
+    /// Audit annotations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) audit_annotations: BTreeMap<String, String>,
 }
 
-/// Why an object is refused.
+/// The reason of a rejection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Status {
     /// In words.
@@ -100,7 +100,7 @@ pub(super) struct Status {
 }
 
 impl Request {
-    /// Whether nothing will be stored.
+    /// Whether it is a dry run.
     #[must_use]
     pub(super) fn is_dry_run(&self) -> bool {
         self.dry_run.unwrap_or_default()
@@ -108,19 +108,19 @@ impl Request {
 }
 
 impl Answer {
-    /// The object may be stored as it is.
+    /// Allows the object.
     #[must_use]
     pub(super) fn allow() -> Self {
         Self { allowed: true, ..Self::default() }
     }
 
-    /// The object may not be stored.
+    /// Rejects the object.
     #[must_use]
     pub(super) fn refuse(message: impl Into<String>) -> Self {
         Self { status: Some(Status { message: message.into() }), ..Self::default() }
     }
 
-    /// Notes something in the audit log.
+    /// Adds an audit annotation.
     #[must_use]
     pub(super) fn noting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.audit_annotations.insert(name.into(), value.into());
@@ -128,7 +128,7 @@ impl Answer {
     }
 }
 
-/// Reads a review, has it answered, and writes the answer in the version of the review. What cannot be read is refused.
+/// Decodes a review, answers it, and encodes the response in the version of the review. Invalid reviews are rejected.
 pub(super) fn answer(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Result<Vec<u8>, serde_json::Error> {
     answered(body, decide).write()
 }
@@ -142,7 +142,7 @@ pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> U
     Unwritten { version, answer: Answer { uid, ..answer } }
 }
 
-/// An answer with the version that it is to be written in.
+/// A response with its API version.
 #[derive(Debug)]
 pub(super) struct Unwritten {
     version: &'static str,
@@ -164,7 +164,7 @@ impl Unwritten {
     }
 }
 
-/// An answer as it is written.
+/// The encoded form of a response.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReviewResponse {
@@ -175,7 +175,7 @@ struct ReviewResponse {
     response: Answer,
 }
 
-/// Reads a review: its version and what it asks.
+/// Decodes a review: its version and its request.
 fn read(body: &[u8]) -> Result<(&'static str, Request), String> {
     let review: Review = serde_json::from_slice(body)
         .map_err(|error| format!("could not decode body: it is no AdmissionReview: {error}"))?;
@@ -193,12 +193,12 @@ fn read(body: &[u8]) -> Result<(&'static str, Request), String> {
     Ok((version, request))
 }
 
-/// The first letters of a text that somebody wrote.
+/// The beginning of a text that users wrote.
 fn shorten(text: &str) -> String {
     cut(text, 100)
 }
 
-/// A text that is cut where it is too long, and is one line.
+/// A text on one line, cut to a maximum length.
 pub(super) fn cut(text: &str, longest: usize) -> String {
     let (kept, _) = text.split_at(text.floor_char_boundary(longest));
     let is_cut = kept.len() < text.len();
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers a body by allowing all.
+    /// Answers a body by allowing every object.
     fn allow_all(body: &[u8]) -> Value {
         serde_json::from_slice(&answer(body, |_| Answer::allow()).unwrap()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! The paths that the API server asks, and what keeps them from harm.
+//! The HTTP paths of the webhooks, with their limits.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,28 +24,28 @@ use super::validation;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_store::Objects;
 
-/// A review of more bytes is answered on a thread of its own: it must not hold up the others.
+/// Reviews larger than this are answered on a thread of their own, so that they do not block others.
 const LARGE: usize = 64 << 10;
-/// Large reviews that may wait for their turn. There are seldom any.
+/// Maximum number of waiting large reviews, which are rare.
 const WAITING: usize = 256;
 
-/// The objects of this moment; `None` as long as they are not all known.
+/// The current objects; `None` until all are read.
 pub type ObjectsProvider = Arc<dyn Fn() -> Option<Objects> + Send + Sync>;
 
-/// What the webhooks answer with.
+/// The state of the webhooks.
 pub struct Webhooks {
-    /// Says whether Navarch is ready.
+    /// Returns whether Navarch is ready.
     ready: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Gives the objects that are there already.
-    surroundings: ObjectsProvider,
-    /// What injects.
+    /// Returns the current objects.
+    objects_provider: ObjectsProvider,
+    /// The injector.
     injector: CurrentInjector,
-    /// What says what changes would do, where that is asked for.
+    /// The planner of `/plan`, if enabled.
     adviser: Option<Adviser>,
-    /// Takes reviews within limits.
+    /// Reads reviews within limits.
     intake: Intake,
-    /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes. Callers
-    /// take turns.
+    /// Limits concurrent large reviews, each on a thread of its own, as answering takes a multiple of their size; fair among
+    /// callers.
     large: Arc<FairSemaphore<IpAddr>>,
     /// What is counted.
     metrics: Metrics,
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// What injects, now and later.
+    /// The current injector.
     #[must_use]
     pub fn injector(&self) -> CurrentInjector {
         self.injector.clone()
@@ -68,43 +68,42 @@ impl Webhooks {
     #[must_use]
     pub fn new(
         ready: Arc<dyn Fn() -> bool + Send + Sync>,
-        surroundings: ObjectsProvider,
+        objects_provider: ObjectsProvider,
         injector: CurrentInjector,
         limits: Limits,
         metrics: Metrics,
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let large = FairSemaphore::new(processors, WAITING);
-        Self { ready, surroundings, injector, adviser: None, intake: Intake::new(limits), large, metrics }
+        Self { ready, objects_provider, injector, adviser: None, intake: Intake::new(limits), large, metrics }
     }
 
-    /// Has `/plan` answer with what changes would do.
+    /// Enables `/plan` with this planner.
     #[must_use]
     pub fn with_adviser(self, adviser: Adviser) -> Self {
         Self { adviser: Some(adviser), ..self }
     }
 }
 
-/// Which webhook is asked.
+/// The requested webhook.
 enum Webhook {
-    /// `/validate`. What is invalid is so whatever else there is; only warnings need other objects, and are left out as long
-    /// as those are not known.
+    /// `/validate`. Validity does not depend on other objects; only warnings do, and are omitted until those are read.
     Validation,
-    /// `/inject`, with the whole path, and what injects.
+    /// `/inject`, with the full path and the injector.
     Injection(String, Arc<Injector>),
     /// `/plan`.
     Advice,
 }
 
-/// What is made of a review.
+/// The result of a review.
 enum Decided {
-    /// JSON of an AdmissionReview.
+    /// An encoded AdmissionReview.
     Answer(Vec<u8>),
-    /// An answer that warnings may be added to, and what they are to be about.
+    /// A response to which warnings may be added, and their subject.
     Advise(Unwritten, Intent),
 }
 
-/// All paths of the webhooks. What is below a webhook's path is the same webhook, as with istiod.
+/// All paths of the webhooks. Paths below a webhook's path are the same webhook, as in istiod.
 pub fn routes(webhooks: Arc<Webhooks>) -> Router {
     let advised = webhooks.adviser.is_some().then(|| Router::new().route("/plan", any(advise)));
     advised
@@ -119,7 +118,7 @@ pub fn routes(webhooks: Arc<Webhooks>) -> Router {
         .with_state(webhooks)
 }
 
-/// Whether Navarch is ready, for a port that nothing else says it on.
+/// The readiness path for a port without another one.
 pub(super) async fn ready(State(webhooks): State<Arc<Webhooks>>) -> StatusCode {
     if (webhooks.ready)() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
@@ -131,7 +130,7 @@ impl Webhooks {
         self.metrics.clone()
     }
 
-    /// The path that says whether Navarch is ready, for the port of the webhooks alone: the HTTP port has its own.
+    /// The readiness path for the webhooks' own port: the HTTP port has another one.
     pub fn readiness(self: &Arc<Self>) -> Router {
         Router::new().route("/ready", get(ready)).with_state(self.clone())
     }
@@ -160,7 +159,7 @@ async fn advise(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -
     review(webhooks, Webhook::Advice, request).await
 }
 
-/// Takes a review and answers it.
+/// Reads a review and answers it.
 async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>) -> Response {
     let taken = match webhooks.intake.take(request).await {
         Ok(taken) => taken,
@@ -177,7 +176,7 @@ async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>)
             webhooks.metrics.not_taken(StatusCode::SERVICE_UNAVAILABLE.as_u16());
             return NotTaken::Busy.into_response();
         };
-        // It goes on where the caller gives up, and is charged as long.
+        // It continues when the caller disconnects, and stays charged until it ends.
         let webhooks = webhooks.clone();
         let decided = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -197,7 +196,7 @@ async fn review(webhooks: Arc<Webhooks>, asked: Webhook, request: Request<Body>)
     }
 }
 
-/// An answer with what there is to say to an intent.
+/// A response with the warnings about an intent.
 async fn advised(webhooks: &Webhooks, mut answer: Unwritten, intent: Intent) -> Option<Vec<u8>> {
     if let Some(adviser) = &webhooks.adviser {
         let advice = adviser(intent).await;
@@ -212,11 +211,10 @@ fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
     answer.inspect_err(|error| tracing::error!(%error, "failed to encode an AdmissionReview response")).ok()
 }
 
-/// Answers the body of a review; `None` when that failed. A panic goes no further: the next review is answered as if it had
-/// not been.
+/// Answers the body of a review; `None` if that fails. Panics are caught and do not affect other reviews.
 fn decide(webhooks: &Webhooks, asked: &Webhook, body: &[u8]) -> Option<Decided> {
     let answer = || {
-        let objects = (webhooks.surroundings)();
+        let objects = (webhooks.objects_provider)();
         let answer = match asked {
             Webhook::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
             Webhook::Injection(path, injector) => {

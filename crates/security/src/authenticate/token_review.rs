@@ -1,8 +1,8 @@
 //! Callers with a service account's token, checked by the Kubernetes API server (TokenReview).
 //!
-//! Anybody can show a token. What can be refused without the API server is; the rest is asked about a few at a time, in turn
-//! by the addresses of clients. Answers are kept for a short while, and many who show the same token at once ask once: a
-//! fleet of proxies that comes back must not fall upon the API server. Tokens themselves are not kept, only their hashes.
+//! Anyone can send a token. Invalid ones are rejected without the API server where possible; the others are reviewed a few at a
+//! time, fairly among client addresses. Results are cached for a short time, and concurrent requests with the same token share
+//! one review, so that reconnecting proxies do not overload the API server. Only hashes of tokens are stored.
 
 mod cache;
 mod claims;
@@ -29,25 +29,25 @@ use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::peer::counted_as;
 use navarch_net::rate::RateLimit;
 
-/// How long the API server may take.
+/// Timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
-/// Reviews under way, and with them connections to the API server.
+/// Maximum concurrent reviews, which is the number of connections to the API server.
 const AT_ONCE: usize = 64;
-/// Reviews that wait.
+/// Maximum waiting reviews.
 const MAX_QUEUED: usize = 16_384;
-/// How long they do.
+/// Timeout of waiting.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Tokens of one address that the API server may refuse, per second and at once. More are not asked about.
+/// Rate and burst of rejected tokens per address. Beyond it, tokens are not reviewed.
 const REFUSED: (u32, u32) = (10, 100);
-/// Bytes of a reason that are kept.
+/// Maximum length of a stored reason.
 const MAX_REASON: usize = 256;
 /// The group of all service accounts.
 const GROUP: &str = "system:serviceaccounts";
-/// What a service account's user name starts with.
+/// Prefix of a service account's user name.
 const USER: &str = "system:serviceaccount:";
-/// Where a review says which pod a token is bound to.
+/// Key of the pod that a token is bound to.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// Where it says that pod's UID.
+/// Key of that pod's UID.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
 /// A service account and the pod that its token is bound to.
@@ -64,47 +64,45 @@ pub struct Account {
 /// The verdict on a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is good.
+    /// The token is valid.
     Good(Account),
-    /// It is not, and why.
+    /// The token is invalid, and why.
     Bad(Arc<str>),
 }
 
-/// An answer to come; an error means that nobody answered.
+/// A pending result; an error means that the review failed.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Verdict, String>> + Send + 'a>>;
 
-/// Whoever reviews tokens.
+/// A reviewer of tokens.
 pub trait Reviewer: Send + Sync + 'static {
     /// Reviews a token that must be for one of these audiences.
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a>;
 }
 
-/// Reviews tokens, and remembers what was said.
+/// Reviews tokens, and caches the results.
 pub struct TokenReviews {
-    /// Who is asked.
     reviewer: Arc<dyn Reviewer>,
-    /// `TOKEN_AUDIENCES`: whom tokens must be for.
+    /// `TOKEN_AUDIENCES`: accepted audiences.
     audiences: Vec<String>,
-    /// What was said.
     kept: ReviewCache,
-    /// Reviews under way, by the address of who shows the token.
+    /// Limits concurrent reviews, fairly among client addresses.
     turns: Arc<FairSemaphore<IpAddr>>,
-    /// Tokens that were refused, by the same.
+    /// Rejected tokens by client address.
     refused: RateLimit<IpAddr>,
 }
 
 impl TokenReviews {
-    /// Asks `reviewer` about tokens for these audiences.
+    /// Reviews tokens for these audiences with `reviewer`.
     #[must_use]
     pub fn new(reviewer: Arc<dyn Reviewer>, audiences: Vec<String>) -> Self {
         let (turns, refused) = (FairSemaphore::new(AT_ONCE, MAX_QUEUED), RateLimit::new(REFUSED.0, REFUSED.1));
         Self { reviewer, audiences, kept: ReviewCache::default(), turns, refused }
     }
 
-    /// The caller that a token is for, which `peer` shows.
+    /// The caller of a token that `peer` sent.
     ///
     /// # Errors
-    /// Says why the token is not good.
+    /// The reason why the token is invalid.
     pub(super) async fn caller(
         &self,
         token: &str,
@@ -127,7 +125,7 @@ impl TokenReviews {
         }
     }
 
-    /// Asks about a token that `peer` shows.
+    /// Reviews a token that `peer` sent.
     async fn ask(&self, token: &str, peer: IpAddr) -> Result<Verdict, &'static str> {
         let allowed = || match self.refused.allows(&peer, Instant::now()) {
             true => Ok(()),
@@ -138,7 +136,7 @@ impl TokenReviews {
         let Ok(Ok(_turn)) = turn else {
             return Err("too many tokens wait to be reviewed; try again later");
         };
-        // Others from there may have been refused meanwhile.
+        // Other tokens of this address may have been rejected in the meantime.
         allowed()?;
         let asked = tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences)).await;
         let verdict = asked.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| {
@@ -183,7 +181,7 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
         let reason = status.error.filter(|reason| !reason.is_empty());
         return bad(reason.as_deref().unwrap_or("the API server does not know it"));
     }
-    // An API server that knows nothing of audiences leaves them out, and must then not be believed.
+    // An API server without audience support omits them, and its result must not be trusted.
     let meant = status.audiences.unwrap_or_default();
     if !audiences.is_empty() && !meant.iter().any(|audience| audiences.contains(audience)) {
         return bad("it is for another audience");

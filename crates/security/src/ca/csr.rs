@@ -1,4 +1,4 @@
-//! Certificate signing requests: of what they say, only the key counts.
+//! Certificate signing requests: only their key is used.
 
 use rcgen::SubjectPublicKeyInfo;
 use rustls::pki_types::CertificateSigningRequestDer;
@@ -7,34 +7,33 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 
-/// Bytes of a request. One with an RSA key of 16384 bits has about 8 KiB.
+/// Maximum size of a CSR. One with an RSA key of 16384 bits has about 8 KiB.
 const MAX_BYTES: usize = 16 << 10;
-/// Bits that an RSA key must have.
+/// Minimum size of an RSA key.
 const MIN_RSA_BITS: usize = 2048;
-/// Bits that an RSA key may have: checking larger ones costs too much.
+/// Maximum size of an RSA key: verifying larger ones costs too much.
 const MAX_RSA_BITS: usize = 8192;
 
-/// A request whose signature holds and whose key is strong enough. The names in it were not looked at: who a certificate
-/// is for is known from the caller alone.
+/// A CSR with a valid signature and a strong key. Its names are not read: the identity comes from the caller only.
 #[derive(Debug)]
 pub struct SigningRequest {
     /// The key to certify.
     pub(super) key: SubjectPublicKeyInfo,
 }
 
-/// Why a request is refused.
+/// Errors of checking a CSR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
     /// It is too long.
     #[error("the CSR exceeds {MAX_BYTES} bytes")]
     TooLong,
-    /// It cannot be read.
+    /// It cannot be parsed.
     #[error("the CSR is not valid PEM")]
     Unreadable,
-    /// Who asks does not hold the key.
+    /// The signature does not match the key.
     #[error("the CSR's signature is invalid")]
     Signature,
-    /// The key can be broken, or is of an unknown kind.
+    /// The key is weak, or of an unknown type.
     #[error("the key is {0}; use ECDSA over P-256, P-384 or P-521, Ed25519, or RSA of 2048 to 8192 bits")]
     Key(String),
 }
@@ -63,7 +62,7 @@ impl SigningRequest {
     }
 }
 
-/// Checks that a key cannot be broken.
+/// Checks the strength of a key.
 fn check_strength(key: &PublicKey<'_>) -> Result<(), CsrError> {
     match key {
         PublicKey::RSA(rsa) => {

@@ -1,7 +1,7 @@
 //! Owns the roots: loads and stores them, watches a plugged-in CA's files, and advances the rotation.
 //!
-//! Any replica may take a step; the version of what is kept sees to it that one does. So there is nobody who must lead, and a
-//! restart goes on where the last process was.
+//! Any replica may take a step; the version of the stored roots ensures that only one does. So no leader is needed, and a
+//! restart continues where the last process was.
 
 mod begin;
 mod orders;
@@ -28,38 +28,38 @@ use navarch_api::error_chain::chain;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use orders::PendingOrder;
 
-/// Names the proxies that do not trust all of these roots (PEM) yet.
+/// Returns the proxies that do not trust all of these roots (PEM) yet.
 pub type Witness = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
-/// Makes a new self-signed root that begins at a moment.
+/// Generates a new self-signed root that is valid from a time.
 pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send + Sync>;
 
-/// How often all is looked at, the files of a plugged-in CA aside, whose folder is watched.
+/// Interval of reconciliation; the folder of a plugged-in CA is also watched.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// Orders that may wait.
+/// Capacity of the command channel.
 const ORDERS: usize = 8;
 
-/// What the keeper works with.
+/// Configuration of the keeper.
 #[derive(Clone)]
 pub struct KeeperConfig {
-    /// How roots follow each other.
+    /// Rules of the rotation.
     pub rules: RotationRules,
-    /// Where a plugged-in CA is.
+    /// Sources of a plugged-in CA.
     pub plugged_in: PluggedIn,
-    /// Where self-signed roots are kept.
+    /// Store of self-signed roots.
     pub self_signed: RootStore,
-    /// Where the roots of a plugged-in CA are kept: the one in force, former and coming ones.
+    /// Store of a plugged-in CA's roots: the current, former and next ones.
     pub rotation: RootStore,
-    /// The roots (PEM) that pods have been given last, as far as known at the start.
+    /// The roots (PEM) that were last distributed to pods, as far as known at the start.
     pub distributed: Option<String>,
-    /// Makes a new root.
+    /// Generates a new root.
     pub make: MakeRoot,
-    /// How often it is looked whether a self-signed root is near its end.
+    /// Interval of the check whether a self-signed root expires soon.
     pub check: Duration,
-    /// How often all else is looked at.
+    /// Interval of all other checks.
     pub look: Duration,
     /// The name of this replica.
     pub replica: String,
-    /// The time of day.
+    /// The wall clock.
     pub clock: Clock,
 }
 
@@ -72,50 +72,49 @@ impl std::fmt::Debug for KeeperConfig {
     }
 }
 
-/// Why there is no authority.
+/// Errors of starting the CA.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
     /// The root store cannot be read.
     #[error(transparent)]
     Store(#[from] RootStoreError),
-    /// It makes no authority.
+    /// The stored roots are invalid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The plugged-in CA cannot be used.
+    /// The plugged-in CA is invalid.
     #[error("invalid plugged-in CA")]
     PluggedIn(#[from] PluggedInError),
 }
 
-/// The keeper, to be run.
+/// The keeper; call its `run`.
 pub struct RootKeeper {
-    /// What it works with.
     config: KeeperConfig,
-    /// Where the set is kept: one of the two places.
+    /// The current store: one of the two.
     store: RootStore,
     set: RootSet,
-    /// Their version in the store, as far as known; `None` where they are not kept.
+    /// Their version in the store, as far as known; `None` if they are not stored.
     version: Option<String>,
-    /// The plugged-in CA as it was seen last; an error by its text.
+    /// The plugged-in CA at the last check; an error as text.
     seen: Result<Option<Bundle>, String>,
-    /// Who lacks roots, as of the last look.
+    /// Proxies without all roots at the last check.
     missing: Vec<Missing>,
-    /// What went wrong at the last look.
+    /// The error of the last check.
     problem: Option<String>,
-    /// What is wrong with the plugged-in CA's files.
+    /// The problem of the plugged-in CA's files.
     file_problem: Option<String>,
-    /// When to look whether the root is near its end.
+    /// When to check whether the root expires soon.
     due_check: Instant,
-    /// When to tell of one's proxies.
+    /// When to write this replica's report.
     due_report: Instant,
     /// The roots that were published last.
     told: Vec<Missing>,
-    /// Whether the set was seen where it is kept.
+    /// Whether the set was read from its store.
     is_recorded: bool,
-    /// Puts authorities in force.
+    /// Publishes authorities.
     switch: AuthoritySwitch,
-    /// Tells where things stand.
+    /// Publishes the status.
     status: watch::Sender<Arc<RotationStatus>>,
-    /// What operators ask for.
+    /// Commands of operators.
     orders: mpsc::Receiver<PendingOrder>,
 }
 
@@ -128,10 +127,10 @@ impl std::fmt::Debug for RootKeeper {
     }
 }
 
-/// Finds the roots, or makes them. Gives the keeper, the authority in force, and where orders go.
+/// Loads or generates the roots. Returns the keeper, the current authority, and the command channel.
 ///
 /// # Errors
-/// When there is no authority to be had.
+/// If there is no usable authority.
 pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, Orders), KeeperError> {
     let Begun { store, set, version, found, problem } = begin::begin(&config).await?;
     let now = (config.clock)();
@@ -163,7 +162,7 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
 }
 
 impl RootKeeper {
-    /// Works for ever. `witness` tells which proxies of this replica lack roots.
+    /// Runs until the process ends. `witness` returns the proxies of this replica that lack roots.
     pub async fn run(mut self, witness: Witness) {
         let mut at = Instant::now();
         let mut files = FileEvents::of_folders([self.config.plugged_in.folder.clone()]);
@@ -178,14 +177,14 @@ impl RootKeeper {
                     self.look(&witness).await;
                     let answer = self.obey(asked.order).await;
                     self.tell();
-                    // Whoever asked may have gone.
+                    // The caller may have gone.
                     drop(asked.answer.send(answer));
                 }
             }
         }
     }
 
-    /// Looks at all and takes the next step.
+    /// Reconciles, and takes the next rotation step.
     async fn look(&mut self, witness: &Witness) {
         let outcome = self.step(witness).await;
         let problem = outcome.err().map(|error| chain(&error));
@@ -196,7 +195,7 @@ impl RootKeeper {
         self.tell();
     }
 
-    /// Looks at all and takes the next step.
+    /// Reconciles, and takes the next rotation step.
     async fn step(&mut self, witness: &Witness) -> Result<(), KeeperError> {
         let reports = match self.store.load().await? {
             Some(kept) => {
@@ -208,7 +207,7 @@ impl RootKeeper {
                 kept.reports
             }
             None => {
-                // Nothing but a settled plugged-in CA may be without a record.
+                // Only a settled plugged-in CA may be without a record.
                 self.version = None;
                 if self.is_recorded && !matches!(self.store, RootStore::Memory) {
                     tracing::warn!(store = ?self.store, "root rotation record was deleted; writing it again");
@@ -230,20 +229,20 @@ impl RootKeeper {
         Ok(mended?)
     }
 
-    /// Takes a set over that is kept already.
+    /// Applies a set that is stored already.
     fn adopt(&mut self, set: RootSet) -> Result<(), KeeperError> {
         let authority = set.authority((self.config.clock)())?;
         tracing::info!(from = ?self.set.phase(), to = ?set.phase(), "root certificates changed");
         self.set = set;
         self.switch.put(authority);
-        // The others wait for what this replica's proxies make of it.
+        // Other replicas wait for the report of this replica's proxies.
         self.due_report = Instant::now();
         Ok(())
     }
 
-    /// Keeps a set, and takes it over when it is kept. Of several replicas one does; the others see it at their next look.
+    /// Stores a set, and applies it once stored. One of several replicas succeeds; the others read it at their next check.
     async fn keep(&mut self, set: RootSet) -> Result<(), KeeperError> {
-        // What cannot sign must not be kept either.
+        // A set that cannot sign must not be stored.
         set.authority((self.config.clock)())?;
         match self.store.save(&set, self.version.as_deref()).await {
             Ok(version) => {
@@ -256,11 +255,11 @@ impl RootKeeper {
         self.adopt(set)
     }
 
-    /// Reads the plugged-in CA; what is new and stays for a moment is distributed.
+    /// Reads the plugged-in CA; a new one that has settled is distributed.
     async fn read_files(&mut self, now: SystemTime) -> Result<(), KeeperError> {
         let plugged_in = self.config.plugged_in.clone();
         let read = async || match plugged_in.read().await {
-            // That says nothing of the CA.
+            // This is no error of the CA.
             Err(error @ PluggedInError::Secret(_)) => Err(KeeperError::PluggedIn(error)),
             read => Ok(read.map_err(|error| chain(&error))),
         };
@@ -296,13 +295,13 @@ impl RootKeeper {
         Ok(())
     }
 
-    /// Keeps what follows from new files. Where it cannot be kept now it is looked at again.
+    /// Stores the set that follows from new files. If storing fails, it is retried.
     async fn keep_files(&mut self, next: RootSet, before: Option<Bundle>) -> Result<(), KeeperError> {
         let kept = self.keep(next.clone()).await;
         if let Err(error) = &kept
             && next.phase() == Phase::Settled
         {
-            // Another intermediate of the same root is believed with or without a record.
+            // Another intermediate of the same root is trusted with or without a record.
             tracing::warn!(problem = chain(error), "failed to persist the CA in use");
             return self.adopt(next);
         }
@@ -312,7 +311,7 @@ impl RootKeeper {
         kept
     }
 
-    /// Makes a new self-signed root when the one that signs is near its end.
+    /// Generates a new self-signed root when the signing one expires soon.
     async fn renew(&mut self, now: SystemTime) -> Result<(), KeeperError> {
         if Instant::now() < self.due_check {
             return Ok(());
@@ -324,12 +323,12 @@ impl RootKeeper {
                 self.keep(next).await?;
             }
         }
-        // Not before: what could not be kept, as where the disk is full, is tried again at the next look.
+        // Not before: a failed write, as with a full disk, is retried at the next check.
         self.due_check = Instant::now() + self.config.check;
         Ok(())
     }
 
-    /// Tells where things stand.
+    /// Publishes the status.
     fn tell(&self) {
         let problem = self.problem.as_deref().or(self.file_problem.as_deref());
         let status = RotationStatus::of(&self.set, &self.store, &self.missing, problem, &self.config.rules);

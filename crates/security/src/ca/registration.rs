@@ -1,8 +1,8 @@
-//! Kubernetes signs (`EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API`): requests of callers who were made out are put to its CSR API and
-//! approved, and what comes back is checked.
+//! Kubernetes signs (`EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API`): CSRs of authenticated callers are created through its CSR API and
+//! approved, and the returned certificates are checked.
 //!
 //! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers, and where roots come from.
-//! An outer signer copies what a request says, so here, unlike in a CA of one's own, all of it counts.
+//! An external signer copies the content of a CSR, so here, unlike in Navarch's own CA, all of it is checked.
 
 mod check;
 mod server;
@@ -31,78 +31,78 @@ use navarch_kubernetes::InWords;
 
 pub use server::ServerChain;
 
-/// How long a signer may take, as istiod waits.
+/// Timeout of a signer, as in istiod.
 const SIGNER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How soon and how seldom it is looked whether it has signed.
+/// First and maximum interval of polling for the certificate.
 const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// The shortest lifetime that the API takes.
+/// Minimum lifetime that the API accepts.
 const MIN_LIFETIME: Duration = Duration::from_secs(600);
-/// What workloads' certificates are for.
+/// Key usages of workload certificates.
 const USAGES: [&str; 4] = ["digital signature", "key encipherment", "server auth", "client auth"];
-/// How requests are named.
+/// Name prefix of requests.
 const PREFIX: &str = "csr-workload-";
 
 /// Configuration of signing by Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistrationConfig {
-    /// `K8S_SIGNER`: who signs where a request names nobody.
+    /// `K8S_SIGNER`: the default signer.
     pub signer: String,
-    /// `CERT_SIGNER_DOMAIN`: what comes before the names that requests give, with a slash.
+    /// `CERT_SIGNER_DOMAIN`: the prefix of the signers that requests name, followed by a slash.
     pub signer_domain: String,
     /// The roots of the signer, if they are in a file: `etc/external-ca-cert/root-cert.pem`, or those of the cluster.
     pub roots: Option<PathBuf>,
 }
 
-/// Puts requests to Kubernetes.
+/// Signs through Kubernetes.
 #[derive(Clone)]
 pub struct Registration {
     /// The CSR API.
     api: Api<CertificateSigningRequest>,
     config: RegistrationConfig,
-    /// The roots that mesh config says.
+    /// The signers' roots in mesh config.
     mesh: MeshRoots,
 }
 
-/// Tells the roots that mesh config says, by signers.
+/// Returns the roots of mesh config, by signers.
 pub type MeshRoots = Arc<dyn Fn() -> Vec<CertificateData> + Send + Sync>;
 
-/// Why nothing is signed.
+/// Errors of signing.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// The request asks for more than its caller is.
+    /// The CSR requests more than the caller's identity.
     #[error("the CSR requests {0}; only the caller's identity is allowed")]
     Beyond(String),
-    /// A signer was named, and names have no domain here.
+    /// A signer was named, but no domain is configured.
     #[error("a signer can only be named if CERT_SIGNER_DOMAIN is set")]
     NoDomain,
-    /// The signer that was named cannot be one.
+    /// The name of the signer is invalid.
     #[error("invalid signer name")]
     SignerName,
-    /// Nobody is to sign.
+    /// There is no signer.
     #[error("no signer: K8S_SIGNER is not set and the request names none")]
     NoSigner,
-    /// The API server says no.
+    /// The API server rejected the request.
     #[error("failed to create the CertificateSigningRequest")]
     Kubernetes(#[from] kube::Error),
-    /// The signer says no.
+    /// The signer denied the request.
     #[error("the signer denied the request: {0}")]
     Refused(String),
-    /// The signer says nothing.
+    /// The signer did not answer in time.
     #[error("the signer did not answer within {SIGNER_TIMEOUT:?}")]
     Silent,
-    /// What came back is not what was asked for.
+    /// The certificate differs from the request.
     #[error("the signer's certificate is {0}")]
     Wrong(&'static str),
-    /// What came back cannot be read, or no root vouches for it.
+    /// The certificate is unreadable, or no root verifies it.
     #[error("the signer returned an unusable certificate")]
     Chain(#[from] BundleError),
-    /// Nobody says which root vouches for it.
+    /// The root of the certificate is unknown.
     #[error("the signer's root is missing from the mesh config, the root file and the chain")]
     NoRoot,
-    /// Mesh config says no root of the signer for the server itself.
+    /// Mesh config has no root of the signer of the server certificate.
     #[error("no entry of caCertificates in the mesh config names {0} among its certSigners")]
     NoMeshRoot(String),
-    /// There is no key or request.
+    /// Generating the key or the CSR failed.
     #[error("failed to create a CSR")]
     Make(#[from] rcgen::Error),
 }
@@ -114,17 +114,17 @@ impl std::fmt::Debug for Registration {
 }
 
 impl Registration {
-    /// By way of a client.
+    /// Signs through this client.
     #[must_use]
     pub fn new(client: kube::Client, config: RegistrationConfig, mesh: MeshRoots) -> Self {
         Self { api: Api::all(client), config, mesh }
     }
 
-    /// Has a request (PEM) signed for an identity by the signer of this name, or by the one of all who name none. Gives the
-    /// chain in PEM, leaf first, the roots last.
+    /// Has a CSR (PEM) signed for an identity by the named or the default signer. Returns the chain in PEM, leaf first, the roots
+    /// last.
     ///
     /// # Errors
-    /// When the request says more than the identity, or the signer does not give what was asked for.
+    /// If the CSR requests more than the identity, or the signer does not return what was requested.
     pub async fn sign(
         &self,
         request: &str,
@@ -168,21 +168,21 @@ impl Registration {
         outcome
     }
 
-    /// The roots of a signer that mesh config says.
+    /// The roots of a signer in mesh config.
     fn mesh_roots(&self, signer: &str) -> Option<String> {
         let mesh = (self.mesh)();
         let named = mesh.into_iter().find(|data| data.cert_signers.iter().any(|one| one == signer));
         named.and_then(|data| data.pem).filter(|pem| !pem.is_empty())
     }
 
-    /// The whole name of a signer.
+    /// The full name of a signer.
     fn signer(&self, named: &str) -> Result<String, RegistrationError> {
         let RegistrationConfig { signer, signer_domain, .. } = &self.config;
         match (named, signer_domain.as_str()) {
             ("", _) if signer.is_empty() => Err(RegistrationError::NoSigner),
             ("", _) => Ok(signer.clone()),
             (_, "") => Err(RegistrationError::NoDomain),
-            // The API server would refuse it, too: it parts the domain from the name.
+            // The API server would reject it, too: it splits the domain from the name.
             (named, domain) if is_kubernetes_name(named) => Ok(format!("{domain}/{named}")),
             (_, _) => Err(RegistrationError::SignerName),
         }
@@ -211,7 +211,7 @@ impl Registration {
         Err(RegistrationError::Silent)
     }
 
-    /// Checks what came back, and finds its roots.
+    /// Checks the returned certificate, and finds its roots.
     fn finish(
         &self,
         chain: &[u8],

@@ -1,4 +1,4 @@
-//! Where roots are kept, so that they outlive the process and all replicas share them.
+//! The store of roots, which outlives the process and is shared by all replicas.
 
 mod folder;
 
@@ -14,18 +14,18 @@ use navarch_api::kubernetes::SecretBytes;
 
 /// The name of the Secret with self-signed roots.
 pub const SELF_SIGNED: &str = "istio-ca-secret";
-/// The name of the Secret that holds the roots of a plugged-in CA: what signs, what has and what will.
+/// The name of the Secret with the roots of a plugged-in CA: the current, former and next ones.
 pub const PLUGGED_IN: &str = "navarch-ca-rotation";
 const SECRET_TYPE: &str = "istio.io/ca-root";
-/// Annotations by which replicas tell of their proxies start so.
+/// Prefix of the annotations with the replicas' reports.
 const REPORT: &str = "replica.navarch.io/";
 
-/// A place for roots.
+/// A store of roots.
 #[derive(Clone)]
 pub enum RootStore {
-    /// Nowhere: they go with the process, and with them the trust of all who have their certificates.
+    /// In memory: they are lost with the process, and with them the trust of all certificates that they signed.
     Memory,
-    /// A folder, for one process at a time.
+    /// A directory, for one process at a time.
     Folder(PathBuf),
     /// A Secret, by its name.
     Secret(Box<Api<Secret>>, &'static str),
@@ -45,7 +45,7 @@ pub struct StoredRoots {
 /// Errors of loading and storing roots.
 #[derive(Debug, thiserror::Error)]
 pub enum RootStoreError {
-    /// A file cannot be read or written.
+    /// Reading or writing a file failed.
     #[error("{path}")]
     File {
         /// The file.
@@ -54,27 +54,27 @@ pub enum RootStoreError {
         #[source]
         source: std::io::Error,
     },
-    /// A file does not hold what it must.
+    /// The content of a file is invalid.
     #[error("{path}: {reason}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what can be done.
+        /// The problem, and what can be done.
         reason: String,
     },
-    /// What is kept makes no roots.
+    /// The stored roots are invalid.
     #[error("{place} contains no usable roots")]
     Unusable {
-        /// The Secret or folder.
+        /// The Secret or directory.
         place: String,
         /// Why.
         #[source]
         source: KeptError,
     },
-    /// Somebody else was faster.
+    /// A write conflict with another replica.
     #[error("another replica replaced the roots concurrently")]
     Conflict,
-    /// The API server does not answer or says no.
+    /// A request to the API server failed.
     #[error("failed to read or write the Secret of the roots")]
     Kubernetes(#[from] kube::Error),
 }
@@ -90,10 +90,10 @@ impl std::fmt::Debug for RootStore {
 }
 
 impl RootStore {
-    /// What is kept, if there is any.
+    /// The stored roots, if any.
     ///
     /// # Errors
-    /// When the place cannot be read, or holds something else.
+    /// If the store cannot be read, or its content is invalid.
     pub async fn load(&self) -> Result<Option<StoredRoots>, RootStoreError> {
         let unusable = |source| RootStoreError::Unusable { place: format!("{self:?}"), source };
         let (files, version, reports) = match self {
@@ -115,7 +115,7 @@ impl RootStore {
     /// Replaces the set of this version; `None` means that there is none yet. Returns the new version, if the store has versions.
     ///
     /// # Errors
-    /// When the place cannot be written, or somebody else was faster.
+    /// If the store cannot be written, or another replica wrote first.
     pub async fn save(&self, set: &RootSet, version: Option<&str>) -> Result<Option<String>, RootStoreError> {
         let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
         let files = set.to_files().map_err(unusable)?;
@@ -131,7 +131,7 @@ impl RootStore {
                         if secret.metadata.resource_version.as_deref() != Some(version) {
                             return Err(RootStoreError::Conflict);
                         }
-                        // Entries of others stay.
+                        // Entries of other writers stay.
                         let data = secret.data.get_or_insert_default();
                         data.retain(|name, _| !OWN.contains(&name.as_str()));
                         data.extend(entries(files));
@@ -147,10 +147,10 @@ impl RootStore {
         }
     }
 
-    /// Writes again what is missing of this set, or was only half written, such as a file for which there was no room.
+    /// Restores missing or partial parts of this set, such as a file that did not fit on a full disk.
     ///
     /// # Errors
-    /// When it cannot be written now.
+    /// If writing fails.
     pub fn mend(&self, set: &RootSet) -> Result<(), RootStoreError> {
         let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
         match self {
@@ -163,7 +163,7 @@ impl RootStore {
     /// store has versions.
     ///
     /// # Errors
-    /// When it cannot be written now, or somebody else was faster.
+    /// If writing fails, or another replica wrote first.
     pub async fn report(
         &self,
         replica: &str,
@@ -171,7 +171,7 @@ impl RootStore {
         version: Option<&str>,
         is_forgotten: impl Fn(&str) -> bool + Send,
     ) -> Result<Option<String>, RootStoreError> {
-        // Where nothing is kept there is nothing to write beside.
+        // Without stored roots there is nothing to annotate.
         let (Self::Secret(api, name), Some(version)) = (self, version) else { return Ok(version.map(str::to_owned)) };
         let mut secret = api.get(name).await?;
         if secret.metadata.resource_version.as_deref() != Some(version) {
@@ -185,7 +185,7 @@ impl RootStore {
     }
 }
 
-/// The name of a replica as an annotation may have it: 63 signs. Pods of one Deployment differ at the end.
+/// The name of a replica within the 63 characters of an annotation key. Pods of one Deployment differ at the end.
 pub(super) fn short(replica: &str) -> String {
     let signs: Vec<char> = replica.chars().collect();
     let end: String = signs.iter().skip(signs.len().saturating_sub(63)).collect();
@@ -195,7 +195,7 @@ pub(super) fn short(replica: &str) -> String {
 /// The entries that a set may have.
 const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
 
-/// An answer that says that somebody else was faster, as such.
+/// Converts a conflict response to the conflict error.
 fn conflict(error: kube::Error) -> RootStoreError {
     let is_conflict = matches!(&error, kube::Error::Api(answer) if answer.code == 409);
     if is_conflict { RootStoreError::Conflict } else { error.into() }
@@ -206,7 +206,7 @@ fn entries(files: KeptFiles) -> impl Iterator<Item = (String, ByteString)> {
     files.into_iter().map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
 }
 
-/// A new Secret that keeps files.
+/// A new Secret with files as entries.
 fn secret_of(name: &str, files: KeptFiles) -> Secret {
     Secret {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },

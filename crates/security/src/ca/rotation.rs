@@ -1,4 +1,4 @@
-//! From one root to the next without a moment in which somebody is not believed.
+//! Rotation from one root to the next without a time in which a certificate is not trusted.
 //!
 //! ```text
 //! settled ──begin──▶ distributing: both are trusted, the old one signs
@@ -7,8 +7,8 @@
 //!          old one's certificates has ended
 //! ```
 //!
-//! What is here neither waits nor writes: [`RootSet`] says what is trusted and what signs, and which set comes next. Who keeps
-//! it and takes it from step to step is [`keeper`](super::keeper).
+//! This module neither waits nor writes: [`RootSet`] has the trusted and the signing roots, and derives the next set. The
+//! [`keeper`](super::keeper) stores it and advances it step by step.
 
 mod kept;
 
@@ -24,17 +24,17 @@ use crate::pem;
 
 pub use kept::{KeptError, KeptFiles};
 
-/// The share of a root's life that is left when the next one signs even though proxies lack it: those would be cut off soon
-/// in any case, and all others with them.
+/// The share of a root's lifetime that is left when the next one signs even though proxies lack it: those would lose their
+/// connections soon in any case, and all others with them.
 const LAST_SHARE: u32 = 100;
 
 /// Where an authority's certificate comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Origin {
-    /// It signed itself, here.
+    /// Self-signed by Navarch.
     SelfSigned,
-    /// It was put into a folder.
+    /// Plugged in.
     PluggedIn,
 }
 
@@ -45,9 +45,9 @@ pub struct RootSet {
     pub(super) signer: Bundle,
     /// Where it comes from.
     pub(super) origin: Origin,
-    /// What is to sign once everybody trusts it.
+    /// The CA that signs once all proxies trust it.
     pub(super) next: Option<Next>,
-    /// Roots by which certificates of earlier times are known.
+    /// Roots of earlier certificates.
     pub(super) former: Vec<Former>,
 }
 
@@ -62,19 +62,19 @@ pub(super) struct Next {
     pub(super) since: SystemTime,
 }
 
-/// Roots that nothing is signed by any more.
+/// Roots that no longer sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Former {
     pub(super) roots: String,
-    /// When the last certificate by them has ended.
+    /// When the last certificate that they signed has expired.
     pub(super) until: SystemTime,
 }
 
-/// Where a set stands.
+/// The phase of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
-    /// One signs, and it alone is trusted.
+    /// One root signs, and only it is trusted.
     Settled,
     /// The next is trusted and does not sign yet.
     Distributing,
@@ -82,49 +82,49 @@ pub enum Phase {
     Retiring,
 }
 
-/// Somebody who does not trust all roots of a set yet.
+/// A proxy or replica that does not trust all roots of a set yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Missing {
     /// A proxy or a replica of the control plane.
     pub who: String,
-    /// What is known of it.
+    /// Its state.
     pub why: String,
 }
 
 /// How roots follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationRules {
-    /// For how long a root is trusted at the least before it signs: files of ConfigMaps reach pods late.
+    /// Minimum time that a root is trusted before it signs: ConfigMap updates reach pods late.
     pub overlap: Duration,
-    /// The longest that a certificate may last.
+    /// Maximum lifetime of a certificate.
     pub longest: Duration,
-    /// The share of its life, in percent, that is left of a self-signed root when the next is made; `None` makes none.
+    /// The remaining lifetime, in percent, at which a self-signed root is replaced; `None` disables it.
     pub renewed_at: Option<u32>,
 }
 
-/// Why a step is not taken.
+/// Errors of rotation commands.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// One is under way.
+    /// A rotation is in progress.
     #[error("a root is already being distributed; complete that rotation first")]
     UnderWay,
-    /// None is under way.
+    /// No rotation is in progress.
     #[error("no root is being distributed; there is none to switch to")]
     NothingToDo,
-    /// Not everybody trusts the next.
+    /// Not all proxies trust the next root.
     #[error("not all proxies trust the next root yet: {}", listed(.0))]
     Missing(Vec<Missing>),
-    /// The CA is somebody else's.
+    /// The CA is plugged in.
     #[error(
         "the CA is plugged in: put the next CA into its folder or Secret (cacerts); its root is distributed before it signs"
     )]
     PluggedIn,
 }
 
-/// At most this many are named in a sentence.
+/// Maximum number of named proxies in a message.
 const NAMED: usize = 10;
 
-/// Who is missing, in a sentence.
+/// The missing proxies as text.
 fn listed(missing: &[Missing]) -> String {
     let named: Vec<String> = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.who, one.why)).collect();
     let rest = missing.len().saturating_sub(NAMED);
@@ -149,7 +149,7 @@ impl RootSet {
         }
     }
 
-    /// All that is trusted, in PEM: what signs first, each certificate once.
+    /// All trusted roots, in PEM: the signing one first, each certificate once.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -208,7 +208,7 @@ impl RootSet {
         Ok(Ok(Self { next: Some(next), ..self.clone() }))
     }
 
-    /// Has the next one sign.
+    /// Switches signing to the next one.
     ///
     /// # Errors
     /// When there is none, or certificates cannot be read.
@@ -219,15 +219,15 @@ impl RootSet {
         Ok(Ok(Self { signer: next.bundle, origin: next.origin, next: None, former }))
     }
 
-    /// The roots of what signs, for the time after it has.
+    /// The current roots as retired ones.
     fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<Former, BundleError> {
         let (_, ends) = bundle::validity(&self.signer.certificate)?;
-        // What another replica signs until it hears of this counts, too. Who has a shorter overlap says that all hear sooner.
+        // Certificates that other replicas sign until they read this count, too. A shorter overlap asserts that they read it sooner.
         let until = ends.min(now + rules.longest + rules.overlap.min(BACKDATE));
         Ok(Former { roots: self.signer.roots.clone(), until })
     }
 
-    /// The set that follows by itself at a moment, with what is known of who lacks roots; `None` if this one stays.
+    /// The set that follows automatically at a time, given the proxies that lack roots; `None` if this one stays.
     ///
     /// # Errors
     /// When certificates cannot be read.

@@ -1,4 +1,4 @@
-//! `istio.v1.auth.IstioCertificateService`: certificates for those who have shown who they are.
+//! `istio.v1.auth.IstioCertificateService`: issues certificates to authenticated callers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,22 +25,22 @@ use navarch_api::object::NamespacedName;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::rate::RateLimit;
 
-/// Metadata of a request: whose certificate is wanted, where it is another's than the caller's.
+/// Request metadata: the impersonated identity, if it differs from the caller's.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
-/// Metadata of a request: which of several outer CAs is to sign.
+/// Request metadata: the signer among several external ones.
 const SIGNER: &str = "CertSigner";
 
-/// Bytes of a text in a request's metadata: the longest SPIFFE id.
+/// Maximum length of a text in request metadata: that of a SPIFFE ID.
 const MAX_TEXT: usize = 2048;
-/// Requests that Kubernetes signs at once, and that wait for it: each is asked about until it is signed.
+/// Maximum concurrent and waiting requests that Kubernetes signs: each is polled until it is signed.
 const REGISTRATIONS: (usize, usize) = (256, 16_384);
 
 /// Configuration of the certificate service.
 #[derive(Clone, Debug)]
 pub struct CertificateServiceConfig {
-    /// How long certificates last.
+    /// Lifetimes of certificates.
     pub lifetimes: Lifetimes,
-    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may ask for certificates of what runs on their node.
+    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates of workloads on their node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
     /// Certificates that one caller may have per second, at one address. Default 20.
     pub per_second: u32,
@@ -48,23 +48,23 @@ pub struct CertificateServiceConfig {
     pub burst: u32,
 }
 
-/// The service. Clones are one.
+/// The service. Clones share their state.
 #[derive(Clone)]
 pub struct CertificateService {
     /// Signs.
     authority: CurrentAuthority,
-    /// Pods, for who may ask for another.
-    surroundings: Arc<dyn SnapshotProvider>,
+    /// Pods, for impersonation checks.
+    snapshots: Arc<dyn SnapshotProvider>,
     config: Arc<CertificateServiceConfig>,
-    /// How many one caller may have. Replicas have one identity and addresses of their own.
+    /// Rate limit by caller. Replicas have one identity and addresses of their own.
     rate: Arc<RateLimit<(Identity, IpAddr)>>,
-    /// When certificates begin.
+    /// The wall clock.
     clock: Clock,
-    /// Who was handed which roots.
+    /// Which callers received which roots.
     receipts: Receipts,
-    /// Kubernetes, where it signs instead.
+    /// Kubernetes, if it signs instead.
     registration: Option<Arc<Registration>>,
-    /// Turns at having it sign.
+    /// Limits requests to Kubernetes, fairly among callers.
     turns: Arc<FairSemaphore<(Identity, IpAddr)>>,
     /// What is counted.
     metrics: Metrics,
@@ -83,11 +83,11 @@ impl fmt::Debug for CertificateService {
 }
 
 impl CertificateService {
-    /// A service that signs with the authority in force.
+    /// A service that signs with the current authority.
     #[must_use]
     pub fn new(
         authority: CurrentAuthority,
-        surroundings: Arc<dyn SnapshotProvider>,
+        snapshots: Arc<dyn SnapshotProvider>,
         config: CertificateServiceConfig,
         clock: Clock,
         metrics: Metrics,
@@ -95,7 +95,7 @@ impl CertificateService {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
         let (config, receipts) = (Arc::new(config), Receipts::default());
         let turns = FairSemaphore::new(REGISTRATIONS.0, REGISTRATIONS.1);
-        Self { authority, surroundings, config, rate, clock, receipts, registration: None, turns, metrics }
+        Self { authority, snapshots, config, rate, clock, receipts, registration: None, turns, metrics }
     }
 
     /// The same, but Kubernetes signs for workloads.
@@ -110,7 +110,7 @@ impl CertificateService {
         self.metrics.clone()
     }
 
-    /// Who was handed which roots.
+    /// Which callers received which roots.
     #[must_use]
     pub fn receipts(&self) -> Receipts {
         self.receipts.clone()
@@ -152,16 +152,16 @@ impl CertificateService {
         Ok(IstioCertificateResponse { cert_chain: in_pem(&chain, &authority) })
     }
 
-    /// Whose certificate the caller gets: its own, unless it may ask for another's and does.
+    /// The identity of the certificate: the caller's, unless it requests another one and may impersonate it.
     fn subject(&self, caller: &Caller, own: &Identity, request: &IstioCertificateRequest) -> Result<Identity, Status> {
         let Some(wanted) = text_of(request, IMPERSONATED)? else { return Ok(own.clone()) };
-        // The reason is for the log alone: it would tell a stranger what runs where.
+        // The reason is only logged: it would reveal to callers what runs where.
         let refuse = |reason: String| {
             tracing::warn!(caller = %own, wanted, reason, "rejected a certificate request for another identity");
             Status::unauthenticated("the caller is not allowed to request a certificate for this identity")
         };
         let wanted = Identity::parse(wanted).map_err(|error| refuse(error.to_string()))?;
-        let snapshot = self.surroundings.snapshot();
+        let snapshot = self.snapshots.snapshot();
         if wanted.trust_domain != snapshot.trust_domain {
             return Err(refuse(format!("{} is not the trust domain of this mesh", wanted.trust_domain)));
         }
@@ -204,7 +204,7 @@ fn unregistered(error: &RegistrationError) -> Status {
     }
 }
 
-/// What a refusal counts as.
+/// The metric label of a rejection.
 fn fate(status: &Status) -> Fate {
     let code = status.code();
     if matches!(code, Code::Unauthenticated | Code::ResourceExhausted) {
@@ -229,7 +229,7 @@ fn refusal(error: &SignError) -> Status {
     }
 }
 
-/// The chain as the protocol has it: one certificate an element, leaf first, and all roots as the last.
+/// The chain in the form of the protocol: one certificate per element, leaf first, and all roots in the last element.
 fn in_pem(chain: &[CertificateDer<'_>], authority: &Authority) -> Vec<String> {
     let mut elements: Vec<String> = chain.iter().map(|certificate| pem::encode(certificate)).collect();
     elements.push(authority.roots().pem().to_owned());
