@@ -1,4 +1,4 @@
-//! The client of a stream, and what it makes the process hold: charged to its address, so that no client can fill the memory.
+//! The client of a stream and its memory, which is charged to its address, so that no client can exhaust the memory.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -17,38 +17,38 @@ use navarch_net::budget::{Budget, Charge};
 use navarch_net::peer::counted_as;
 use navarch_net::rejections::Rejections;
 
-/// Bytes that a stream takes, whatever it asks for.
+/// Fixed memory of a stream.
 const STREAM: usize = 4 << 10;
 /// Bytes of a name in its set and, for a name without resource, in the engine.
 const NAME: usize = 256;
-/// The same of a client that was not proved to be anybody, which may name what there is not.
+/// The same for an unauthenticated client, which may subscribe to names that do not exist.
 const UNPROVED_NAME: usize = 1 << 10;
 
-/// What all clients hold, and whose large requests are worked on.
+/// The memory of all clients, and their large requests.
 #[derive(Debug)]
 pub(super) struct Memory {
     budget: Arc<Budget>,
     large: LargeRequests,
-    /// Where it is counted who is turned away.
+    /// Counter of rejected clients.
     rejections: Rejections,
-    /// By address of the set: what is paid for sets that many streams share.
+    /// By address of the set: charges of sets that many streams share.
     sets: Mutex<KeyedMap<usize, Weak<PaidNames>>>,
 }
 
-/// A set of names that is paid for. Streams that hold the same share it.
+/// A charged set of names, shared by all streams that have the same.
 pub(super) struct PaidNames {
-    /// What is paid for it.
+    /// Its charge.
     _charge: Charge,
-    /// The set. While it lives no other has its address.
+    /// The set. While it lives, its address is unique.
     _set: Arc<dyn Any + Send + Sync>,
 }
 
 /// The client of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// What all clients hold.
+    /// The memory of all clients.
     memory: Arc<Memory>,
-    /// The port that it came to, by its name in metrics.
+    /// The metric label of its port.
     port: &'static str,
     address: IpAddr,
 }
@@ -60,12 +60,12 @@ impl fmt::Debug for PaidNames {
 }
 
 impl Memory {
-    /// Nothing is held yet.
+    /// An empty account.
     pub(super) fn new(budget: Arc<Budget>, rejections: Rejections) -> Arc<Self> {
         Arc::new(Self { budget, large: LargeRequests::new(), rejections, sets: Mutex::default() })
     }
 
-    /// A client of a port. Those whose address the transport does not say are one.
+    /// A client of a port. Clients without address share one account.
     pub(super) fn client(self: &Arc<Self>, port: &'static str, address: Option<IpAddr>) -> Client {
         let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.to_canonical());
         Client { memory: self.clone(), port, address }
@@ -73,7 +73,7 @@ impl Memory {
 }
 
 impl Client {
-    /// Counts that it is turned away.
+    /// Counts a rejection of the client.
     pub(super) fn turned_away(&self, reason: &'static str) {
         self.memory.rejections.count(self.port, reason, self.address);
     }
@@ -83,7 +83,7 @@ impl Client {
         self.memory.large.turn(counted_as(self.address), bytes).await
     }
 
-    /// Pays for a stream.
+    /// Charges for a stream.
     ///
     /// # Errors
     /// As [`Client::pay`].
@@ -93,18 +93,18 @@ impl Client {
         Ok(charge)
     }
 
-    /// A charge of nothing, to be paid upon.
+    /// An empty charge, to be increased.
     ///
     /// # Errors
-    /// None in fact: nothing has always room.
+    /// Never, as an empty charge always fits.
     pub(super) fn nothing(&self) -> Result<Charge, Status> {
         self.memory.budget.charge(self.address, 0).map_err(|full| Status::resource_exhausted(full.to_string()))
     }
 
-    /// Pays for more bytes.
+    /// Charges more bytes.
     ///
     /// # Errors
-    /// When the client holds its share, or all clients hold all that they may.
+    /// If the client's share or the budget of all clients is exhausted.
     pub(super) fn pay(&self, charge: &mut Charge, bytes: usize) -> Result<(), Status> {
         charge.grow(bytes).map_err(|full| {
             self.turned_away("memory");
@@ -112,7 +112,7 @@ impl Client {
         })
     }
 
-    /// Pays for names that it watches, unless another stream has and still holds them.
+    /// Charges for subscribed names, unless they are charged for another open stream.
     ///
     /// # Errors
     /// As [`Client::pay`].
@@ -125,7 +125,7 @@ impl Client {
         self.pay_once(names, || names.iter().map(|name| each + name.as_str().len()).sum())
     }
 
-    /// Pays for what it brought from an earlier stream, unless another stream has and still holds it.
+    /// Charges for `initial_resource_versions`, unless they are charged for another open stream.
     ///
     /// # Errors
     /// As [`Client::pay`].
@@ -160,17 +160,17 @@ impl Client {
 
 #[cfg(test)]
 impl Client {
-    /// One that may hold so much.
+    /// A client with this budget.
     pub(super) fn with_budget(bytes: usize) -> Self {
         Memory::new(Budget::new(2 * bytes), Rejections::default()).client("grpc", None)
     }
 
-    /// What all clients hold.
+    /// The memory of all clients.
     pub(super) fn held(&self) -> usize {
         self.memory.budget.held()
     }
 
-    /// How often clients were turned away for this.
+    /// Number of rejections with this reason.
     pub(super) fn counted(&self, reason: &'static str) -> u64 {
         self.memory.rejections.counted(self.port, reason)
     }

@@ -1,4 +1,4 @@
-//! The streams that are open, for people to look at.
+//! The open streams, for debug pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,65 +33,65 @@ pub(super) struct Connection {
     pub(super) id: Arc<str>,
     /// Unique within the process.
     pub(super) number: u64,
-    /// Where the client is.
+    /// The client's address.
     pub(super) peer: Option<SocketAddr>,
-    /// When it came.
+    /// When it connected.
     pub(super) since: Timestamp,
-    /// The same by the steady clock: the session's time zero.
+    /// The same by the monotonic clock: the session's start.
     pub(super) begun: Instant,
-    /// Which protocol it speaks.
+    /// Its protocol.
     pub(super) protocol: Protocol,
-    /// Who it is.
+    /// The proxy.
     pub(super) proxy: Arc<Proxy>,
     /// Its name in the engine.
     pub(super) proxy_id: ProxyId,
-    /// The state. Its task takes the lock for one step at a time; others only to read.
+    /// The state. The stream's task locks it for one step at a time; others only to read.
     pub(super) session: Mutex<Session>,
-    /// What the push thread has for it; closed, it ends the stream.
+    /// Updates from the push thread; closing it ends the stream.
     pub(super) mailbox: Arc<Mailbox>,
 }
 
-/// A look at one stream.
+/// Information about one stream.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
     /// `<pod>.<namespace>-<number>`.
     pub id: Arc<str>,
-    /// Where the client is, if the transport says so.
+    /// The client's address, if the transport has one.
     pub peer: Option<SocketAddr>,
-    /// When it came.
+    /// When it connected.
     pub connected_at: Timestamp,
-    /// Which protocol it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// Who it is.
+    /// The proxy.
     pub proxy: Arc<Proxy>,
     /// Its name in the engine.
     pub proxy_id: ProxyId,
-    /// What it watches, in push order.
+    /// Its subscriptions, in push order.
     pub types: Vec<TypeInfo>,
 }
 
-/// A look at one type of one stream.
+/// Information about one type of one stream.
 #[derive(Clone, Debug)]
 pub struct TypeInfo {
     /// The type.
     pub kind: ResourceType,
-    /// Whether it watches everything.
+    /// Whether it is a wildcard subscription.
     pub wildcard: bool,
-    /// What it watches by name.
+    /// The subscribed names.
     pub names: Arc<BTreeSet<ResourceName>>,
     /// The last response.
     pub sent: Option<Mark>,
-    /// The last response that the client took.
+    /// The last response that the client acknowledged.
     pub acked: Option<Mark>,
-    /// Why the client did not take the response that it answered last, if it did not.
+    /// The error of the last answer, if it was a NACK.
     pub rejected: Option<Rejection>,
-    /// What it would have had then.
+    /// The collection of the rejected response.
     pub refused: Option<Arc<Collection>>,
-    /// What it was sent, all in all, as of the last response that it did not reject.
+    /// The sent collection, as of the last response that was not rejected.
     pub resources: Option<Arc<Collection>>,
-    /// What the client has taken, as far as it said, and the snapshot that this comes from.
+    /// The collection that the client has acknowledged, and its snapshot.
     pub taken: Option<(Arc<Collection>, u64)>,
-    /// Whether all there is was sent and taken.
+    /// Whether everything is sent and acknowledged.
     pub in_sync: bool,
 }
 
@@ -102,17 +102,17 @@ pub struct PushInfo {
     pub kind: ResourceType,
     /// When it was sent.
     pub at: Timestamp,
-    /// The snapshots, the first and the last, whose changes it tells of.
+    /// The first and the last snapshot whose changes it contains.
     pub changes: Option<[u64; 2]>,
-    /// Whether it answers a subscription.
+    /// Whether it is the response to a subscription.
     pub answers: bool,
-    /// How many resources it held.
+    /// Number of resources.
     pub count: u32,
-    /// How many names it took away.
+    /// Number of removed names.
     pub removed: u32,
-    /// The bytes of its resources.
+    /// Size of its resources in bytes.
     pub bytes: u32,
-    /// How long the client took to answer, and whether it took it.
+    /// How long the client took to answer, and whether it was an ACK.
     pub answer: Option<(Duration, bool)>,
 }
 
@@ -128,7 +128,7 @@ pub struct Mark {
 }
 
 impl Connections {
-    /// Looks at all streams, ordered by the time at which they came.
+    /// Information about all streams, ordered by connection time.
     #[must_use]
     pub fn list(&self) -> Vec<ConnectionInfo> {
         let open = self.open();
@@ -163,7 +163,7 @@ impl Connections {
         self.open.lock().values().cloned().collect()
     }
 
-    /// Bytes that the remembered responses of all streams take.
+    /// Memory of the response history of all streams.
     pub(crate) fn history_bytes(&self) -> usize {
         let open = self.open();
         open.iter().map(|connection| connection.session.lock().pushes.bytes()).sum()
@@ -176,8 +176,8 @@ impl Connections {
         found.map(|connection| connection.look())
     }
 
-    /// Has a stream sent a collection in the place of what the push thread has for it, until that has something new: to try what the
-    /// client says to it. False where the stream has ended.
+    /// Sends a trial collection to a stream in place of the push thread's, until the push thread has a new one, to see whether the
+    /// client accepts it. False if the stream has ended.
     pub fn offer(&self, id: ProxyId, collection: Arc<Collection>, revision: u64) -> bool {
         let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
         let Some(connection) = found else { return false };
@@ -187,7 +187,7 @@ impl Connections {
         true
     }
 
-    /// How many streams are open.
+    /// Number of open streams.
     #[must_use]
     pub fn count(&self) -> usize {
         self.open.lock().len()
@@ -199,7 +199,7 @@ impl Connections {
         found.inspect(|connection| connection.mailbox.close()).is_some()
     }
 
-    /// Has all streams sent all that they watch once more, as if it were new to them. Gives how many there are.
+    /// Sends everything to all streams again. Returns the number of streams.
     pub fn resend(&self) -> usize {
         let open = self.open();
         for connection in &open {
@@ -209,7 +209,7 @@ impl Connections {
         open.len()
     }
 
-    /// Ends all streams that there are.
+    /// Ends all open streams.
     pub(super) fn end(&self) {
         for connection in self.open.lock().values() {
             connection.mailbox.close();
@@ -228,7 +228,7 @@ impl Connections {
 }
 
 impl Connection {
-    /// Looks at the stream.
+    /// Information about the stream.
     fn look(&self) -> ConnectionInfo {
         let session = self.session.lock();
         let types = session.watches.iter().map(|(kind, watch)| TypeInfo {
@@ -270,13 +270,13 @@ impl Connection {
         session.pushes.iter().map(look).collect()
     }
 
-    /// A response as others see it.
+    /// Information about a response.
     fn mark(&self, response: &SentResponse) -> Mark {
         Mark { nonce: response.nonce.clone(), version: response.version.clone(), at: after(self.since, response.at) }
     }
 }
 
-/// The moment that is `elapsed` after another.
+/// The time that is `elapsed` after another.
 pub(super) fn after(moment: Timestamp, elapsed: Duration) -> Timestamp {
     let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
     moment.saturating_add(elapsed).unwrap_or(Timestamp::MAX)

@@ -1,4 +1,4 @@
-//! The task of one stream: moves requests, updates and responses. What they mean is decided in the stream's session.
+//! The task of one stream: transfers requests, updates and responses. The session of the stream decides what they mean.
 
 mod asked;
 mod rights;
@@ -37,64 +37,61 @@ use navarch_push::resource::ResourceType;
 use navarch_push::witness;
 use navarch_push::worker::Ended;
 
-/// How long a stream's rejections are not logged after one was: a client can send as many as the wire carries.
+/// Minimum interval between logged rejections of a stream: a client can send arbitrarily many.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a stream comes from.
+/// The origin of a stream.
 #[derive(Debug)]
 pub(super) struct Origin {
     /// The client's address, if the transport says so.
     pub(super) peer: Option<SocketAddr>,
-    /// Who the client was proved to be, where that is asked.
+    /// The authenticated identity of the client, if clients are authenticated.
     pub(super) caller: Option<Caller>,
-    /// When what the client has shown expires.
+    /// When the client's credential expires.
     pub(super) expires: Option<Timestamp>,
-    /// The client as far as it holds memory.
     pub(super) client: Client,
-    /// What is paid for the stream.
+    /// The memory charge of the stream.
     pub(super) paid: Charge,
 }
 
-/// Names that are paid for, of one type.
+/// The memory charges of names of one type.
 #[derive(Debug, Default)]
 struct Names {
-    /// Those that it watches.
+    /// The subscribed names.
     watched: Option<Arc<PaidNames>>,
-    /// Those that it brought from an earlier stream, until it is answered.
+    /// The `initial_resource_versions`, until the first response.
     initial_versions: Option<Arc<PaidNames>>,
 }
 
-/// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
+/// A stream whose client has sent its node. Dropping it removes the proxy everywhere.
 struct Stream {
-    /// What it shares with others.
     core: Arc<Core>,
-    /// What others may look at.
+    /// The state that debug pages read.
     connection: Arc<Connection>,
-    /// Updates taken from the mailbox; empty between two uses, kept for its capacity.
+    /// A buffer of updates from the mailbox; empty between uses, reused for its capacity.
     updates: Updates,
-    /// The session's time zero.
+    /// The session's start.
     begun: Instant,
-    /// The version under which the proxy is counted.
+    /// The proxy's version label in metrics.
     version: Arc<str>,
-    /// What the metrics hold of this proxy's rejections: of each type the last.
+    /// Metrics of this proxy's rejections: the last of each type.
     rejections: BTreeMap<ResourceType, RejectLabel>,
     /// When a rejection was logged last.
     logged: Option<Instant>,
-    /// The client as far as it holds memory.
     client: Client,
-    /// What is paid for the stream and its node.
+    /// The memory charge of the stream and its node.
     _paid: Charge,
-    /// What is paid for names.
+    /// The memory charges of names.
     names: BTreeMap<ResourceType, Names>,
-    /// ClientState while it matters what the proxy's service account may read.
+    /// The subscription to the access of the proxy's service account, while it matters.
     access: Option<Arc<()>>,
     /// Listener for the health of the proxy's workload, if any.
     presence: Option<Box<dyn Presence>>,
-    /// When the oldest change that is not sent in full was worked out.
+    /// When the push of the oldest change that is not fully sent completed.
     changed: Option<Instant>,
-    /// Bytes of the largest request that is not answered in full.
+    /// Size of the largest request that is not fully answered.
     asked: usize,
-    /// Answers to questions of operators' tools.
+    /// Responses to requests of operators' tools.
     answers: Answers,
 }
 
@@ -103,7 +100,7 @@ pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, mut out
     let status = match serve(&core, requests, &mut outbox, origin).await {
         Ok(()) => Status::ok(""),
         Err(status) => {
-            // Clients go without a word all the time; that is no fault of anybody.
+            // Clients often disconnect without closing the stream, which is no error.
             if matches!(status.code(), Code::Internal | Code::DataLoss | Code::OutOfRange) {
                 core.metrics.failed();
                 warn!(%status, "stream failed");
@@ -114,7 +111,7 @@ pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, mut out
     outbox.end(&status);
 }
 
-/// Lets the client say who it is, and talks with it.
+/// Waits for the first request with the client's node, and runs the stream.
 async fn serve<M: Wire>(
     core: &Arc<Core>,
     mut requests: Requests<M>,
@@ -131,7 +128,7 @@ async fn serve<M: Wire>(
     };
     let Some(mut first) = first else { return Ok(()) };
     let node = sender(&mut *first)?;
-    // As JSON it takes some times what it took on the wire.
+    // As JSON it takes a multiple of its size on the wire.
     origin.client.pay(&mut origin.paid, 4 * node.encoded_len())?;
     let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
     proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
@@ -151,7 +148,7 @@ async fn serve<M: Wire>(
     }
 }
 
-/// Waits for a moment, where there is one to wait for.
+/// Waits until a time, or forever if there is none.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -159,7 +156,7 @@ async fn at(moment: Option<Instant>) {
     }
 }
 
-/// The first request that is more than a health report.
+/// The first request other than health reports.
 async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Result<Option<Box<M>>, Status> {
     loop {
         let Some(request) = requests.message().await? else { return Ok(None) };
@@ -171,7 +168,7 @@ async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Resu
 }
 
 impl Stream {
-    /// Makes the stream known.
+    /// Registers the stream.
     fn new(
         core: &Arc<Core>,
         protocol: Protocol,
@@ -224,7 +221,7 @@ impl Stream {
         }
     }
 
-    /// Takes the first request in and talks with the client until either side ends.
+    /// Applies the first request and runs the stream until either side ends it.
     async fn register_and_talk<M: Wire>(
         &mut self,
         first: Box<M>,
@@ -236,7 +233,7 @@ impl Stream {
         self.talk(requests, outbox).await
     }
 
-    /// Registers the proxy's workload, where workloads that are no pods are registered.
+    /// Registers the proxy's workload, if auto-registration is enabled.
     async fn register_workload(&mut self) -> Result<(), Status> {
         let Some(workloads) = &self.core.workloads else { return Ok(()) };
         let connection = &self.connection;
@@ -249,10 +246,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Moves requests, updates and responses until either side ends.
+    /// Transfers requests, updates and responses until either side ends the stream.
     ///
-    /// Update and requests go first: a client may be waiting for an answer, and they are cheap. Responses are made up when the
-    /// wire has room, never before.
+    /// Updates and requests go first: a client may be waiting for an answer, and they are cheap. Responses are built only when the
+    /// stream can send.
     #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
     async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &mut Outbox) -> Result<(), Status> {
         let connection = self.connection.clone();
@@ -363,7 +360,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Pays for what the client watches of a type by name, and for what it brought of it.
+    /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
     fn pay_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
         let initial_versions = self.connection.session.lock().initial_versions(kind).cloned();
         let names = self.names.entry(kind).or_default();
@@ -377,7 +374,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Counts a response that the client did not take, and logs it unless one was logged a moment ago.
+    /// Counts a response that the client rejected, and logs it unless one was logged just before.
     fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
         let (proxy, code, error) = (&self.connection.id, rejection.code, &*rejection.message);
         if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
@@ -391,7 +388,7 @@ impl Stream {
             witness.see(witness::Event::Refused(self.connection.proxy_id, kind, said));
         }
         if let Some(refusals) = &self.core.refusals {
-            // Where there is no room, others have refused as much; and this one will again.
+            // If the channel is full, it has enough rejections, and this proxy will reject again.
             _ = refusals.try_send(Refusal { proxy: self.connection.proxy_id, kind });
         }
         let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, code);
@@ -400,7 +397,7 @@ impl Stream {
         }
     }
 
-    /// Has it found out, once, whether the proxy's service account may read secrets.
+    /// Requests once whether the proxy's service account may read secrets.
     async fn ask_access(&mut self) {
         if self.access.is_none()
             && let (Some(questions), Some(identity)) = (&self.core.access, &self.connection.proxy.identity)
@@ -419,12 +416,12 @@ impl Stream {
                 self.core.metrics.taken_up(update.since.elapsed());
                 self.changed = Some(self.changed.map_or(update.since, |earlier| earlier.min(update.since)));
             }
-            // Update asks nothing of the task.
+            // Updates have no effects for the task.
             session.step(Event::Update(kind, update), &self.core.frames);
         }
     }
 
-    /// The next message for the wire, from the newest there is.
+    /// The next message to send, of the newest state.
     async fn next(&mut self, turn: LargeTurn) -> Result<Option<Message>, Status> {
         if let Some(answer) = self.answers.next() {
             return Ok(Some(answer));
@@ -454,7 +451,7 @@ impl Stream {
         Ok(Some(message))
     }
 
-    /// Whether there is nothing to send until something happens.
+    /// Whether there is nothing to send until the next event.
     fn is_at_rest(&mut self) -> bool {
         let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
         if is_at_rest {
@@ -464,14 +461,14 @@ impl Stream {
         is_at_rest
     }
 
-    /// Notes that all is sent.
+    /// Records that everything is sent.
     fn converged(&mut self) {
         if let Some(changed) = self.changed.take() {
             self.core.metrics.converged(changed.elapsed());
         }
     }
 
-    /// When to look for something to send though nothing happens before.
+    /// When to try to send without a further event.
     fn wake_at(&self) -> Option<Instant> {
         let now: Duration = self.begun.elapsed();
         self.connection.session.lock().wake_at(now).map(|at| self.begun + at)
@@ -490,12 +487,12 @@ impl Drop for Stream {
     }
 }
 
-/// How streams end when the server does.
+/// The status of streams at shutdown.
 fn going_away() -> Status {
     Status::unavailable("the server is going away; connect again")
 }
 
-/// How streams end when the push thread has.
+/// The status of streams when the push thread has stopped.
 fn push_ended(_: Ended) -> Status {
     Status::unavailable("the server is going away")
 }

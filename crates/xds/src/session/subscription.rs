@@ -1,4 +1,4 @@
-//! What a request does to a session: subscriptions, ACK and NACK, by protocol.
+//! Applies requests to a session: subscriptions, ACK and NACK, by protocol.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
 impl Session {
-    /// A state-of-the-world request: all that the client wants of a type, and what it says to the last response.
+    /// A state-of-the-world request: the whole subscription of a type, and the answer to the last response.
     pub(crate) fn on_state(&mut self, request: StateRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: RequestedNames { star, names } } = request;
-        // An empty list means all, unless the client has named some before: then it leaves the type, as gRPC does.
+        // An empty list is a wildcard, unless the client has sent names before: then it unsubscribes from the type, as gRPC does.
         if !names.is_empty() {
             self.named.insert(kind);
         }
@@ -42,7 +42,7 @@ impl Session {
         if nonce.is_empty() && last.is_some() {
             watch.restart();
         } else if !nonce.is_empty() && last != Some(&*nonce) {
-            // The client will say again what it wants when it answers the last response.
+            // The client will send its subscription again when it answers the last response.
             effects.push(Effect::Stale(kind));
             return;
         } else if !is_rejected {
@@ -59,7 +59,7 @@ impl Session {
         self.refresh(kind, frames, effects);
     }
 
-    /// A delta request: what the client wants more and less of a type, and what it says to a response.
+    /// A delta request: subscribed and unsubscribed names of a type, and the answer to a response.
     pub(crate) fn on_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, initial_versions: _ } =
             &request;
@@ -77,7 +77,7 @@ impl Session {
             None => watch.acknowledge(nonce),
         };
         if !is_answer && !is_known {
-            // What it wants counts all the same: it says that only once.
+            // The subscription is applied anyway, as it is sent only once.
             effects.push(Effect::Stale(*kind));
         }
         if subscribe.is_empty() && unsubscribe.is_empty() {
@@ -94,7 +94,7 @@ impl Session {
         watch.ask(subscribe.names.clone());
         watch.let_go(&unsubscribe.names);
         if interest.wildcard {
-            // The client cannot know whether the wildcard brings it the name that it let go.
+            // The client cannot know whether the wildcard includes the name that it unsubscribed from.
             watch.ask(unsubscribe.names.clone());
             if !watch.interest.wildcard {
                 watch.ask_for_all();
@@ -113,11 +113,11 @@ impl Session {
     fn on_first_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, initial_versions } = request;
         let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
-        // Virtual hosts come with their route configurations, whatever is named.
+        // Virtual hosts come with their route configurations, whatever the names.
         let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
         let mut names = subscribe.names;
         if !wildcard {
-            // What the client has of named types it had asked for, as in Istio.
+            // The client's resources of named types count as subscribed, as in Istio.
             names.extend(initial_versions.names());
         }
         names.retain(|name| !unsubscribe.names.contains(name));

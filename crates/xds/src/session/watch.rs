@@ -1,4 +1,4 @@
-//! What one stream watches of one type: what it shall have, what it was sent, what it said to that.
+//! The subscription of one stream to one type: the wanted state, what was sent, and the client's ACKs and NACKs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, Resource, ResourceType};
 
-/// How long a response may stay unanswered before newer ones of its type are sent on top of it. Envoy answers late while it
-/// warms clusters; some clients never answer.
+/// How long a response may stay unanswered before newer ones of its type are sent. Envoy answers late while it warms clusters;
+/// some clients never answer.
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(5);
-/// Responses remembered as unanswered. One more is added per [`ACK_WAIT`] only; the oldest is then taken as accepted.
+/// Maximum number of unanswered responses. One more is added per [`ACK_WAIT`] only; the oldest then counts as accepted.
 const MAX_IN_FLIGHT: usize = 4;
 
 /// Names that a client has and shall lose, with the resources where they are known.
@@ -25,31 +25,31 @@ pub(crate) type PendingRemovals = BTreeMap<ResourceName, Option<Arc<Resource>>>;
 #[derive(Debug)]
 pub(crate) struct Watch {
     pub(crate) kind: ResourceType,
-    /// What the client wants.
+    /// The client's subscription.
     pub(crate) interest: Interest,
-    /// Whether it came with something from an earlier stream.
+    /// Whether it began with `initial_resource_versions`.
     pub(crate) has_initial_versions: bool,
-    /// What it shall have; `None` until the push thread has answered.
+    /// The newest collection; `None` until the push thread has answered.
     pub(crate) latest: Option<Arc<Collection>>,
-    /// The snapshot that this comes from.
+    /// The snapshot of the newest collection.
     revision: u64,
-    /// What that which is not sent is sent for.
+    /// The reasons of unsent changes.
     reason: Reason,
-    /// What it has.
+    /// The state of the client.
     pub(crate) held: ClientState,
-    /// Since when some of that waits to be taken away.
+    /// Since when removals are pending.
     leaving_since: Option<Duration>,
-    /// What it must be sent.
+    /// What must be sent.
     pub(crate) owed: Pending,
-    /// What it has not answered, oldest first.
+    /// Unanswered responses, oldest first.
     in_flight: VecDeque<InFlight>,
-    /// The client rejected the latest: nothing is sent until it changes.
+    /// The client rejected the newest collection: nothing is sent until it changes.
     barred: bool,
-    /// For people to read.
+    /// State for debug pages.
     pub(crate) history: History,
 }
 
-/// What was said last, either way.
+/// The last response and its answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     /// Nonce and version of the last response.
@@ -58,62 +58,62 @@ pub(crate) struct History {
     pub(crate) acked: Option<SentResponse>,
     /// Why the last answered response was rejected, if it was.
     pub(crate) rejected: Option<Rejection>,
-    /// What it would have had then.
+    /// The collection of the rejected response.
     pub(crate) refused: Option<Arc<Collection>>,
 }
 
-/// One response, by its marks.
+/// Nonce and version of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentResponse {
     pub(crate) nonce: Arc<str>,
-    /// The version of the whole.
+    /// The version of the collection.
     pub(crate) version: Arc<str>,
     /// When it was sent, counted from the stream's begin.
     pub(crate) at: Duration,
 }
 
-/// What the client has.
+/// The state of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientState {
-    /// The bulk of it.
+    /// The collection that it is based on.
     pub(crate) base: Base,
-    /// What it has, or may have, beside or instead of what is in the base, and shall lose unless it is sent anew. With the
-    /// resource where that is known.
+    /// Resources that the client has, or may have, in addition to or instead of those in the base; they are removed unless they are
+    /// sent again. With the resource if it is known.
     pub(crate) leaving: PendingRemovals,
-    /// The snapshot that the base comes from.
+    /// The snapshot of the base.
     pub(crate) revision: u64,
 }
 
-/// What must be sent though it may not have changed.
+/// What must be sent even if it is unchanged.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// The first answer, even if it is empty.
+    /// The first response, even if it is empty.
     pub(crate) first: bool,
-    /// Names that were asked for.
+    /// Newly subscribed names.
     pub(crate) asked: BTreeSet<ResourceName>,
     /// Names that the client needs again.
     pub(crate) forced: Vec<Names>,
 }
 
-/// A response that the client has not answered.
+/// An unanswered response.
 #[derive(Debug)]
 struct InFlight {
     response: SentResponse,
-    /// What the client had before.
+    /// The client's state before.
     before: ClientState,
-    /// What was owed.
+    /// What was pending before.
     owed: Pending,
 }
 
 impl Pending {
-    /// Whether nothing is owed.
+    /// Whether nothing is pending.
     fn is_nothing(&self) -> bool {
         !self.first && self.asked.is_empty() && self.forced.is_empty()
     }
 }
 
 impl Watch {
-    /// A subscription that owes a first answer. `asked` are those of its names that the client does not have.
+    /// A subscription that waits for its first response. `asked` are those of its names that the client does not have.
     pub(crate) fn new(kind: ResourceType, interest: Interest, base: Base) -> Self {
         let asked = interest.names.iter().filter(|name| !base.contains(name)).cloned().collect();
         Self {
@@ -132,7 +132,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what the client shall have from now on.
+    /// Applies a new collection.
     pub(crate) fn receive(&mut self, collection: Arc<Collection>, revision: u64, reason: Reason) {
         self.reason.add(reason);
         if self.latest.as_ref().is_none_or(|latest| !Arc::ptr_eq(latest, &collection)) {
@@ -142,7 +142,7 @@ impl Watch {
         self.revision = revision;
     }
 
-    /// The client forgot everything it had: it gets all anew.
+    /// The client has lost its state: everything is sent again.
     pub(crate) fn restart(&mut self) {
         self.held = ClientState::default();
         self.in_flight.clear();
@@ -150,7 +150,7 @@ impl Watch {
         self.owed.first = true;
     }
 
-    /// The client asks for these names, whether or not it asked before.
+    /// The client subscribes to these names, whether or not it did before.
     pub(crate) fn ask(&mut self, mut names: BTreeSet<ResourceName>) {
         if !names.is_empty() {
             self.barred = false;
@@ -177,7 +177,7 @@ impl Watch {
         }
     }
 
-    /// The client needs these again, if it watches them.
+    /// Sends these names again, if the client is subscribed to them.
     pub(crate) fn force(&mut self, names: &Names) {
         if self.interest.wildcard || names.iter().any(|name| self.interest.names.contains(name)) {
             self.owed.forced.push(names.clone());
@@ -194,7 +194,7 @@ impl Watch {
         self.history.sent.as_ref().map(|response| &*response.nonce)
     }
 
-    /// The client took the response with this nonce, and all before it. False if no such response is unanswered.
+    /// The client acknowledged the response with this nonce, and all before it. False if no such response is unanswered.
     pub(crate) fn acknowledge(&mut self, nonce: &str) -> bool {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         self.history.acked = Some(answered.response);
@@ -226,7 +226,7 @@ impl Watch {
         true
     }
 
-    /// Takes out what is answered by this nonce, and all before it.
+    /// Removes the response with this nonce, and all before it.
     fn take_answered(&mut self, nonce: &str) -> Vec<InFlight> {
         let Some(at) = self.in_flight.iter().position(|sent| &*sent.response.nonce == nonce) else { return Vec::new() };
         let answered = self.in_flight.drain(..=at).collect();
@@ -237,43 +237,43 @@ impl Watch {
         answered
     }
 
-    /// Whether a response may go out now, as far as the client's answers count.
+    /// Whether the client's answers allow a response now.
     pub(crate) fn is_free(&self, now: Duration) -> bool {
         self.free_at().is_none_or(|at| at <= now)
     }
 
-    /// When the last response counts as taken without an answer.
+    /// When the last response counts as accepted without an answer.
     pub(crate) fn free_at(&self) -> Option<Duration> {
         self.in_flight.back().map(|sent| sent.response.at + ACK_WAIT)
     }
 
-    /// Whether there may be something to send, removals that are put off aside.
+    /// Whether there may be something to send, except delayed removals.
     pub(crate) fn is_unsent(&self) -> bool {
         let Some(latest) = &self.latest else { return false };
         !self.barred && (!self.held.base.is(latest) || !self.owed.is_nothing())
     }
 
-    /// The first snapshot of whose changes something is not sent.
+    /// The first snapshot with unsent changes.
     pub(crate) fn unsent_since(&self) -> Option<u64> {
         self.reason.changes.map(|[first, _]| first).filter(|_| self.is_unsent())
     }
 
-    /// Since when something waits to be taken away.
+    /// Since when removals are pending.
     pub(crate) fn leaving_since(&self) -> Option<Duration> {
         self.leaving_since.filter(|_| !self.barred)
     }
 
-    /// Whether all is sent and answered.
+    /// Whether everything is sent and acknowledged.
     pub(crate) fn is_quiet(&self) -> bool {
         self.in_flight.is_empty() && !self.is_unsent() && self.leaving_since().is_none()
     }
 
-    /// The snapshot that the latest collection comes from.
+    /// The snapshot of the newest collection.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What the client has taken, as far as it said, and the snapshot that this comes from.
+    /// The collection that the client has acknowledged, and its snapshot.
     pub(crate) fn taken(&self) -> Option<(&Arc<Collection>, u64)> {
         let held = self.in_flight.front().map_or(&self.held, |sent| &sent.before);
         match &held.base {
@@ -282,12 +282,12 @@ impl Watch {
         }
     }
 
-    /// What is sent now was sent for this.
+    /// The reasons of the current response.
     pub(crate) fn take_reason(&mut self) -> Reason {
         std::mem::take(&mut self.reason)
     }
 
-    /// What was sent last.
+    /// The last response.
     pub(crate) fn sent(&self) -> Option<&Arc<Collection>> {
         match &self.held.base {
             Base::Sent(collection) => Some(collection),
