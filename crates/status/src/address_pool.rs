@@ -1,4 +1,4 @@
-//! Addresses that nobody else has.
+//! Allocation of unique addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,21 +8,21 @@ use navarch_api::cidr::Cidr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range(Cidr);
 
-/// Gives out the addresses of a range one after the other; one that was given back is not the next to be given.
+/// Allocates the addresses of a range in order; a released address is not reused at once.
 #[derive(Clone, Debug)]
 pub(super) struct AddressPool {
     range: Range,
-    /// How far from its first address the next search starts.
+    /// Offset of the next search.
     next: u128,
 }
 
 impl Range {
-    /// The range where Istio's IPv4 addresses come from: reserved, and routed by nobody.
+    /// Istio's range of IPv4 addresses: reserved and not routed.
     pub const IPV4: Self = Self(Cidr { address: IpAddr::V4(Ipv4Addr::new(240, 240, 0, 0)), bits: 16 });
-    /// The range where Istio's IPv6 addresses come from: for benchmarks, and routed by nobody.
+    /// Istio's range of IPv6 addresses: for benchmarks and not routed.
     pub const IPV6: Self = Self(Cidr { address: IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)), bits: 48 });
 
-    /// Reads `address/prefix`; the address is cut off at the prefix.
+    /// Parses `address/prefix`; the host bits are cleared.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Cidr::parse(text).map(|range| Self(range.masked()))
@@ -39,14 +39,14 @@ impl Range {
         self.0.address
     }
 
-    /// How many addresses there are; the largest number there is for the whole of IPv6.
+    /// The number of addresses; `u128::MAX` for the whole of IPv6.
     fn size(self) -> u128 {
         1_u128.checked_shl(width(self.first()) - u32::from(self.0.bits)).unwrap_or(u128::MAX)
     }
 }
 
 impl AddressPool {
-    /// All of a range, its first address aside.
+    /// All addresses of a range except the first.
     pub(super) fn new(range: Range) -> Self {
         Self { range, next: 1 }
     }

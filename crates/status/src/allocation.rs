@@ -1,7 +1,7 @@
 //! Which addresses the hosts of ServiceEntries get (Istio's `pilot/pkg/controllers/ipallocate`).
 //!
-//! Who has an address keeps it. Where two have one, it stays with whoever wrote it into the spec, then with the oldest;
-//! the others get new ones.
+//! An allocated address is kept. If two entries have the same, an address in a spec wins, then the oldest entry; the others get
+//! new addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,36 +12,36 @@ use super::address_pool::{AddressPool, Range};
 use navarch_api::istio::{Resolution, ServiceEntryAddress};
 use navarch_api::object::NamespacedName;
 
-/// The label by which users refuse addresses for an entry.
+/// The label that disables allocation for an entry.
 const SWITCH: &str = "networking.istio.io/enable-autoallocate-ip";
 
-/// What matters of a ServiceEntry.
+/// The relevant fields of a ServiceEntry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entry {
-    /// When it was made.
+    /// Its creation time.
     pub created: Option<Timestamp>,
-    /// The version that this is.
+    /// Its `resourceVersion`.
     pub resource_version: String,
     /// The value of the label that switches allocation.
     pub switch: Option<String>,
     /// Its hosts.
     pub hosts: Vec<String>,
-    /// The addresses that its user wrote.
+    /// The addresses of its spec.
     pub addresses: Vec<String>,
-    /// How its endpoints are found.
+    /// Its resolution.
     pub resolution: Resolution,
     /// Whether it has a status at all.
     pub has_status: bool,
-    /// The addresses that it has been given.
+    /// Its allocated addresses.
     pub given: Vec<ServiceEntryAddress>,
 }
 
-/// What gives a claim to an address; the first of all claims holds.
+/// The ground of a claim to an address; the smallest claim wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     /// It is written in the spec.
     Written(NamespacedName),
-    /// It was given, to an entry of this age.
+    /// It was allocated, to an entry of this age.
     Given(Option<Timestamp>, NamespacedName),
 }
 
@@ -49,11 +49,11 @@ enum Claim {
 #[derive(Debug)]
 pub(super) struct Allocation {
     entries: BTreeMap<NamespacedName, Entry>,
-    /// Who claims an address of the ranges.
+    /// The claims to addresses of the ranges.
     claims: BTreeMap<IpAddr, BTreeSet<Claim>>,
-    /// Where addresses come from, IPv4 before IPv6.
+    /// The address ranges, IPv4 before IPv6.
     pools: [(Range, AddressPool); 2],
-    /// Entries to look at.
+    /// Entries to reconcile.
     due: BTreeSet<NamespacedName>,
 }
 
@@ -67,7 +67,7 @@ impl Entry {
         !refused && self.resolution != Resolution::None && self.addresses.is_empty()
     }
 
-    /// The hosts that get addresses: each once, and wildcards only where the address of a request's host is looked up.
+    /// The hosts that get addresses: each once, and wildcards only with dynamic DNS resolution.
     fn wanted(&self) -> Vec<&String> {
         let mut seen = BTreeSet::new();
         let mut hosts = self
@@ -79,7 +79,7 @@ impl Entry {
         hosts
     }
 
-    /// The readable addresses that it has been given.
+    /// Its valid allocated addresses.
     fn given(&self) -> impl Iterator<Item = IpAddr> {
         self.given.iter().filter_map(|address| parse(&address.value))
     }
@@ -105,7 +105,7 @@ impl Allocation {
         self.entries.get(name)
     }
 
-    /// Puts an entry in place of its former version.
+    /// Adds or updates an entry.
     pub(super) fn put(&mut self, name: NamespacedName, entry: Entry) {
         self.remove(&name);
         for (address, claim) in claims(&name, &entry) {
@@ -121,7 +121,7 @@ impl Allocation {
         self.entries.insert(name, entry);
     }
 
-    /// Takes an entry away; its addresses are free.
+    /// Removes an entry and releases its addresses.
     pub(super) fn remove(&mut self, name: &NamespacedName) {
         let Some(entry) = self.entries.remove(name) else {
             return;
@@ -136,19 +136,19 @@ impl Allocation {
         }
     }
 
-    /// An entry must be looked at again.
+    /// Schedules an entry.
     pub(super) fn is_due(&mut self, name: NamespacedName) {
         self.due.insert(name);
     }
 
-    /// The entries to look at, the oldest first, so that of those found together it has the first addresses.
+    /// The scheduled entries, oldest first, so that the oldest gets the first addresses.
     pub(super) fn take_due(&mut self) -> Vec<NamespacedName> {
         let mut due: Vec<_> = std::mem::take(&mut self.due).into_iter().collect();
         due.sort_by_key(|name| self.entries.get(name).and_then(|entry| entry.created));
         due
     }
 
-    /// The addresses that an entry's status should have, if others than it has. They are taken from then on.
+    /// The addresses that an entry's status should have, if they differ. They are allocated from then on.
     pub(super) fn plan(&mut self, name: &NamespacedName) -> Option<Vec<ServiceEntryAddress>> {
         let entry = self.entries.get(name)?.clone();
         if !entry.wants_addresses() {
@@ -164,7 +164,7 @@ impl Allocation {
         let mut granted = Vec::new();
         let mut fresh = BTreeSet::new();
         for host in hosts {
-            // As in Istio, an entry that lost one address gets all anew.
+            // As in Istio, an entry that lost one address gets new ones for all hosts.
             let kept = entry.given.iter().filter(|address| !lost && address.host == *host);
             let kept: Vec<_> = kept.filter(|address| parse(&address.value).is_some()).cloned().collect();
             if kept.is_empty() {
@@ -180,20 +180,20 @@ impl Allocation {
         Some(self.grant(name, entry, granted))
     }
 
-    /// Whether the claim of `name` to an address that it was given comes first.
+    /// Whether the claim of `name` to an allocated address wins.
     fn holds(&self, name: &NamespacedName, entry: &Entry, address: IpAddr) -> bool {
         let first = self.claims.get(&address).and_then(BTreeSet::first);
         first.is_none_or(|first| *first == Claim::Given(entry.created, name.clone()))
     }
 
-    /// An address of each family that nobody claims.
+    /// A free address of each family.
     fn fresh(&mut self, also_taken: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
         let claims = &self.claims;
         let taken = |address| claims.contains_key(&address) || also_taken.contains(&address);
         self.pools.iter_mut().filter_map(|(_, pool)| pool.take(taken)).collect()
     }
 
-    /// Notes what is about to be written, so that nobody else is given the same.
+    /// Records addresses that are about to be written, so that they are not allocated again.
     fn grant(
         &mut self,
         name: &NamespacedName,

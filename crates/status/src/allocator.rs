@@ -22,33 +22,33 @@ use navarch_api::object::NamespacedName;
 use navarch_api::typed::Typed;
 use navarch_kubernetes::{InWords, is_stale, status_patch};
 
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Gives addresses to the hosts of ServiceEntries that have none (`PILOT_ENABLE_IP_AUTOALLOCATE`).
+/// Allocates addresses for the hosts of ServiceEntries without addresses (`PILOT_ENABLE_IP_AUTOALLOCATE`).
 #[derive(Clone, Debug)]
 pub struct AddressAllocation {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// Where addresses come from, IPv4 and IPv6.
+    /// The address ranges, IPv4 and IPv6.
     pub ranges: [Range; 2],
-    /// Which namespaces' entries get them.
+    /// Selects the namespaces.
     pub scope: watch::Receiver<NamespaceScope>,
 }
 
-/// What is known of the cluster.
+/// The state of the cluster.
 struct World {
     namespaces: Namespaces,
     /// The entries and their addresses.
     allocation: Allocation,
     /// The entries of an unfinished list.
     listed: BTreeSet<NamespacedName>,
-    /// Whether all entries are known.
+    /// Whether the initial list is complete.
     complete: bool,
 }
 
 impl World {
-    /// Takes an event about an entry.
+    /// Applies an event about an entry.
     fn take(&mut self, event: Event<DynamicObject>) {
         match event {
             Event::Init => self.listed.clear(),
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Puts an entry in place of its former version. One that cannot be read counts for nothing.
+    /// Adds or updates an entry. An invalid one is ignored.
     fn put(&mut self, object: &DynamicObject) {
         match entry(object) {
             Some(entry) => self.allocation.put(name(object), entry),
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// All entries of these namespaces must be looked at.
+    /// Schedules all entries of these namespaces.
     fn due_in(&mut self, counts: impl Fn(&str) -> bool) {
         let due: Vec<_> = self.allocation.names().filter(|name| counts(name.namespace.as_str())).cloned().collect();
         due.into_iter().for_each(|name| self.allocation.is_due(name));
@@ -108,7 +108,7 @@ impl AddressAllocation {
                 },
                 event = entries.next() => match event {
                     Some(Ok(event)) => world.take(event),
-                    // Without the definition of the kind there are none; the watch goes on asking.
+                    // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch ServiceEntries"),
                     None => return,
                 },
@@ -117,7 +117,7 @@ impl AddressAllocation {
             }
             if world.complete && world.namespaces.complete {
                 let scope = self.scope.borrow_and_update().clone();
-                // It may also have changed together with what the turn was for.
+                // The scope may have changed together with the event.
                 if last.as_ref() != Some(&scope) {
                     world.due_in(|_| true);
                     last = Some(scope.clone());
@@ -130,7 +130,7 @@ impl AddressAllocation {
         }
     }
 
-    /// Writes what is due; whether something is to be tried again.
+    /// Writes what is due; returns whether a write must be retried.
     async fn settle(&self, world: &mut World, scope: &NamespaceScope) -> bool {
         let mut failed = false;
         for name in world.allocation.take_due() {
@@ -144,7 +144,7 @@ impl AddressAllocation {
                 continue;
             };
             if let Err(error) = self.write(&name, &before, &granted).await {
-                // What was planned is nobody's; the version that is there now tells what to do, here or by the watch.
+                // The planned addresses are released; the current version decides what to do, here or through the watch.
                 world.allocation.put(name.clone(), before);
                 if is_stale(&error) {
                     tracing::debug!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "ServiceEntry changed concurrently; retrying");
@@ -157,7 +157,7 @@ impl AddressAllocation {
         failed
     }
 
-    /// Writes the addresses, if the entry is still what it was.
+    /// Writes the addresses, if the entry is unchanged.
     async fn write(
         &self,
         name: &NamespacedName,
@@ -172,7 +172,7 @@ impl AddressAllocation {
     }
 }
 
-/// ServiceEntries as the API server knows them.
+/// The API resource of ServiceEntries.
 fn resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("networking.istio.io", "v1", "ServiceEntry");
     ApiResource::from_gvk_with_plural(&kind, "serviceentries")
@@ -182,7 +182,7 @@ fn name(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
-/// What matters of an object; `None` when its spec cannot be read.
+/// The relevant fields of an object; `None` if its spec is invalid.
 fn entry(object: &DynamicObject) -> Option<Entry> {
     let spec = Typed::<ServiceEntry>::from_proto_json(object.data.get("spec").unwrap_or(&Value::Null)).ok()?.value;
     let status = object.data.get("status");

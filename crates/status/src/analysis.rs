@@ -1,6 +1,6 @@
-//! Writes what analyzers find into the status of Istio's objects.
+//! Writes analysis findings into the status of Istio's objects.
 //!
-//! Agrees with Istio's `pkg/config/analysis/incluster`, but for the mesh config, which istiod's analyzers do not see.
+//! Agrees with Istio's `pkg/config/analysis/incluster`, except for the mesh config, which istiod's analyzers do not read.
 
 mod findings;
 mod objects;
@@ -27,25 +27,25 @@ use navarch_analysis::{Incremental, Key, Kind, Level, Mesh, Message, live};
 use navarch_kubernetes::{InWords, is_stale, status_patch};
 use objects::Objects;
 
-/// How many objects are written at once.
+/// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
-/// How long nothing must change before analyzers run; after the whole interval they do anyway.
+/// Debounce time before analyzers run; after the whole interval they run anyway.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// How many findings are logged; all are in the statuses.
+/// Maximum number of logged findings; all are in the statuses.
 const MAX_LOGGED: usize = 1000;
 
-/// Writes what analyzers find into the status of Istio's objects (`PILOT_ENABLE_ANALYSIS`).
+/// Writes analysis findings into the status of Istio's objects (`PILOT_ENABLE_ANALYSIS`).
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// For how long changes are gathered at most (`PILOT_ANALYSIS_INTERVAL`).
+    /// Maximum delay of an analysis after a change (`PILOT_ANALYSIS_INTERVAL`).
     pub interval: Duration,
-    /// The revision of this control plane: objects that name another, and no tag of this one, are not judged.
+    /// The revision of this control plane: objects of other revisions are not analyzed.
     pub revision: String,
     /// The namespace of the control plane.
     pub namespace: String,
-    /// Which namespaces count.
+    /// Selects the namespaces.
     pub scope: watch::Receiver<NamespaceScope>,
     /// The settings of the mesh.
     pub mesh: watch::Receiver<Mesh>,
@@ -66,7 +66,7 @@ struct StatusCorrection {
 /// The objects and the findings.
 #[derive(Debug, Default)]
 struct AnalysisState {
-    /// Shared with the thread on which analyzers run, for as long as they do.
+    /// Shared with the analysis thread while it runs.
     objects: Arc<Objects>,
     found: Incremental,
     /// The findings that were logged.
@@ -75,7 +75,7 @@ struct AnalysisState {
     unwritten: BTreeSet<Kind>,
 }
 
-/// A status that could not be written.
+/// A failed write of a status.
 #[derive(Debug)]
 struct Failure {
     key: Key,
@@ -85,19 +85,19 @@ struct Failure {
 /// When analyzers are to run.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// When the first change came that they have not seen.
+    /// When the first change after the last analysis arrived.
     first: Instant,
-    /// When the last did.
+    /// When the last change arrived.
     last: Instant,
 }
 
 impl Pending {
-    /// A change comes.
+    /// Records a change.
     fn note(pending: &mut Option<Self>, now: Instant) {
         pending.get_or_insert(Self { first: now, last: now }).last = now;
     }
 
-    /// When they run, where changes are gathered for so long at most.
+    /// When analyzers run, given the maximum delay.
     fn due(self, interval: Duration) -> Instant {
         (self.last + DEBOUNCE.min(interval)).min(self.first + interval)
     }
@@ -142,7 +142,7 @@ impl Analysis {
                     continue;
                 }
             };
-            // Who tells of the settings ends when all end.
+            // The sender of the settings ends at shutdown.
             if settings.is_err() {
                 return;
             }
@@ -168,7 +168,7 @@ impl Analysis {
         watcher(objects, config).default_backoff().map(move |event| (kind, event)).boxed()
     }
 
-    /// Has analyzers look at what has changed, and writes what they find. Gives whether all could be written, or cannot be at all.
+    /// Analyzes the changes, and writes the findings. Returns whether all were written or cannot be written at all.
     async fn look(&mut self, standing: &mut AnalysisState) -> bool {
         let changed = Arc::make_mut(&mut standing.objects).take_changed();
         let (mesh, scope) = (self.mesh.borrow_and_update().clone(), self.scope.borrow_and_update().clone());
@@ -198,7 +198,7 @@ impl Analysis {
         }
     }
 
-    /// Corrects a status, if the object is still what was judged. Other members stay as they are.
+    /// Corrects a status, if the object is still the analyzed one. Other members stay as they are.
     async fn write(&self, due: StatusCorrection) -> Result<(), Failure> {
         let StatusCorrection { key, resource_version, has_status, correction } = due;
         let cluster = self.cluster.0.clone();
@@ -211,12 +211,12 @@ impl Analysis {
     }
 }
 
-/// Tells the log of a status that was not written; gives whether that need not be tried again before something changes.
+/// Logs a failed write; returns whether it need not be retried before a change.
 fn tell_of(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     let Failure { key, error } = failure;
     let (kind, ns, name, said) = (key.kind.as_str(), &key.namespace, &key.name, InWords(error));
     if is_stale(error) {
-        // Somebody else has written, of which the watch will tell.
+        // Another writer has changed it; the watch will report that.
         tracing::debug!(kind, ns, name, error = %said, "object changed concurrently; retrying");
         return true;
     }
@@ -228,13 +228,13 @@ fn tell_of(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
-/// A kind as the API server knows it.
+/// The API resource of a kind.
 fn resource(kind: Kind) -> ApiResource {
     let version = kind.versions().first().copied().unwrap_or("v1");
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()), kind.plural())
 }
 
-/// The objects whose status does not say what was found.
+/// The objects whose status differs from the findings.
 fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<StatusCorrection> {
     let mut found: BTreeMap<Key, Vec<&Message>> = BTreeMap::new();
     for message in messages {
@@ -256,7 +256,7 @@ fn due(objects: &Objects, scope: &NamespaceScope, messages: &[Message]) -> Vec<S
         .collect()
 }
 
-/// Tells the log of findings that are new, and of those that are no more.
+/// Logs new findings and resolved ones.
 fn tell(logged: &mut BTreeSet<String>, messages: &[Message]) {
     let grave = messages.iter().filter(|message| message.level() <= Level::Warning).take(MAX_LOGGED);
     let now: BTreeSet<_> = grave.map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Who may hold a lock, and whether another may take it.
+//! Which candidate may hold a lock, and when another may take it over.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::lock_object::Record;
 
-/// Stands before the revision of a control plane that lives in another cluster.
+/// Prefix of the revision of a control plane in another cluster.
 const REMOTE: char = '^';
 
 /// A candidate of the leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name, one of its kind: the pod's.
+    /// Its unique name: the pod's.
     pub identity: String,
     /// Its revision; `default` where none is set.
     pub revision: String,
-    /// Where it lives.
+    /// Where it runs.
     pub location: Location,
 }
 
-/// Where a control plane lives, as seen from the cluster with the lock.
+/// Where a control plane runs, relative to the cluster with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In that cluster.
@@ -30,12 +30,12 @@ pub enum Location {
     Remote,
 }
 
-/// Among whom there is one holder.
+/// The scope of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// All control planes; the default revision goes before the others, a local one before a remote one.
+    /// All control planes; the default revision has priority, and local ones over remote ones.
     Mesh,
-    /// Those of one revision; none goes before another.
+    /// The control planes of one revision, without priorities.
     Revision,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum LockAction {
 }
 
 impl Candidate {
-    /// How the candidate's standing is written in a lock; empty where nobody goes before another.
+    /// The candidate's priority as written in a lock; empty without priorities.
     fn key(&self, scope: Scope) -> String {
         match (scope, self.location) {
             (Scope::Revision, _) => String::new(),
@@ -59,7 +59,7 @@ impl Candidate {
         }
     }
 
-    /// Whether the candidate goes before a holder with this key.
+    /// Whether the candidate has priority over a holder with this key.
     fn precedes(&self, holder: &str, default_revision: &str) -> bool {
         let (revision, location) = match holder.strip_prefix(REMOTE) {
             Some(revision) => (revision, Location::Remote),
@@ -71,8 +71,7 @@ impl Candidate {
         self.location == Location::Local && location == Location::Remote
     }
 
-    /// What to do about a lock that has been as it is for `unchanged`. Only one's own clock counts: those of others may
-    /// be wrong.
+    /// The action for a lock that was unchanged for `unchanged`. Only the own clock counts, as clocks of others may be wrong.
     pub(super) fn step(
         &self,
         scope: Scope,
@@ -91,7 +90,7 @@ impl Candidate {
         }
     }
 
-    /// What a lock says once the candidate holds it from now on; `before` is what it said, if it is there.
+    /// The record of a lock that the candidate holds from now on; `before` is the previous record, if any.
     pub(super) fn hold(&self, scope: Scope, before: Option<&Record>, ttl: Duration, now: Timestamp) -> Record {
         let own = before.filter(|before| before.holder_identity == self.identity);
         Record {
@@ -100,14 +99,14 @@ impl Candidate {
             lease_duration_seconds: i32::try_from(ttl.as_secs()).unwrap_or(i32::MAX).max(1),
             acquire_time: own.map_or(Some(Time(now)), |own| own.acquire_time.clone()),
             renew_time: Some(Time(now)),
-            // The first holder took it from nobody.
+            // The first holder did not take it over.
             leader_transitions: before
                 .map_or(0, |before| before.leader_transitions.saturating_add(i32::from(own.is_none()))),
         }
     }
 }
 
-/// What a lock says once nobody holds it.
+/// The record of a released lock.
 pub(super) fn released(before: &Record, now: Timestamp) -> Record {
     Record {
         lease_duration_seconds: 1,

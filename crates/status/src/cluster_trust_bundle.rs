@@ -20,17 +20,17 @@ use navarch_kubernetes::InWords;
 
 /// The name of the object.
 const NAME: &str = "istio.io:istiod-ca:root-cert";
-/// Whose roots they are.
+/// The signer name.
 const SIGNER: &str = "istio.io/istiod-ca";
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Keeps the ClusterTrustBundle, also when somebody edits or deletes it.
+/// Maintains the ClusterTrustBundle, also when somebody edits or deletes it.
 #[derive(Clone, Debug)]
 pub struct TrustBundleObject {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// The roots as PEM; while there are none nothing is written.
+    /// The roots as PEM; nothing is written while there are none.
     pub roots: watch::Receiver<Arc<str>>,
 }
 
@@ -70,7 +70,7 @@ impl TrustBundleObject {
         }
     }
 
-    /// Writes the roots, where they differ.
+    /// Writes the roots if they differ.
     async fn write(&self, roots: &str) -> Result<(), kube::Error> {
         let api = Api::<ClusterTrustBundle>::all(self.cluster.0.clone());
         let parameters = PostParams::default();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The conditions of a status, of which one is ours.
+/// The conditions of a status, one of which is written here.
 pub(super) struct Conditions {
     all: Vec<Value>,
     /// Where ours is.
@@ -23,7 +23,7 @@ impl Conditions {
         self.all.get(self.place?)
     }
 
-    /// All, with ours as it should be. Those of others stay as they are, in their places.
+    /// All conditions, with ours updated. Those of others keep their content and order.
     pub(super) fn with(mut self, condition: Value) -> Vec<Value> {
         match self.place.and_then(|place| self.all.get_mut(place)) {
             Some(place) => *place = condition,

@@ -1,4 +1,4 @@
-//! Which revision is the default one.
+//! Tracks the default revision.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use navarch_kubernetes::InWords;
 
-/// The webhook that injects where no revision is named: its revision is the default one.
+/// The webhook of pods without a revision: its revision is the default one.
 pub(crate) const DEFAULT_TAG: &str = "istio-revision-tag-default";
 /// The namespace whose webhooks have plain names; those of others have the namespace behind theirs.
 const HOME: &str = "istio-system";
@@ -26,9 +26,9 @@ pub(crate) const TAG: &str = "istio.io/tag";
 /// Follows which revision is the default one.
 #[derive(Clone, Debug)]
 pub struct DefaultRevision {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// Where the control plane lives.
+    /// The namespace of the control plane.
     pub namespace: String,
 }
 

@@ -1,4 +1,4 @@
-//! Writes into the status of Istio's objects which share of the proxies that they reach has taken them.
+//! Writes into the status of Istio's objects how many of their proxies have acknowledged them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,22 +24,22 @@ use navarch_api::crds;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_kubernetes::{InWords, is_stale, status_patch};
 
-/// How many objects are written at once.
+/// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
 
-/// How far each object has come.
+/// The progress of each object.
 pub type Progresses = Arc<BTreeMap<ObjectRef, Progress>>;
 
 /// Writes the condition `Reconciled` (`PILOT_ENABLE_STATUS`).
 #[derive(Clone, Debug)]
 pub struct Distribution {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// Where the reports of the other replicas are.
+    /// The reports of other replicas.
     pub namespace: String,
     /// This replica.
     pub identity: String,
-    /// How far the objects have come among the proxies of this replica.
+    /// The progress of objects among the proxies of this replica.
     pub progresses: watch::Receiver<Progresses>,
 }
 
@@ -74,7 +74,7 @@ impl Distribution {
                 _ = rounds.tick() => {
                     for name in reports.stale(Instant::now()) {
                         tracing::info!(name, "deleting the distribution report of a stopped replica");
-                        // What cannot be deleted is tried again in the next round, and counts no more.
+                        // Failed deletions are retried in the next round, and the report is ignored from now on.
                         drop(maps.delete(&name, &DeleteParams::default()).await);
                     }
                 }
@@ -100,12 +100,12 @@ impl Distribution {
     }
 }
 
-/// Brings the condition of an object up to date; whether it is then so, as far as this generation goes.
+/// Updates the condition of an object; returns whether it is up to date for this generation.
 async fn write(cluster: &Cluster, resource: &ApiResource, name: &NamespacedName, progress: Progress) -> bool {
     let objects = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), resource);
     let outcome = async {
         let Some(object) = objects.get_opt(&name.name).await? else { return Ok(true) };
-        // What is in force here is not yet, or no more, what is stored: the next look tells.
+        // The generation in use differs from the stored one: the next round decides.
         if object.metadata.generation != Some(progress.generation) {
             return Ok(false);
         }
@@ -119,7 +119,7 @@ async fn write(cluster: &Cluster, resource: &ApiResource, name: &NamespacedName,
     };
     match outcome.await {
         Ok(done) => done,
-        // Somebody else has written; the next look starts from there.
+        // Another writer has changed it; the next round reads it again.
         Err(error) if is_stale(&error) => false,
         Err(error) => {
             tracing::warn!(kind = resource.kind, ns = %name.namespace, name = &*name.name, error = %InWords(&error), "failed to write status");

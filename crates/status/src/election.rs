@@ -1,4 +1,4 @@
-//! Standing for election, working while elected, handing over.
+//! Leader election: acquires a lock, works while it is held, and releases it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::lock::Lock;
 use super::lock_object::{LockObject, LockObjects, Record};
 use navarch_kubernetes::InWords;
 
-/// How long a lock holds, and how often it is looked at.
+/// The timing of a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// A lock that nobody renewed for so long is free.
+    /// A lock that was not renewed for this long is free.
     pub ttl: Duration,
 }
 
@@ -28,12 +28,12 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// A holder that could not renew for so long gives up, well before another may take over.
+    /// A holder that could not renew for this long gives up, well before another may take over.
     fn deadline(self) -> Duration {
         self.ttl / 2
     }
 
-    /// How often the lock is tried and renewed.
+    /// Interval of acquiring and renewing.
     fn retry(self) -> Duration {
         self.ttl / 4
     }
@@ -50,9 +50,9 @@ pub struct Election {
     pub lock: Lock,
     /// This control plane.
     pub candidate: Candidate,
-    /// How long a lock holds.
+    /// The timing of the lock.
     pub timing: Timing,
-    /// The default revision, which goes first.
+    /// The default revision, which has priority.
     pub default_revision: watch::Receiver<String>,
 }
 
@@ -66,16 +66,16 @@ struct ObservedLock {
 /// Why leading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// Another took over, or the lock could not be renewed in time.
+    /// Another control plane took over, or the lock could not be renewed in time.
     Lost,
-    /// This control plane ends.
+    /// This control plane shuts down.
     Stopped,
-    /// There is nothing left to do.
+    /// The work has completed.
     Done,
 }
 
 impl Election {
-    /// Stands for `lock` in `namespace`.
+    /// A candidate for `lock` in `namespace`.
     #[must_use]
     pub fn new(
         cluster: &Cluster,
@@ -138,7 +138,7 @@ impl Election {
                 }
                 tokio::select! {
                     () = sleep(self.timing.retry()) => {}
-                    // The new default need not wait for its turn.
+                    // The new default revision need not wait for the interval.
                     Ok(()) = self.default_revision.changed() => {}
                 }
                 false
@@ -188,7 +188,7 @@ impl Election {
         seen.object.record.holder_identity == self.candidate.identity
     }
 
-    /// As [`attempt`](Self::attempt), with what went wrong.
+    /// As [`attempt`](Self::attempt), with the error.
     async fn try_hold(&self, seen: &mut Option<ObservedLock>) -> Result<bool, kube::Error> {
         let (scope, ttl) = (self.lock.scope(), self.timing.ttl);
         let hold = |before: Option<&Record>| self.candidate.hold(scope, before, ttl, jiff::Timestamp::now());
@@ -212,7 +212,7 @@ impl Election {
         Ok(true)
     }
 
-    /// Gives the lock back if it is held, so that nobody has to wait for it to run out.
+    /// Releases the lock if it is held, so that others need not wait for its expiry.
     async fn release(&self, seen: &mut Option<ObservedLock>) {
         let Some(seen) = seen.as_mut().filter(|seen| self.holds(seen)) else {
             return;

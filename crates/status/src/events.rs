@@ -10,11 +10,11 @@ use super::cluster::Cluster;
 
 /// The name under which all control planes of this kind write Events.
 const CONTROLLER: &str = "navarch";
-/// The longest note that the API server takes, in bytes.
+/// Maximum length of a note that the API server accepts, in bytes.
 const NOTE: usize = 1024;
-/// How much of an object's name begins those of its Events.
+/// Maximum length of the object's name in an Event's name.
 const NAME: usize = 200;
-/// The longest name of who writes.
+/// Maximum length of the reporting instance.
 const INSTANCE: usize = 128;
 /// Where objects without a namespace have their Events.
 const NO_NAMESPACE: &str = "default";
@@ -22,20 +22,20 @@ const NO_NAMESPACE: &str = "default";
 /// Writes Events.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub(crate) cluster: Cluster,
     /// This replica.
     pub(crate) identity: String,
 }
 
-/// What an object is warned of.
+/// A warning about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Warning<'a> {
-    /// Why, in one word.
+    /// The reason, in one word.
     pub(crate) reason: &'a str,
-    /// What is done to the object, in one word.
+    /// The action, in one word.
     pub(crate) action: &'a str,
-    /// What is to be known of it.
+    /// The note.
     pub(crate) note: &'a str,
 }
 

@@ -37,7 +37,7 @@ use crate::revisions::Responsibility;
 const MANAGER: &str = "istio.io/inference-pool-controller";
 /// The port of the first of a pool's target ports; each further one has the next.
 const FIRST_PORT: usize = 54_321;
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Makes the Services of InferencePools, and mends them (`ENABLE_GATEWAY_API_INFERENCE_EXTENSION`).
@@ -58,7 +58,7 @@ struct Pool {
     spec: InferencePool,
 }
 
-/// What is known of the cluster.
+/// The state of the cluster.
 #[derive(Debug, Default)]
 struct World {
     /// The pools to which a Gateway leads.

@@ -1,4 +1,4 @@
-//! Writes into the status of Ingresses where they are reached (Istio's `pilot/pkg/config/kube/ingress`).
+//! Writes the addresses of Ingresses into their status (Istio's `pilot/pkg/config/kube/ingress`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use navarch_kubernetes::InWords;
 /// The addresses that each Ingress that is served should have, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
 
-/// Where an Ingress is reached: host names sort before addresses, as istiod has it.
+/// An address of an Ingress: host names sort before IP addresses, as in istiod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IngressAddress {
     /// By an address.
@@ -30,12 +30,12 @@ pub enum IngressAddress {
     Hostname(String),
 }
 
-/// Keeps `status.loadBalancer` of Ingresses.
+/// Maintains `status.loadBalancer` of Ingresses.
 #[derive(Clone, Debug)]
 pub struct IngressStatus {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// What should be there.
+    /// The wanted addresses.
     pub wanted: watch::Receiver<IngressAddresses>,
 }
 
@@ -46,9 +46,9 @@ struct Live {
     ingresses: BTreeMap<NamespacedName, (String, Vec<IngressAddress>)>,
     /// The objects of an unfinished list.
     listed: BTreeSet<NamespacedName>,
-    /// Whether all are known.
+    /// Whether the initial list is complete.
     complete: bool,
-    /// Those that were served once: when they are not any more, their addresses go.
+    /// Ingresses that were served once: their addresses are removed when they are not served any more.
     served: BTreeSet<NamespacedName>,
 }
 
@@ -78,7 +78,7 @@ impl IngressAddress {
 }
 
 impl Live {
-    /// Takes an event of the watch in.
+    /// Applies an event of the watch.
     fn take(&mut self, event: Event<Ingress>) {
         match event {
             Event::Init => self.listed.clear(),
@@ -157,7 +157,7 @@ impl IngressStatus {
         }
     }
 
-    /// Writes a status, if the Ingress is still as it was seen.
+    /// Writes a status, if the Ingress is unchanged.
     async fn write(&self, name: &NamespacedName, version: &str, addresses: &[IngressAddress]) {
         let addresses: Vec<_> = addresses.iter().map(IngressAddress::write).collect();
         let patch = json!({
@@ -166,7 +166,7 @@ impl IngressStatus {
         let ingresses = Api::<Ingress>::namespaced(self.cluster.0.clone(), name.namespace.as_str());
         match ingresses.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => {}
-            // Somebody else has written, of which the watch will tell.
+            // Another writer has changed it; the watch will report that.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
                 tracing::warn!(ns = %name.namespace, name = &*name.name, error = %InWords(&error), "failed to write the status of an Ingress");

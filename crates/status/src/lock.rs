@@ -1,4 +1,4 @@
-//! The locks that control planes contend for.
+//! The locks of the leader election.
 
 use super::candidate::{Candidate, Scope};
 use super::lock_object::LockKind;
@@ -6,9 +6,9 @@ use super::lock_object::LockKind;
 /// A lock, by what its holder does. The names are istiod's (`pilot/pkg/leaderelection`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lock {
-    /// Keeps the ConfigMaps with the mesh's roots.
+    /// Maintains the ConfigMaps with the mesh's roots.
     Namespaces,
-    /// Keeps the ClusterTrustBundle with the mesh's roots.
+    /// Maintains the ClusterTrustBundle with the mesh's roots.
     TrustBundle,
     /// Allocates addresses of ServiceEntries.
     IpAllocation,
@@ -18,9 +18,9 @@ pub enum Lock {
     Analysis,
     /// Writes the status of Ingresses.
     Ingress,
-    /// Takes taints from nodes.
+    /// Removes taints of nodes.
     NodeUntaint,
-    /// Makes ServiceExports.
+    /// Creates ServiceExports.
     ServiceExport,
     /// Writes the status of the Gateway API's objects, one holder per revision.
     GatewayStatus,
@@ -45,7 +45,7 @@ impl Lock {
         }
     }
 
-    /// What the lock is kept in: where istiod has it, so that of an istiod and a Navarch one leads.
+    /// The kind of the lock object: istiod's, so that one of an istiod and a Navarch is the leader.
     pub(super) fn kind(self) -> LockKind {
         match self {
             Self::Namespaces
@@ -63,7 +63,7 @@ impl Lock {
     #[must_use]
     pub fn name(self, candidate: &Candidate) -> String {
         let name = match self {
-            // One lock for both: a control plane publishes its roots in the one way or in the other.
+            // One lock for both: a control plane publishes its roots in one of the two ways.
             Self::Namespaces | Self::TrustBundle => "istio-namespace-controller-election",
             Self::IpAllocation => "istio-ip-autoallocate",
             Self::Status => "istio-status-leader",

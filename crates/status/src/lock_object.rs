@@ -13,12 +13,12 @@ use super::cluster::Cluster;
 
 /// The annotation of a ConfigMap that holds the record, as JSON.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
-/// Where a Lease says which revision its holder is of.
+/// The annotation of a Lease with the revision of its holder.
 const HOLDER_KEY: &str = "leader.istio.io/holder-key";
-/// Stands for a holder that cannot be read: the lock is free once nobody renews it.
+/// Placeholder of an unreadable holder: the lock is free once it is not renewed.
 const UNREADABLE: &str = "?";
 
-/// The kind of object that a lock is kept in.
+/// The kind of a lock object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockKind {
     /// The annotation of a ConfigMap.
@@ -26,21 +26,21 @@ pub(super) enum LockKind {
     Lease,
 }
 
-/// What a lock says of its holder (`LeaderElectionRecord`).
+/// The record of a lock (`LeaderElectionRecord`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Record {
-    /// Who holds it; empty is nobody.
+    /// The holder; empty if the lock is free.
     pub(super) holder_identity: String,
-    /// The holder's standing; empty where nobody goes before another.
+    /// The holder's priority; empty without priorities.
     pub(super) holder_key: String,
-    /// For how long it holds without being renewed.
+    /// The lease duration.
     pub(super) lease_duration_seconds: i32,
-    /// Since when.
+    /// When it was acquired.
     pub(super) acquire_time: Option<Time>,
     /// When it was renewed last.
     pub(super) renew_time: Option<Time>,
-    /// How often it changed hands.
+    /// Number of changes of the holder.
     pub(super) leader_transitions: i32,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct LockObject {
 }
 
 impl LockObject {
-    /// Its version; none where it is not stored yet.
+    /// Its `resourceVersion`; none if it is not stored yet.
     pub(super) fn version(&self) -> Option<&str> {
         self.object.metadata.resource_version.as_deref()
     }
@@ -79,7 +79,7 @@ impl LockObjects {
     /// The object with this name, if there is one.
     ///
     /// # Errors
-    /// When the API server cannot be asked.
+    /// If the request fails.
     pub(super) async fn get(&self, name: &str) -> Result<Option<LockObject>, Error> {
         let object = self.api.get_opt(name).await?;
         Ok(object.map(|object| self.read(object)))
@@ -88,7 +88,7 @@ impl LockObjects {
     /// Creates the object with this name.
     ///
     /// # Errors
-    /// When the API server cannot be asked, or there is one now.
+    /// If the request fails, or the object exists already.
     pub(super) async fn create(&self, name: &str, record: Record) -> Result<LockObject, Error> {
         let resource = match self.kind {
             LockKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
@@ -98,10 +98,10 @@ impl LockObjects {
         Ok(self.read(self.api.create(&PostParams::default(), &object).await?))
     }
 
-    /// Writes a record into an object. The version that was read goes along: of two who write, one fails.
+    /// Writes a record into an object with the version that was read: one of two concurrent writers fails.
     ///
     /// # Errors
-    /// When the API server cannot be asked, or the object is another by now.
+    /// If the request fails, or the object has changed.
     pub(super) async fn replace(&self, name: &str, held: &LockObject, record: Record) -> Result<LockObject, Error> {
         let object = self.written(held.object.clone(), &record)?;
         Ok(self.read(self.api.replace(name, &PostParams::default(), &object).await?))
@@ -167,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// The objects of a kind. Nobody is asked.
+    /// The objects of a kind. Sends no request.
     fn objects(kind: LockKind) -> LockObjects {
         let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         LockObjects::new(&Cluster(client), "istio-system", kind)
@@ -214,7 +214,7 @@ mod tests {
             r#"{"holderIdentity":"","holderKey":"","leaseDurationSeconds":1,"acquireTime":null,"renewTime":null,"leaderTransitions":4}"#,
         );
         assert_eq!((released.holder_identity.as_str(), released.acquire_time), ("", None));
-        // What cannot be read is somebody's, until nobody renews it.
+        // An unreadable record counts as held until it is not renewed any more.
         assert_eq!(read("{").holder_identity, UNREADABLE);
         let written =
             objects.written(DynamicObject::new("istio-leader", &ApiResource::erase::<ConfigMap>(&())), &istiods);

@@ -1,4 +1,4 @@
-//! What is kept of the objects of a kind, as a watch tells of them.
+//! A mirror of the objects of a kind, from a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
 use navarch_api::object::NamespacedName;
 
-/// What is kept of objects.
+/// The mirrored objects.
 #[derive(Debug)]
 pub(super) struct Mirror<T> {
     items: BTreeMap<NamespacedName, T>,
     /// The objects of an unfinished list.
     listed: BTreeSet<NamespacedName>,
-    /// Whether all are known.
+    /// Whether the initial list is complete.
     complete: bool,
 }
 
-/// An object of which something else is kept now.
+/// A changed object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change<T> {
     pub(super) name: NamespacedName,
-    /// What was kept before.
+    /// The previous value.
     pub(super) before: Option<T>,
 }
 
@@ -32,7 +32,7 @@ impl<T> Default for Mirror<T> {
 }
 
 impl<T: PartialEq> Mirror<T> {
-    /// Takes an event in. `read` gives what is kept of an object; `None` counts as if it were not there.
+    /// Applies an event. `read` extracts the mirrored value of an object; `None` counts as a missing object.
     pub(super) fn take(
         &mut self,
         event: Event<DynamicObject>,
@@ -59,7 +59,7 @@ impl<T: PartialEq> Mirror<T> {
         }
     }
 
-    /// Puts something in the place of what was kept; gives the change, if it is one.
+    /// Replaces a value; returns the change, if it differs.
     pub(super) fn put(&mut self, name: NamespacedName, now: Option<T>) -> Option<Change<T>> {
         if self.items.get(&name) == now.as_ref() {
             return None;
@@ -71,12 +71,12 @@ impl<T: PartialEq> Mirror<T> {
         Some(Change { name, before })
     }
 
-    /// Whether all are known.
+    /// Whether the initial list is complete.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// What is kept of an object.
+    /// The mirrored value of an object.
     pub(super) fn get(&self, name: &NamespacedName) -> Option<&T> {
         self.items.get(name)
     }
@@ -85,12 +85,12 @@ impl<T: PartialEq> Mirror<T> {
         self.items.keys()
     }
 
-    /// What is kept of all.
+    /// All mirrored values.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.items.values()
     }
 
-    /// Names, and what is kept.
+    /// Names and mirrored values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&NamespacedName, &T)> {
         self.items.iter()
     }
@@ -105,7 +105,7 @@ pub(super) fn name(object: &DynamicObject) -> NamespacedName {
 pub(super) struct Index(BTreeMap<NamespacedName, BTreeSet<NamespacedName>>);
 
 impl Index {
-    /// `who` names `now`, and no longer `before`.
+    /// `who` refers to `now`, and no longer to `before`.
     pub(super) fn change(
         &mut self,
         who: &NamespacedName,
@@ -128,12 +128,12 @@ impl Index {
         }
     }
 
-    /// Who names a name.
+    /// The users of a name.
     pub(super) fn of(&self, name: &NamespacedName) -> impl Iterator<Item = &NamespacedName> {
         self.0.get(name).into_iter().flatten()
     }
 
-    /// All who name any.
+    /// All users.
     pub(super) fn all(&self) -> impl Iterator<Item = &NamespacedName> {
         self.0.values().flatten()
     }

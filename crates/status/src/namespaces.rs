@@ -1,4 +1,4 @@
-//! Which namespaces are written to.
+//! Selects the namespaces that are written to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use navarch_api::mesh::LabelSelector;
 use navarch_api::text_map::TextMap;
 use navarch_kubernetes::InWords;
 
-/// What limits the namespaces that are written to.
+/// The limits of the namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceScope {
     /// `discoverySelectors` of mesh config; none selects all.
@@ -25,7 +25,7 @@ pub struct NamespaceScope {
 }
 
 impl NamespaceScope {
-    /// Whether a namespace with these labels, `None` where they are not known, is within the scope.
+    /// Whether a namespace with these labels, `None` if unknown, is within the scope.
     #[must_use]
     pub fn includes(&self, name: &str, labels: Option<&TextMap>) -> bool {
         let is_selected = |labels: &TextMap| self.selectors.iter().any(|selector| selector.selects(labels));
@@ -42,19 +42,19 @@ pub(super) fn watch(cluster: &Cluster) -> BoxStream<'static, Event<PartialObject
     events.filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
-/// The namespaces of the cluster, as a watch tells them.
+/// The namespaces of the cluster, from a watch.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
-    /// Labels by name, of those that are not going away.
+    /// Labels by name, of namespaces that are not terminating.
     labels: BTreeMap<String, TextMap>,
     /// The objects of an unfinished list.
     listed: BTreeSet<String>,
-    /// Whether all are known.
+    /// Whether the initial list is complete.
     pub complete: bool,
 }
 
 impl Namespaces {
-    /// Takes an event of the watch; gives the namespaces that may count otherwise than before.
+    /// Applies an event of the watch; returns the namespaces whose selection may have changed.
     pub(super) fn take(&mut self, event: Event<PartialObjectMeta<Namespace>>) -> Vec<String> {
         match event {
             Event::Init => {
@@ -80,7 +80,7 @@ impl Namespaces {
         }
     }
 
-    /// Puts a namespace in place of its former version.
+    /// Adds or updates a namespace.
     fn put(&mut self, namespace: PartialObjectMeta<Namespace>) -> Option<String> {
         let name = namespace.metadata.name?;
         if namespace.metadata.deletion_timestamp.is_some() {
@@ -97,7 +97,7 @@ impl Namespaces {
         self.labels.keys()
     }
 
-    /// Whether a namespace is there and within the scope.
+    /// Whether a namespace exists and is within the scope.
     pub(super) fn counts(&self, name: &str, scope: &NamespaceScope) -> bool {
         let Some(labels) = self.labels.get(name) else {
             return false;

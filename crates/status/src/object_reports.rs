@@ -60,7 +60,7 @@ struct WrittenReports {
 /// Writes conditions and Events.
 #[derive(Clone, Debug)]
 pub struct ObjectReports {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub cluster: Cluster,
     /// This replica.
     pub identity: String,

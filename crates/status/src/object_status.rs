@@ -29,7 +29,7 @@ use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::InWords;
 use pace::{Outcome, Pace};
 
-/// How many objects are written at once.
+/// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
 /// How many events of watches are taken in before what they ask for is written.
 const EVENTS_AT_ONCE: usize = 256;
@@ -43,7 +43,7 @@ pub type WantedStatus = Bytes;
 /// Writes statuses.
 #[derive(Clone, Debug)]
 pub struct ObjectStatuses {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub cluster: Cluster,
     /// What they should say.
     pub wanted: watch::Receiver<WantedStatuses>,

@@ -1,4 +1,4 @@
-//! The condition that says how many of the proxies that an object reaches have taken it.
+//! The condition with the number of an object's proxies that have acknowledged it.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,14 @@ use super::conditions::Conditions;
 /// The type of the condition; istiod had one of this name when it tracked distribution.
 const TYPE: &str = "Reconciled";
 
-/// How far a generation of an object has come.
+/// The progress of a generation of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The generation.
     pub generation: i64,
     /// Proxies that it reaches.
     pub reached: usize,
-    /// Those of them that have taken it.
+    /// Proxies that have acknowledged it.
     pub current: usize,
 }
 

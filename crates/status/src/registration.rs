@@ -7,10 +7,10 @@
 //!                                   disconnectedAt ──grace──▶ delete, or forget the health
 //! ```
 //!
-//! Who may be which entry is judged by what is known of the cluster (`permit`); only those who may have the API server asked,
-//! a few at a time, in turn by their service accounts. Of several control planes the one with the connection writes. What it
-//! writes it reads from the API server itself, and writes only if that is still what was read, so that a workload that moves
-//! from one to the other is never lost.
+//! Access to an entry is checked against the known state of the cluster (`permit`); only authorized workloads cause requests to
+//! the API server, a few at a time, fairly among service accounts. The control plane with the connection writes. It reads the
+//! entry from the API server, and writes only if it is unchanged, so that a workload that moves between control planes is never
+//! lost.
 
 mod entries;
 mod entry_state;
@@ -44,30 +44,30 @@ pub use metrics::RegistrationMetrics;
 use workload::Group;
 pub use workload::{Claim, Workload};
 
-/// How often somebody else may be faster before it is given up.
+/// Maximum number of write conflicts.
 const MAX_ATTEMPTS: usize = 5;
-/// How long to wait before what failed is tried again, at first and at last.
+/// First and maximum retry delay.
 const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
-/// How long the API server may take while a proxy waits.
+/// Timeout of the API server while a proxy waits.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests to the API server at once, and that wait.
+/// Maximum concurrent and waiting requests to the API server.
 const REQUESTS: (usize, usize) = (32, 100_000);
-/// How long after a report the next is written.
+/// Minimum interval of health reports.
 const REPORTS: Duration = Duration::from_millis(500);
-/// Bytes of what a report says is wrong.
+/// Maximum length of a report's message.
 const MAX_MESSAGE: usize = 1024;
 
-/// What flags and environment say of workloads that are no pods.
+/// Settings of workloads that are not pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegistrationConfig {
     /// `PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION`: which proxies are registered at all. Default true.
     pub auto_registers: bool,
     /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: their health is written. Default true.
     pub tells_health: bool,
-    /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`: only who may be it becomes an entry. Default true.
+    /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`: whether the identity of a workload must match its entry. Default true.
     pub validates_identity: bool,
-    /// `PILOT_WORKLOAD_ENTRY_GRACE_PERIOD`: how long a workload may be away. Default 10 s.
+    /// `PILOT_WORKLOAD_ENTRY_GRACE_PERIOD`: how long a workload may be disconnected. Default 10 s.
     pub grace: Duration,
     /// How long a workload can be connected at most before it connects anew, with a margin: who says to be connected for longer
     /// was left behind by a control plane that crashed. Without a limit nobody is.
@@ -81,42 +81,42 @@ impl Default for RegistrationConfig {
     }
 }
 
-/// Why a workload is not let in.
+/// Errors of registering a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// What it names cannot be the name of an object.
+    /// A name is not a valid object name.
     #[error("the name of its {0} is not a valid object name")]
     Name(&'static str),
-    /// It has not been proved to be anybody who may have entries there.
+    /// Its identity may not have entries in the namespace.
     #[error("WorkloadEntry {0}: {1}")]
     Unproved(NamespacedName, String),
-    /// Nothing to make an entry from.
+    /// The WorkloadGroup does not exist.
     #[error("WorkloadEntry {0}: WorkloadGroup {1} not found")]
     NoGroup(NamespacedName, NamespacedName),
-    /// The entry that it claims is not there.
+    /// The WorkloadEntry does not exist.
     #[error("WorkloadEntry {0} not found")]
     NoEntry(NamespacedName),
-    /// It is not who the entry is for.
+    /// Its identity does not match the entry.
     #[error("WorkloadEntry {0}: {1}")]
     Stranger(NamespacedName, String),
-    /// Others kept writing.
+    /// There were too many write conflicts.
     #[error("WorkloadEntry {0}: too many write conflicts")]
     Busy(NamespacedName),
-    /// Too much is being written.
+    /// There are too many pending registrations.
     #[error("WorkloadEntry {0}: too many pending registrations of its service account")]
     Crowded(NamespacedName),
-    /// The API server did not do it.
+    /// A request to the API server failed.
     #[error("failed to write WorkloadEntry {0}")]
     Api(NamespacedName, #[source] kube::Error),
-    /// The API server did not answer.
+    /// A request to the API server timed out.
     #[error("timed out writing WorkloadEntry {0}")]
     Silence(NamespacedName),
 }
 
-/// Tells what is known of the cluster.
+/// Returns the known objects of the cluster.
 pub type KnownObjects = Arc<dyn Fn() -> Objects + Send + Sync>;
 
-/// Registers workloads. Clones are one.
+/// Registers workloads. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Registrar(Arc<Inner>);
 
@@ -128,14 +128,14 @@ struct Inner {
     turns: Arc<FairSemaphore<NamespacedName>>,
     /// This control plane.
     instance: String,
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     config: RegistrationConfig,
     metrics: RegistrationMetrics,
-    /// The workloads that are connected here, by their entries.
+    /// The connected workloads, by entry.
     present: Mutex<BTreeMap<NamespacedName, Present>>,
     /// One task for each stream of a workload.
     tasks: TaskTracker,
-    /// Ends the tasks' waiting.
+    /// Cancels the waits of tasks.
     stop: CancellationToken,
 }
 
@@ -148,7 +148,7 @@ struct Present {
     at: Timestamp,
 }
 
-/// A registered workload's stream. Dropping it says that it has ended.
+/// A registered workload's stream. Dropping it reports the disconnect.
 #[derive(Debug)]
 pub struct Registered {
     /// The newest report.
@@ -156,7 +156,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Takes a report in.
+    /// Applies a health report.
     pub fn report(&self, mut health: WorkloadHealth) {
         if let WorkloadHealth::Unhealthy(message) = &mut health {
             message.truncate(message.floor_char_boundary(MAX_MESSAGE));
@@ -181,10 +181,10 @@ impl Registrar {
         Self(Arc::new(Inner { cluster, objects, turns, instance, config, metrics, present, tasks, stop }))
     }
 
-    /// Lets a workload in whose stream began at `at`; `None` for one of which nothing is to be written.
+    /// Registers a workload whose stream began at `at`; `None` if nothing has to be written for it.
     ///
     /// # Errors
-    /// When it may not be the entry that it claims, or none can be written.
+    /// If it has no access to its entry, or the entry cannot be written.
     pub async fn connect(&self, workload: Workload, at: Timestamp) -> Result<Option<Registered>, RegistrationError> {
         let config = &self.0.config;
         let counts = match &workload.claim {
@@ -214,7 +214,7 @@ impl Registrar {
         Ok(Some(Registered { reports }))
     }
 
-    /// Writes that a workload is connected, if it may be the entry that it claims.
+    /// Writes that a workload is connected, if it has access to its entry.
     async fn admit(
         &self,
         workload: &Workload,
@@ -239,7 +239,7 @@ impl Registrar {
         self.0.tasks.wait().await;
     }
 
-    /// Follows a stream to its end, and what comes of the entry then.
+    /// Follows a stream to its end, and then cleans up its entry.
     async fn follow(self, workload: Workload, mut told: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
         let (name, payer) = (workload.entry(), workload.payer());
         while told.changed().await.is_ok() {
@@ -277,14 +277,14 @@ impl Registrar {
         present.remove(name).map(|here| here.at)
     }
 
-    /// Does something until it succeeds. At the end of the control plane one attempt must do.
+    /// Retries an operation until it succeeds; only once during shutdown.
     async fn insist<F: Future<Output = Result<(), kube::Error>>>(
         &self,
         (name, payer): (&NamespacedName, &NamespacedName),
         act: impl Fn() -> F,
     ) {
         let act = async || {
-            // Without a turn to be had it is tried all the same: what is connected is bounded.
+            // It is tried without a permit, too, as the number of connections is limited.
             let _turn = self.0.turns.take(payer.clone()).await;
             act().await
         };
@@ -342,7 +342,7 @@ impl Registrar {
                     tracing::info!(%name, proxy = %workload.proxy, "registered workload");
                     return Ok(true);
                 }
-                // What is created anew and not valid never will be; the condition of a patch may hold next time.
+                // A rejected creation stays invalid; a patch may succeed the next time.
                 Err(kube::Error::Api(status)) if is_new && status.code == 422 => {
                     return Err(failed(kube::Error::Api(status)));
                 }
@@ -353,7 +353,7 @@ impl Registrar {
         Err(RegistrationError::Busy(name))
     }
 
-    /// Writes that a workload is gone.
+    /// Writes that a workload is disconnected.
     async fn write_disconnected(&self, workload: &Workload, at: Timestamp, now: Timestamp) -> Result<(), kube::Error> {
         let Inner { cluster, instance, metrics, .. } = &*self.0;
         let name = workload.entry();
@@ -367,7 +367,7 @@ impl Registrar {
         Ok(())
     }
 
-    /// Writes how a workload is, if it is still connected here.
+    /// Writes the health of a workload, if it is still connected here.
     async fn write_health(
         &self,
         name: &NamespacedName,
@@ -391,8 +391,7 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// Waits between one report and the next, so that a proxy that keeps changing its mind has few of them written. False when
-/// there will be no more.
+/// Waits between reports, so that a flapping proxy causes few writes. False if there will be no more reports.
 async fn pause(told: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) -> bool {
     let end = tokio::time::Instant::now() + REPORTS;
     let mut has_more = told.has_changed().unwrap_or(true);

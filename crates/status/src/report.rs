@@ -1,4 +1,4 @@
-//! What a replica tells the others of how far objects have come among its proxies, as ConfigMaps.
+//! A replica's report of the progress of objects among its proxies, as ConfigMaps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,18 +7,18 @@ use super::distribution::Progresses;
 use super::reconciled::Progress;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
-/// The label of the ConfigMaps (istiod's, of the time when it had such).
+/// The label of the ConfigMaps (istiod's, from when it had distribution reports).
 pub(super) const LABEL: &str = "internal.istio.io/distribution-report";
 /// The key of the replica's name, which may be longer than a label.
 pub(super) const REPORTER: &str = "reporter";
 /// The key of the lines.
 pub(super) const LINES: &str = "distribution-report";
-/// The key of the moment: a report that was not renewed is nobody's.
+/// The key of the report's time: a report that was not renewed is ignored.
 pub(super) const RENEWED: &str = "renewed";
-/// The most that one ConfigMap holds, well below what the API server takes.
+/// Maximum size of one ConfigMap, well below the API server's limit.
 const MAX_BYTES: usize = 512 << 10;
 
-/// How far objects have come among the proxies of one replica; those that reach none are left out.
+/// The progress of objects among the proxies of one replica, without those that reach no proxy.
 pub(super) type Report = BTreeMap<ObjectRef, Progress>;
 
 /// The texts of a report, each for a ConfigMap of its own. There is always a first.
@@ -67,7 +67,7 @@ pub(super) fn sum<'a>(own: &Progresses, others: impl Iterator<Item = &'a Report>
         for (object, theirs) in report {
             let Some(ours) = sum.get_mut(object) else { continue };
             ours.reached += theirs.reached;
-            // Who speaks of another generation has proxies with that one.
+            // A report of another generation counts proxies of that generation.
             if theirs.generation == ours.generation {
                 ours.current += theirs.current.min(theirs.reached);
             }

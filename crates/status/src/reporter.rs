@@ -26,7 +26,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Tells the other replicas how far objects have come among the proxies of this one.
 #[derive(Clone, Debug)]
 pub struct Reporter {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
     /// Where the reports are.
     pub namespace: String,

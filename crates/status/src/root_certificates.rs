@@ -29,13 +29,13 @@ pub const REVOCATIONS_KEY: &str = "ca-crl.pem";
 const SKIPPED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
 /// How many ConfigMaps are written at once.
 const AT_ONCE: usize = 8;
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Keeps the ConfigMap in every namespace, also when somebody edits or deletes it.
 #[derive(Clone, Debug)]
 pub struct RootCertificates {
-    /// The cluster.
+    /// The client of the API server.
     pub cluster: Cluster,
     /// The ConfigMap's name: `istio-ca-root-cert` (`PILOT_CA_CERT_CONFIGMAP`) or `istio-ca-crl`.
     pub name: String,
@@ -47,7 +47,7 @@ pub struct RootCertificates {
     pub scope: watch::Receiver<NamespaceScope>,
 }
 
-/// What is known of the cluster.
+/// The state of the cluster.
 #[derive(Debug, Default)]
 struct World {
     /// The key that counts.

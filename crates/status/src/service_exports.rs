@@ -22,7 +22,7 @@ use navarch_api::object::NamespacedName;
 
 /// How many are made at once.
 const AT_ONCE: usize = 8;
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 /// The same where the cluster does not know ServiceExports: somebody may define them.
 const UNDEFINED_RETRY: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ pub struct ServiceExports {
     pub stays_local: StaysLocal,
 }
 
-/// What is known of the cluster.
+/// The state of the cluster.
 #[derive(Debug, Default)]
 struct World {
     namespaces: Namespaces,

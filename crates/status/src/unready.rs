@@ -29,7 +29,7 @@ pub type Missing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 /// Tells a pod why it is not ready.
 #[derive(Clone)]
 pub struct UnreadyEvents {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub cluster: Cluster,
     /// Where the pod is.
     pub namespace: String,

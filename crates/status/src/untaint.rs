@@ -18,13 +18,13 @@ use navarch_kubernetes::InWords;
 
 /// The label of istio-cni's pods.
 const CNI: &str = "k8s-app=istio-cni-node";
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Takes a taint from nodes on which istio-cni is ready (`PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS`).
 #[derive(Clone, Debug)]
 pub struct NodeUntaint {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub cluster: Cluster,
     /// The namespace of istio-cni.
     pub namespace: String,
@@ -40,7 +40,7 @@ struct Tainted {
     taints: Vec<Taint>,
 }
 
-/// What is known of the cluster.
+/// The state of the cluster.
 #[derive(Debug, Default)]
 struct World {
     /// The nodes of istio-cni's ready pods, by pod.

@@ -1,4 +1,4 @@
-//! What was found, as the status of an object says it.
+//! Findings in the form of an object's status.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use navarch_analysis::{Level, Message};
 use navarch_api::istio::{MessageLevel, MessageType, ValidationMessage};
 
-/// How many findings of one code are written: they differ in nothing, and a status has to fit into the object.
+/// Maximum number of findings of one code: they are equal, and a status has to fit into the object.
 const OF_ONE: usize = 10;
 
-/// The findings that belong into a status. They have no place for words: the log says more.
+/// The findings of a status, without messages, which are in the log.
 fn written(found: &[&Message]) -> Vec<ValidationMessage> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut is_few = |message: &&&Message| {

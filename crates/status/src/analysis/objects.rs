@@ -1,4 +1,4 @@
-//! The objects that analyzers look at, as watches tell of them.
+//! The objects for the analyzers, from watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ pub(super) struct TrackedObject {
     pub(super) version: String,
     /// `metadata.generation`.
     pub(super) generation: i64,
-    /// The revision or tag that it names, where that says whose it is.
+    /// Its revision or tag, if that decides whose it is.
     revision: Option<String>,
 }
 
-/// What is known of a kind.
+/// The coverage of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coverage {
-    /// All its objects, or that the cluster does not have the kind.
+    /// All its objects are known, or the cluster does not have the kind.
     Whole,
-    /// That this control plane may not read it.
+    /// This control plane may not read it.
     Refused,
 }
 
@@ -39,13 +39,13 @@ enum Coverage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Objects {
     known: BTreeMap<Key, TrackedObject>,
-    /// The kinds of which something is known.
+    /// The coverage by kind.
     kinds: BTreeMap<Kind, Coverage>,
     /// The objects of an unfinished list.
     listed: BTreeMap<Kind, BTreeSet<Key>>,
-    /// The kinds of which an object has changed.
+    /// The kinds with changed objects.
     changed: BTreeSet<Kind>,
-    /// The revision of this control plane; all objects are its own where it is empty.
+    /// The revision of this control plane; if it is empty, all objects are its own.
     revision: String,
     /// The namespace of the control plane.
     system_namespace: String,
@@ -59,7 +59,7 @@ impl Objects {
         Self { revision: revision.to_owned(), system_namespace: system_namespace.to_owned(), ..Self::default() }
     }
 
-    /// Takes what a watch of a kind tells; gives whether something has changed.
+    /// Applies an event of a watch; returns whether something has changed.
     pub(super) fn take(&mut self, kind: Kind, event: Result<Event<DynamicObject>, watcher::Error>) -> bool {
         let is_changed = match event {
             Ok(Event::Init) => {
@@ -135,7 +135,7 @@ impl Objects {
         known.revision.as_ref().is_none_or(is_mine)
     }
 
-    /// Puts an object in place of its former version; gives whether something has changed.
+    /// Adds or updates an object; returns whether something has changed.
     fn put(&mut self, kind: Kind, mut object: DynamicObject) -> bool {
         let (key, version) = (key(kind, &object), object.resource_version().unwrap_or_default());
         let before = self.known.get(&key);
@@ -147,7 +147,7 @@ impl Objects {
         let generation = object.metadata.generation.unwrap_or_default();
         let mut value = serde_json::to_value(&object).unwrap_or_default();
         let mut revision = None;
-        // Tags move: what is of other revisions is kept, as it may become ours.
+        // Tags move: objects of other revisions are kept, as they may become ours.
         if !live::wants(kind, &value, |named| {
             revision = Some(named.to_owned());
             true
@@ -166,29 +166,29 @@ impl Objects {
         was_ours || is_ours
     }
 
-    /// Forgets the objects of a kind that a list did not name; gives whether there were such.
+    /// Removes the objects of a kind that are not in a list; returns whether there were any.
     fn keep(&mut self, kind: Kind, listed: &BTreeSet<Key>) -> bool {
         let before = self.known.len();
         self.known.retain(|key, _| key.kind != kind || listed.contains(key));
         self.known.len() < before
     }
 
-    /// Notes what is known of a kind; gives whether that is new.
+    /// Records the coverage of a kind; returns whether it has changed.
     fn settle(&mut self, kind: Kind, coverage: Coverage) -> bool {
         self.kinds.insert(kind, coverage) != Some(coverage)
     }
 
-    /// Notes that the settings of the mesh have changed.
+    /// Records a change of the mesh settings.
     pub(super) fn note_settings(&mut self) {
         self.changed.insert(Kind::MeshNetworks);
     }
 
-    /// Whether something is known of every kind.
+    /// Whether every kind has a coverage.
     pub(super) fn is_complete(&self) -> bool {
         live::kinds().all(|kind| self.kinds.contains_key(&kind))
     }
 
-    /// The kinds of which an object has changed since the last call.
+    /// The kinds with objects that have changed since the last call.
     pub(super) fn take_changed(&mut self) -> BTreeSet<Kind> {
         std::mem::take(&mut self.changed)
     }
@@ -204,13 +204,13 @@ impl Objects {
             })
             .map(|(key, _)| key.name.as_str())
             .collect();
-        // Where nothing limits them, their labels need not be known.
+        // Without a limit, their labels need not be known.
         let is_in = move |name: &str| name.is_empty() || counts.contains(name) || scope.includes(name, None);
         let all = self.known.iter().filter(move |(key, known)| self.is_ours(known) && is_in(&key.namespace));
         all.map(|(_, known)| known)
     }
 
-    /// What analyzers look at.
+    /// The input of the analyzers.
     pub(super) fn context(&self, mesh: Mesh, scope: &NamespaceScope) -> Context {
         let mut reader = Reader::default();
         for known in self.within(scope) {

@@ -21,27 +21,27 @@ use super::writer::{Outcome, Writer};
 use crate::cluster::Cluster;
 use crate::namespaces::NamespaceScope;
 
-/// How long to wait before what failed is tried again; twice as long after each further failure.
+/// First retry delay; doubled after each further failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// How often that doubles.
+/// Maximum number of doublings.
 const MAX_DOUBLINGS: u32 = 6;
-/// After how long it is looked whether somebody else's object still stands in the way, of which no watch tells.
+/// Interval of the check whether a foreign object of the same name still exists, as no watch covers it.
 const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Gives proxies to Gateways (`PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`).
+/// Deploys the proxies of Gateways (`PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`).
 #[derive(Clone, Debug)]
 pub struct GatewayDeployments {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub settings: GatewayControllerSettings,
-    /// The configuration of injection, whose templates make the objects.
+    /// The injector's configuration, whose templates render the objects.
     pub injector: CurrentInjector,
     /// Which namespaces count.
     pub scope: watch::Receiver<NamespaceScope>,
 }
 
-/// Gateways that are to be looked at, and when.
+/// A queue of Gateways with their due times.
 #[derive(Debug, Default)]
 struct Queue {
     /// When each is.
@@ -50,13 +50,13 @@ struct Queue {
     failures: BTreeMap<NamespacedName, u32>,
 }
 
-/// Why the objects of a Gateway are not as they should be.
+/// Errors of reconciling a Gateway.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// The objects cannot be made until something changes.
+    /// The objects cannot be rendered until something changes.
     #[error(transparent)]
     Objects(#[from] ObjectsError),
-    /// The API server did not do as it was asked.
+    /// A request to the API server failed.
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
@@ -132,7 +132,7 @@ impl GatewayDeployments {
         }
     }
 
-    /// Gives a Gateway what it is to have.
+    /// Reconciles a Gateway.
     async fn settle(
         &self,
         name: &NamespacedName,
@@ -142,7 +142,7 @@ impl GatewayDeployments {
         let injector = match self.injector.load().injector() {
             Ok(injector) => injector,
             Err((_, reason)) => {
-                // A change of that makes all Gateways due.
+                // A change of the injector's configuration makes all Gateways due.
                 tracing::warn!(ns = %name.namespace, gateway = %name.name, %reason, "gateway deployment delayed: injection is not configured");
                 return Ok(Outcome::Applied);
             }
@@ -193,7 +193,7 @@ impl GatewayDeployments {
     }
 }
 
-/// Takes in what a watch tells.
+/// Applies an event of a watch.
 fn hear(world: &mut World, (source, event): TaggedEvent) {
     match event {
         Ok(event) => world.take(source, event),
@@ -207,7 +207,7 @@ fn hear(world: &mut World, (source, event): TaggedEvent) {
     }
 }
 
-/// Notes how it went.
+/// Records the outcome.
 fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Queue) {
     let now = Instant::now();
     match settled {

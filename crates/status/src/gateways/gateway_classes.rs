@@ -1,4 +1,4 @@
-//! Makes the GatewayClasses that are served here.
+//! Creates the GatewayClasses that are served here.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use super::watches::{gateway_api, without_content};
 use crate::cluster::Cluster;
 use crate::mirror::Mirror;
 
-/// How long to wait before what failed is tried again.
+/// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Makes the classes that are not there (`PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`). What people change of one stays.
+/// Creates missing classes (`PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`). Changes by users are kept.
 #[derive(Clone, Debug)]
 pub struct GatewayClasses {
-    /// Cluster that is written to.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub settings: GatewayControllerSettings,
 }
 
@@ -45,7 +45,7 @@ impl GatewayClasses {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => _ = known.take(without_content(event), |_| Some(())),
-                    // Without the definition of the kind there are none; the watch goes on asking.
+                    // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch GatewayClasses"),
                     None => return,
                 },
@@ -60,7 +60,7 @@ impl GatewayClasses {
         }
     }
 
-    /// Makes what is missing.
+    /// Creates missing classes.
     async fn settle(&self, known: &Mirror<()>) -> Result<(), kube::Error> {
         let mut settled = Ok(());
         for (name, class) in ClassInfo::builtin(&self.settings.api) {
@@ -74,7 +74,7 @@ impl GatewayClasses {
         settled
     }
 
-    /// Makes a class, unless another was faster.
+    /// Creates a class, unless another replica did.
     async fn make(&self, name: &str, class: &ClassInfo) -> Result<(), kube::Error> {
         let (group, version) = GATEWAY_API;
         let object = json!({

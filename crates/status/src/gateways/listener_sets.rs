@@ -9,7 +9,7 @@ use navarch_api::text_map::TextMap;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AttachedSet {
     pub(super) parent: NamespacedName,
-    /// When it was made.
+    /// Its creation time.
     pub(super) created: Option<Timestamp>,
     pub(super) listeners: Vec<Listener>,
 }

@@ -1,4 +1,4 @@
-//! What the deployment of Gateways knows of the cluster, and what each Gateway is to have.
+//! The state of the cluster for the deployment of Gateways, and the plan of each Gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ struct Defaults {
     /// When it was made: the oldest counts.
     created: Option<Timestamp>,
     class: String,
-    /// What it says.
+    /// Its data.
     data: Data,
 }
 
@@ -56,30 +56,30 @@ struct Defaults {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MadeObject {
     pub(super) owner: Option<NamespacedName>,
-    /// Which of its fields are as they were applied.
+    /// The digest of its applied fields.
     pub(super) fields: Fields,
 }
 
-/// What a Gateway is to have.
+/// The plan of a Gateway.
 #[derive(Debug)]
 pub enum Plan {
-    /// Nothing of this control plane, and why.
+    /// This control plane does not deploy it, and why.
     Nothing(&'static str),
-    /// That depends on a ConfigMap that has not been read.
+    /// The plan depends on a ConfigMap that was not read yet.
     Reads(NamespacedName),
     /// Objects.
     Objects {
-        /// Whether the Gateway is to be marked as this controller's.
+        /// Whether the Gateway must be marked as this controller's.
         takes: bool,
         /// The objects, in the order in which they are applied.
         objects: Vec<Value>,
     },
 }
 
-/// What is known of the cluster.
+/// The state of the cluster.
 #[derive(Debug, Default)]
 pub struct World {
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     settings: GatewayControllerSettings,
     /// Which namespaces count.
     scope: NamespaceScope,
@@ -92,28 +92,28 @@ pub struct World {
     defaults: Mirror<Defaults>,
     /// Tags of revisions.
     tags: Tags,
-    /// What was made, by kind.
+    /// Deployed objects, by kind.
     made: BTreeMap<DeployedKind, Mirror<MadeObject>>,
     /// ListenerSets by their Gateway.
     by_parent: Index,
-    /// Gateways by the ConfigMap that they name.
+    /// Gateways by the ConfigMap that they refer to.
     by_parameters: Index,
-    /// Such ConfigMaps as they were read; `None` is one that is not there.
+    /// These ConfigMaps as they were read; `None` if it does not exist.
     parameters: BTreeMap<NamespacedName, Option<Data>>,
     /// Whether the initial list of ConfigMaps is complete.
     knows_parameters: bool,
-    /// Gateways that are to be looked at.
+    /// Gateways to reconcile.
     due: BTreeSet<NamespacedName>,
 }
 
 impl World {
-    /// Knows nothing yet.
+    /// The empty state.
     #[must_use]
     pub fn new(settings: GatewayControllerSettings, scope: NamespaceScope) -> Self {
         Self { settings, scope, ..Self::default() }
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     pub fn take(&mut self, source: Source, event: Event<DynamicObject>) {
         match source {
             Source::Gateways => {
@@ -148,13 +148,13 @@ impl World {
         }
     }
 
-    /// There is no such kind in the cluster: there are no objects of it.
+    /// Records that the cluster does not have a kind, so that it has no objects.
     pub fn absent(&mut self, source: Source) {
         self.take(source, Event::Init);
         self.take(source, Event::InitDone);
     }
 
-    /// Whether all is known.
+    /// Whether all initial lists are complete.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.gateways.is_complete()
@@ -167,7 +167,7 @@ impl World {
             && DeployedKind::ALL.iter().all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
     }
 
-    /// Other namespaces count.
+    /// Applies a change of the namespace scope.
     pub fn select(&mut self, scope: NamespaceScope) {
         if self.scope != scope {
             self.scope = scope;
@@ -175,18 +175,18 @@ impl World {
         }
     }
 
-    /// All Gateways are to be looked at.
+    /// Schedules all Gateways.
     pub fn all_due(&mut self) {
         self.due.extend(self.gateways.keys().cloned());
     }
 
-    /// The Gateways that are to be looked at.
+    /// Takes the scheduled Gateways.
     #[must_use]
     pub fn take_due(&mut self) -> BTreeSet<NamespacedName> {
         std::mem::take(&mut self.due)
     }
 
-    /// What a ConfigMap says; `None` is that it is not there.
+    /// Records the data of a ConfigMap; `None` if it does not exist.
     pub fn put_parameters(&mut self, name: NamespacedName, data: Option<BTreeMap<String, String>>) {
         self.parameters.insert(name, data);
     }
@@ -196,25 +196,25 @@ impl World {
         self.gateways.keys()
     }
 
-    /// What is known of an object that was made.
+    /// The state of a deployed object.
     pub(super) fn made(&self, made: DeployedKind, name: &NamespacedName) -> Option<&MadeObject> {
         self.made.get(&made)?.get(name)
     }
 
-    /// How many objects there are that were made.
+    /// Number of deployed objects.
     pub(super) fn made_count(&self) -> usize {
         self.made.values().map(|mirror| mirror.keys().len()).sum()
     }
 
-    /// Notes an object that was just applied: what the watch tells of it is then no news.
+    /// Records an object that was just applied, so that its watch event is no change.
     pub(super) fn note_made(&mut self, made: DeployedKind, name: NamespacedName, object: MadeObject) {
         _ = self.made.entry(made).or_default().put(name, Some(object));
     }
 
-    /// What a Gateway is to have.
+    /// The plan of a Gateway.
     ///
     /// # Errors
-    /// When its objects cannot be made.
+    /// If its objects cannot be rendered.
     pub fn plan(&self, name: &NamespacedName, injector: &Injector, kube_version: i64) -> Result<Plan, ObjectsError> {
         let Some(Gateway { value, spec, parameters }) = self.gateways.get(name) else {
             return Ok(Plan::Nothing("it does not exist"));
@@ -381,7 +381,7 @@ impl World {
 }
 
 impl MadeObject {
-    /// What counts of an object.
+    /// The relevant fields of an object.
     pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
         let owners = object.metadata.owner_references.iter().flatten();
         let mut gateways = owners.filter(|owner| {

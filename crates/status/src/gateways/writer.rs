@@ -16,14 +16,14 @@ use super::watches::{DeployedKind, gateway_api};
 use super::world::{MadeObject, World};
 use crate::cluster::Cluster;
 
-/// The time that one write takes of what may be written: a hundred per second.
+/// Minimum interval of writes: a hundred per second.
 const PER_WRITE: Duration = Duration::from_millis(10);
-/// Of what is not there any more so much may be remembered, and as much as there is.
+/// Number of deleted objects that may be remembered, in addition to the number of existing ones.
 const PRUNE_SLACK: usize = 64;
 /// The label by which Deployments of Istio before 1.24 select their pods. A Deployment can never select others.
 const FORMER_LABEL: &str = "istio.io/gateway-name";
 
-/// Which fields of an object are as a manager applied them: another digest says that somebody has changed one.
+/// A digest of the fields that a manager applied: a different digest means that another writer has changed one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields([u8; 32]);
 
@@ -41,7 +41,7 @@ impl Fields {
     }
 }
 
-/// What was written last.
+/// The objects as they were last written.
 #[derive(Clone, Copy, Debug)]
 struct LastWrite {
     /// The digest of the object as it was applied.
@@ -50,24 +50,24 @@ struct LastWrite {
     fields: Fields,
 }
 
-/// Whether something stands in the way.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The object is there.
+    /// The object was applied.
     Applied,
-    /// Somebody else's object has its name.
+    /// A foreign object has its name.
     Foreign,
 }
 
-/// Applies objects, those alone that are not as they should be.
+/// Applies objects that differ from the wanted state.
 #[derive(Debug)]
 pub(super) struct Writer {
     cluster: Cluster,
-    /// The name under which fields are applied: the controller's, as istiod has it.
+    /// The field manager: the controller's name, as in istiod.
     manager: String,
-    /// What was written last.
+    /// The objects as they were last written.
     written: BTreeMap<(DeployedKind, NamespacedName), LastWrite>,
-    /// When the next may be written.
+    /// When the next object may be written.
     free: Instant,
     /// Whether the API server stores annotations that come with a status.
     marks: bool,
@@ -88,7 +88,7 @@ impl Writer {
     /// nothing but the status then; once that was seen, none is asked again.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// If the API server rejects it.
     pub(super) async fn take(&mut self, gateway: &NamespacedName) -> Result<(), kube::Error> {
         if !self.marks {
             return Ok(());
@@ -105,10 +105,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Applies an object, unless it is there as it should be, or is somebody else's.
+    /// Applies an object, unless it is up to date or foreign.
     ///
     /// # Errors
-    /// When the API server refuses, also where the object has changed since it was looked at.
+    /// If the API server rejects it, also because the object has changed since it was read.
     pub(super) async fn apply(
         &mut self,
         made: DeployedKind,
@@ -131,7 +131,7 @@ impl Writer {
             if !there.labels().contains_key(MANAGED) {
                 return Ok(Outcome::Foreign);
             }
-            // What was just seen to be ours must still be what is written to.
+            // The write must fail if the object is no longer the one that was read.
             if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                 meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
             }
@@ -155,7 +155,7 @@ impl Writer {
         self.free = self.free.max(Instant::now()) + PER_WRITE;
     }
 
-    /// How objects are applied: what others have set of the same fields gives way.
+    /// Applies with force: fields that others have set are overwritten.
     fn parameters(&self) -> PatchParams {
         PatchParams::apply(&self.manager).force()
     }

@@ -1,4 +1,4 @@
-//! The statuses that objects have.
+//! The current statuses of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,13 +48,13 @@ impl ObservedObject {
 /// All objects of the kinds that are watched.
 #[derive(Debug, Default)]
 pub(super) struct Live {
-    /// As they were last seen.
+    /// The last observed versions.
     objects: BTreeMap<ObjectRef, ObservedObject>,
     /// The objects of an unfinished list.
     listed: BTreeMap<Kind, BTreeSet<NamespacedName>>,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 pub(super) type KindEvent = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
 
 impl Live {
@@ -68,7 +68,7 @@ impl Live {
         self.objects.keys()
     }
 
-    /// Takes an event in, and notes the objects that it is about.
+    /// Applies an event, and records the affected objects.
     pub(super) fn take(
         &mut self,
         kind: Kind,
@@ -108,7 +108,7 @@ fn name_of(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
-/// Pauses that double.
+/// Delays that double.
 struct Pauses(Duration);
 
 impl Iterator for Pauses {
@@ -127,7 +127,7 @@ impl Backoff for Pauses {
     }
 }
 
-/// Follows the objects of a kind, in the best version that the server has of those that are understood.
+/// Watches the objects of a kind, in the best supported version of the server.
 pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEvent> {
     let client = cluster.0.clone();
     let found = stream::once(served(client.clone(), kind));
@@ -146,7 +146,7 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
     events.boxed()
 }
 
-/// How a kind is reached: in the first version that the server does not call unknown.
+/// The API resource of a kind: in the first version that the server knows.
 async fn served(client: Client, kind: Kind) -> ApiResource {
     let resources = served_versions(kind)
         .iter()

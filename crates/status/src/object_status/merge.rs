@@ -1,24 +1,24 @@
-//! What a status should say, put into what it says: entries of other controllers and times of conditions stay.
+//! Merges the wanted status into the current one: entries of other controllers and times of conditions stay.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// The lists of entries by controller, with the member of an entry that says what it is about.
+/// The lists of entries by controller, with the key of an entry.
 const LISTS: [(&str, &str); 2] = [("parents", "parentRef"), ("ancestors", "ancestorRef")];
-/// Names the types of conditions that are to go.
+/// The types of conditions to remove.
 const WITHOUT: &str = "withoutConditions";
-/// Members that are not taken away where they are not wanted: addresses that were reported are kept until there are others.
+/// Members that are not removed: reported addresses are kept until there are others.
 const KEPT: [&str; 3] = ["addresses", "conditions", "supportedFeatures"];
-/// The group by which entries that name no controller are known to be Istio's: those of InferencePools.
+/// The group that identifies Istio's entries without a controller: those of InferencePools.
 pub(crate) const ISTIO_GROUP: &str = "networking.istio.io";
 
 /// How much of a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// All of it: members that are not wanted go.
+    /// All of it: unwanted members are removed.
     Whole,
-    /// What is wanted alone, beside what others write.
+    /// The wanted members only, beside those of other writers.
     Wanted,
 }
 
@@ -67,7 +67,7 @@ fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Conditions, those of other types in their places. When each changed is when its status did.
+/// Conditions; those of other types keep their places. The transition time changes with the status only.
 fn conditions(before: Option<&Value>, wanted: &Value, without: Option<&Value>, now: &str) -> Value {
     let mut conditions = list(before).to_vec();
     let is_of = |condition: &Value, kind: Option<&Value>| condition.get("type") == kind;
@@ -101,7 +101,7 @@ fn with_conditions(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
     item
 }
 
-/// Listeners by name; those that are not wanted go.
+/// Listeners by name; unwanted ones are removed.
 fn listeners(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
     let known = |name: Option<&Value>| list(before).iter().find(|listener| listener.get("name") == name);
     list(Some(wanted)).iter().map(|listener| with_conditions(known(listener.get("name")), listener, now)).collect()

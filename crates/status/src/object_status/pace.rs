@@ -1,6 +1,6 @@
-//! When the status of which object is written: at once, but an object whose status goes on changing ever more rarely. The count of
-//! a Gateway's routes changes with each that is attached; to write it each time would take as many requests as the routes' own
-//! statuses, and keep those waiting for the turns of the Kubernetes API.
+//! Schedules status writes: at once, but with growing delays for an object whose status keeps changing. A Gateway's route count
+//! changes with each attached route; writing it each time would take as many requests as the routes' own statuses, and delay
+//! those because of the API server's rate limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,54 +9,54 @@ use tokio::time::{Instant, sleep_until};
 
 use navarch_api::object::ObjectRef;
 
-/// The pause after a write of an object that was not written for long.
+/// First delay after a write of an object.
 const MIN_PAUSE: Duration = Duration::from_millis(25);
-/// The longest pause.
+/// Maximum delay.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// The pause after a write that failed, which doubles with each further one.
+/// First delay after a failed write, doubled with each further one.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The longest of these.
+/// Maximum delay after failures.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The objects to look at, and those to be looked at later.
+/// The queue of objects.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// To be looked at now.
+    /// Due objects.
     pub(super) due: BTreeSet<ObjectRef>,
-    /// Written lately.
+    /// Recently written objects.
     written: BTreeMap<ObjectRef, LastWrite>,
-    /// To be looked at when their pauses end.
+    /// Delayed objects, by the end of their delay.
     later: BTreeSet<(Instant, ObjectRef)>,
-    /// When `written` was last looked through.
+    /// When `written` was last cleaned up.
     swept: Option<Instant>,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The API server has taken it.
+    /// It succeeded.
     Taken,
-    /// The object was not as it was seen any more. Its watch tells how it is now.
+    /// A conflict: the object has changed. Its watch reports the new version.
     Overtaken,
-    /// Nothing will tell of it: it is to be tried again.
+    /// It failed and must be retried.
     Failed,
 }
 
-/// When an object was written.
+/// The write history of an object.
 #[derive(Clone, Copy, Debug)]
 struct LastWrite {
     /// When the last write began.
     at: Instant,
-    /// How long the next one has to wait from then.
+    /// Delay of the next write from then.
     pause: Duration,
     is_under_way: bool,
-    /// Whether it is to be looked at when the one under way ends.
+    /// Whether it is due again when the current write ends.
     is_due: bool,
-    /// Whether the next write need not wait.
+    /// Whether the next write is not delayed.
     may_at_once: bool,
-    /// How many writes one after the other were overtaken.
+    /// Number of consecutive conflicts.
     overtaken: u32,
-    /// How many writes one after the other have failed.
+    /// Number of consecutive failures.
     failed: u32,
 }
 
@@ -66,12 +66,12 @@ impl LastWrite {
         if self.may_at_once { self.at } else { self.at + self.pause }
     }
 
-    /// When it counts as one that was not written for long.
+    /// When its history is dropped.
     fn forgotten(&self) -> Instant {
         self.at + self.pause.max(self.again()) * 3
     }
 
-    /// How long after a failure it is tried again.
+    /// The retry delay after a failure.
     fn again(&self) -> Duration {
         match self.failed {
             0 => Duration::ZERO,
@@ -81,7 +81,7 @@ impl LastWrite {
 }
 
 impl Pace {
-    /// The next object to look at.
+    /// The next due object.
     pub(super) fn next(&mut self, now: Instant) -> Option<ObjectRef> {
         while let Some((at, _)) = self.later.first()
             && *at <= now
@@ -122,7 +122,7 @@ impl Pace {
         match outcome {
             Outcome::Taken => (written.overtaken, written.failed) = (0, 0),
             Outcome::Overtaken => {
-                // Nothing was written. But whoever overtakes each write must not make one of each of theirs.
+                // Nothing was written, but a writer that conflicts with every write must not cause a write each time.
                 written.may_at_once = written.overtaken == 0;
                 written.overtaken = written.overtaken.saturating_add(1);
             }
@@ -136,7 +136,7 @@ impl Pace {
         }
     }
 
-    /// Waits until there is something to look at again; for ever, where there is nothing.
+    /// Waits until a delayed object is due; forever if there is none.
     pub(super) async fn sleep(&self) {
         match self.later.first() {
             Some((at, _)) => sleep_until(*at).await,

@@ -1,4 +1,4 @@
-//! What a WorkloadEntry says of its connection, and how that may change. The annotations are istiod's.
+//! The connection state in a WorkloadEntry's annotations, and its transitions. The annotations are istiod's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const CONNECTED: &str = "istio.io/connectedAt";
 const DISCONNECTED: &str = "istio.io/disconnectedAt";
 /// The annotation of entries with health checks.
 pub(super) const CHECKED: &str = "proxy.istio.io/health-checks-enabled";
-/// The condition that tells it.
+/// The condition type of the health.
 pub(super) const HEALTHY: &str = "Healthy";
 
 pub(super) type Annotations = BTreeMap<String, String>;
@@ -38,7 +38,7 @@ impl Connection<'_> {
         annotations.remove(DISCONNECTED);
     }
 
-    /// What the annotations become by it; `None` when a later one has left its mark already, or this one has.
+    /// The annotations after this connection; `None` if it or a later one was written already.
     pub(super) fn begun(&self, annotations: &Annotations) -> Option<Annotations> {
         if moment(annotations, DISCONNECTED).is_some_and(|ended| self.at < ended) {
             return None;
@@ -53,7 +53,7 @@ impl Connection<'_> {
         Some(annotations)
     }
 
-    /// What they become by its end at `now`; `None` when another connection counts.
+    /// The annotations after its end at `now`; `None` if another connection is current.
     pub(super) fn ended(&self, annotations: &Annotations, now: Timestamp) -> Option<Annotations> {
         if !is_controller(annotations, self.instance) {
             return None;
@@ -69,17 +69,17 @@ impl Connection<'_> {
     }
 }
 
-/// What is done with an entry whose workload has gone.
+/// The cleanup of an entry whose workload is disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// It registered itself: it goes with it.
+    /// It was auto-registered: it is deleted.
     Delete,
     /// It was written by users: only its health condition is removed.
     Forget,
 }
 
-/// What is to be done with an entry at `now`, if anything. Who has been away for `grace` is gone, and so is who has been connected
-/// for longer than any connection lasts.
+/// The cleanup of an entry at `now`, if any. A workload that was disconnected for `grace` is gone, as is one that has been
+/// connected for longer than any connection lasts.
 pub(super) fn remedy(
     annotations: &Annotations,
     status: Option<&Value>,
@@ -94,7 +94,7 @@ pub(super) fn remedy(
         }
     } else {
         let ended = annotations.get(DISCONNECTED).filter(|ended| !ended.is_empty())?;
-        // A moment that cannot be read is long past.
+        // An invalid time counts as long past.
         if ended.parse().is_ok_and(|ended: Timestamp| !is_past(ended, grace)) {
             return None;
         }
@@ -112,12 +112,12 @@ pub(super) fn is_controller(annotations: &Annotations, instance: &str) -> bool {
     annotations.get(CONTROLLER).is_some_and(|controller| controller == instance)
 }
 
-/// How an application is, by the word of its agent.
+/// The health of an application as reported by its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadHealth {
-    /// It is well.
+    /// Healthy.
     Healthy,
-    /// It is not, and why.
+    /// Unhealthy, and why.
     Unhealthy(String),
 }
 

@@ -1,7 +1,7 @@
-//! Which entry a workload may be: judged by what is known of the cluster, before the API server is asked for anything.
+//! Checks which entry a workload may use, from the known state of the cluster, before any request to the API server.
 //!
-//! Anybody may open a stream and claim any name. So names are checked before they stand in a request's path, an identity is
-//! asked for before anything is looked up, and what is not there is answered as what is another's.
+//! Anyone may open a stream and send any name. So names are checked before they are used in a request's path, an identity is
+//! required before anything is looked up, and a missing entry is answered like one of another workload.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use navarch_api::names::{is_kubernetes_label, is_kubernetes_name};
 use navarch_api::object::NamespacedName;
 
 impl Registrar {
-    /// Whether a workload may be the entry that it claims; `false` for one of which nothing is to be written.
+    /// Whether a workload may use the entry that it names; `false` if nothing has to be written for it.
     ///
     /// # Errors
-    /// When it may not.
+    /// If it may not.
     pub(super) fn permits(&self, workload: &Workload) -> Result<bool, RegistrationError> {
         let name = workload.entry();
         check_names(workload, &name)?;
@@ -40,7 +40,7 @@ impl Registrar {
         }
     }
 
-    /// Whether a workload may be an entry for this service account.
+    /// Whether a workload may use an entry of this service account.
     fn permits_account(
         &self,
         workload: &Workload,

@@ -13,11 +13,11 @@ use super::entry_state::Remedy;
 use super::{Claim, Registrar, annotations, entries, entry_state};
 use navarch_api::object::NamespacedName;
 
-/// Entries that are read at once.
+/// Page size of a list.
 const PAGE: u32 = 500;
-/// How often entries are looked through, in graces.
+/// Interval of the sweep, in grace periods.
 const SWEEPS_PER_GRACE: u32 = 10;
-/// Time between two entries that are cleaned up: 20 a second.
+/// Interval of cleanups: 20 per second.
 const DELETE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Registrar {
@@ -45,7 +45,7 @@ impl Registrar {
                         known.remove(&NamespacedName::new(&group.namespace().unwrap_or_default(), &group.name_any()));
                     }
                     Some(Ok(Event::Init | Event::InitDone)) => {}
-                    // Without the definition of the kind there are none; the watch goes on asking.
+                    // Without the CustomResourceDefinition there are no objects; the watch keeps retrying.
                     Some(Err(error)) => tracing::debug!(%error, "failed to watch WorkloadGroups"),
                     None => break,
                 },
@@ -73,7 +73,7 @@ impl Registrar {
         }
     }
 
-    /// Looks through all entries.
+    /// Checks all entries.
     async fn sweep(&self) {
         let entries = entries::all(&self.0.cluster);
         let mut page = ListParams::default().limit(PAGE);
@@ -101,7 +101,7 @@ impl Registrar {
         }
     }
 
-    /// Cleans an entry up whose grace may be over.
+    /// Cleans up an entry whose grace period may be over.
     pub(super) async fn clean(&self, name: &NamespacedName) -> Result<(), kube::Error> {
         match entries::get(&self.0.cluster, name).await? {
             Some(entry) => self.clean_up(name, &entry).await,
@@ -109,13 +109,13 @@ impl Registrar {
         }
     }
 
-    /// What is to be done with an entry now.
+    /// The cleanup of an entry now.
     fn remedy(&self, entry: &DynamicObject) -> Option<Remedy> {
         let spans = (self.0.config.grace, self.0.config.longest);
         entry_state::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
     }
 
-    /// Does what is to be done with an entry.
+    /// Performs the cleanup of an entry.
     async fn clean_up(&self, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
         let cluster = &self.0.cluster;
         match self.remedy(entry) {

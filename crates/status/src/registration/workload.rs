@@ -1,4 +1,4 @@
-//! A workload that is no pod, and the WorkloadEntry that it gets from its group.
+//! A workload that is not a pod, and the WorkloadEntry that its group provides.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,26 +29,26 @@ pub struct Workload {
     pub address: IpAddr,
     /// The network; empty is none.
     pub network: String,
-    /// Which entry it goes by.
+    /// Its entry.
     pub claim: Claim,
     /// Labels of its own.
     pub labels: BTreeMap<String, String>,
     /// `region/zone/subzone`; empty if it does not say.
     pub locality: String,
-    /// Whether its agent tells how it is.
+    /// Whether its agent reports health.
     pub is_probed: bool,
     /// Whether it takes HBONE.
     pub takes_hbone: bool,
-    /// Who it was proved to be, if anybody asked.
+    /// Its authenticated identity, if clients are authenticated.
     pub identity: Option<Identity>,
 }
 
-/// Which WorkloadEntry a workload goes by.
+/// The WorkloadEntry of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// One made from this WorkloadGroup (`AUTO_REGISTER_GROUP`).
     Group(String),
-    /// One that is there (`WORKLOAD_ENTRY`).
+    /// An existing one (`WORKLOAD_ENTRY`).
     Entry(String),
 }
 
@@ -64,7 +64,7 @@ impl Workload {
                     name.push('-');
                     name.push_str(&self.network);
                 }
-                // What tells entries apart is at the end.
+                // The end of the name makes it unique.
                 let start = name.len().saturating_sub(MAX_NAME);
                 name.split_off(name.ceil_char_boundary(start))
             }
@@ -72,7 +72,7 @@ impl Workload {
         NamespacedName::new(self.namespace.as_str(), &name)
     }
 
-    /// Whether the workload was proved to be of its namespace; if not, why.
+    /// Checks that the workload's identity is of its namespace.
     pub(super) fn is_proved(&self) -> Result<&Identity, String> {
         let Some(identity) = &self.identity else {
             return Err("a WorkloadEntry may be taken by a proved identity alone: connect over TLS".to_owned());
@@ -83,13 +83,13 @@ impl Workload {
         Ok(identity)
     }
 
-    /// Who pays for what is done for the workload: its service account, or without one its namespace.
+    /// The key of the workload's rate limit: its service account, or without one its namespace.
     pub(super) fn payer(&self) -> NamespacedName {
         let namespace = || NamespacedName::new(self.namespace.as_str(), "");
         self.identity.as_ref().map_or_else(namespace, Identity::account)
     }
 
-    /// Whether the workload may speak for an entry of this service account; if not, why.
+    /// Checks that the workload may use an entry of this service account.
     pub(super) fn may_control(&self, service_account: &str) -> Result<(), String> {
         let identity = self.is_proved()?;
         match service_account {
@@ -99,7 +99,7 @@ impl Workload {
         }
     }
 
-    /// The entry as it is created: the group's template, with what the workload says of itself.
+    /// The new entry: the group's template with the workload's own values.
     pub(super) fn entry_of(&self, group: &Group<'_>, connection: &entry_state::Connection<'_>) -> Value {
         let mut spec = group.spec.get("template").and_then(Value::as_object).cloned().unwrap_or_default();
         spec.insert("address".to_owned(), Value::String(self.address.to_string()));
