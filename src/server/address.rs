@@ -1,4 +1,4 @@
-//! Listening addresses as Istio's flags write them.
+//! Listen addresses in the form of Istio's flags.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,18 +7,18 @@ use std::str::FromStr;
 use navarch_net::listen::{listen, listen_on_all};
 use tokio::net::TcpListener;
 
-/// Where to listen: `:15010` (all addresses), `127.0.0.1:15010`, `[::1]:15010`, or empty for not at all.
+/// A listen address: `:15010` (all addresses), `127.0.0.1:15010`, `[::1]:15010`, or empty to disable it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// Not at all.
+    /// Disabled.
     Off,
-    /// At this port on every address of the machine.
+    /// This port on all addresses.
     Every(u16),
-    /// At this address.
+    /// This address.
     At(SocketAddr),
 }
 
-/// A text that is no listening address.
+/// An invalid listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid listen address {0:?}: use host:port, :port for all addresses, or an empty value to disable it")]
 pub struct AddressError(String);
@@ -53,7 +53,7 @@ impl ListenAddress {
     /// Opens the port; `None` when switched off.
     ///
     /// # Errors
-    /// When the port is taken or may not be opened.
+    /// If the port is in use or may not be opened.
     pub fn bind(self) -> std::io::Result<Option<TcpListener>> {
         match self {
             Self::Off => Ok(None),

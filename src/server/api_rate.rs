@@ -1,4 +1,4 @@
-//! A limit on how often the Kubernetes API is asked.
+//! A rate limit of requests to the Kubernetes API.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// How often the Kubernetes API may be asked: client-go's token bucket.
+/// The rate limit of the Kubernetes API client: client-go's token bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ApiRate {
-    /// `--kubernetesApiQPS`: requests per second in the long run.
+    /// `--kubernetesApiQPS`: sustained requests per second.
     pub per_second: f64,
-    /// `--kubernetesApiBurst`: requests at once.
+    /// `--kubernetesApiBurst`: burst size.
     pub burst: u32,
 }
 
-/// A service that is asked no more often than that. Clones share the limit; requests above it wait for their turn.
+/// A service with this rate limit. Clones share the limit; requests above it wait.
 #[derive(Clone, Debug)]
 pub(super) struct Limited<S> {
     inner: S,
-    /// When the bucket will be full; `None` where there is no limit.
+    /// When the bucket is full again; `None` without a limit.
     bucket: Option<Arc<Bucket>>,
 }
 
 /// Tokens that come back with time.
 #[derive(Debug)]
 struct Bucket {
-    /// In which time one token comes back.
+    /// The time per token.
     interval: Duration,
-    /// In which time all do.
+    /// The time to refill the bucket.
     capacity: Duration,
-    /// When all that were taken are back.
+    /// When the bucket is full again.
     full_at: Mutex<Instant>,
 }
 
 impl Bucket {
-    /// Takes a token; gives when it may be used.
+    /// Takes a token; returns when it may be used.
     fn take(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock();
         *full_at = (*full_at).max(now) + self.interval;

@@ -1,4 +1,4 @@
-//! Metrics about the configuration in force: how much there is, and what of it gets in each other's way.
+//! Metrics of the current configuration: its size and its conflicts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use navarch_api::object::Kind;
 use navarch_push::notice::Notice;
 use navarch_push::worker::CurrentSnapshot;
 
-/// What subjects are counted of, by istiod's names.
+/// The gauges of notices, by istiod's names.
 const GAUGES: [(&str, &str); 7] = [
     ("pilot_vservice_dup_domain", "Virtual hosts with a domain that another one already has"),
     ("pilot_destrule_subsets", "Hosts of which DestinationRules name a subset twice"),
@@ -31,19 +31,19 @@ const PATCHES: &str = "pilot_envoy_filter_status";
 /// Counts at each scrape.
 #[derive(Debug)]
 pub(super) struct ConfigurationMetrics {
-    /// What is in force.
+    /// The current snapshot.
     pub(super) current: CurrentSnapshot,
     /// Whether there is a metric for each EnvoyFilter (`PILOT_ENVOY_FILTER_STATS`).
     pub(super) tells_patches: bool,
 }
 
-/// Writes a number without labels.
+/// Writes a gauge without labels.
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
     let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
-/// How many subjects each gauge has.
+/// The value of each gauge.
 fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for notice in notices {

@@ -1,20 +1,20 @@
-//! How many connections each port has at once.
+//! Connection limits of the ports.
 
 use navarch_net::port::PortLimits;
 
-/// The most connections of a port that proxies connect to, unless set: more than one control plane serves.
+/// Default maximum of connections of an xDS port: more than one control plane serves.
 const XDS: usize = 32_768;
-/// Of the webhooks' port. API servers need a handful.
+/// Default maximum of the webhooks' port. API servers need a handful.
 const WEBHOOKS: usize = 1024;
-/// Of the ports of health, metrics and debug pages.
+/// Default maximum of the ports of health, metrics and debug pages.
 const HTTP: usize = 512;
-/// TLS handshakes under way on a port.
+/// Default maximum of concurrent TLS handshakes of a port.
 const HANDSHAKES: usize = 1024;
-/// What proxies of a large mesh need: less is said in the log.
+/// Connections that a large mesh needs: lower limits are logged.
 const MIN_CONNECTIONS: usize = 5000;
 
-/// How many connections each port has at once. When there are more, the idlest of the client that holds the most is closed,
-/// so that small limits keep nobody out for long.
+/// Connection limits of the ports. Beyond a limit, the idlest connection of the client that has the most is closed, so that small
+/// limits block no client for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// `NAVARCH_MAX_XDS_CONNECTIONS`: on each of the ports 15010 and 15012. Default 32,768, or 3 of 8 files that the process
@@ -38,7 +38,7 @@ impl ConnectionLimits {
         Self { xds: share(18, XDS), webhooks: share(2, WEBHOOKS), http: share(1, HTTP), handshakes: None }
     }
 
-    /// Says in the log what the limits are, and where they cannot be kept or are low.
+    /// Logs the limits, and warns if they are unreachable or low.
     pub(super) fn log(&self, files: usize) {
         let Self { xds, webhooks, http, .. } = *self;
         let all = 2 * xds + webhooks + 2 * http;

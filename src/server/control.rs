@@ -9,12 +9,12 @@ use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 
-/// Connections of the port: people and their tools.
+/// Maximum connections of the port, which operators and their tools use.
 const CONNECTIONS: usize = 32;
-/// Bytes of answers that they have not read.
+/// Memory of unread responses.
 const ANSWERS: usize = 16 << 20;
 
-/// Serves ControlZ. Without its port the process goes on, as istiod does: another one of the same machine may have it.
+/// Serves ControlZ. The process continues without its port, as istiod does: another process of the machine may use it.
 pub(super) async fn start(
     config: &Config,
     state: &AdminState,

@@ -1,4 +1,4 @@
-//! Starts what writes back to the cluster, each behind its lock.
+//! Starts the controllers that write to the cluster, each with its leader lock.
 
 mod gateways;
 
@@ -29,14 +29,13 @@ use navarch_status::{
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 
-/// After selectors of namespaces and addresses of Ingresses were looked at, they are not for so long: much else changes, and
-/// they hardly ever do.
+/// Minimum interval of reading namespace selectors and addresses of Ingresses from snapshots, as they hardly ever change.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What flags and environment say of writing back.
+/// Settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct WritingConfig {
-    /// `POD_NAME`: under which name this control plane holds locks; one of its own where unset.
+    /// `POD_NAME`: the identity in leader locks; a generated one if unset.
     pub identity: String,
     /// The revision of this control plane; empty is `default`.
     pub revision: String,
@@ -99,20 +98,20 @@ pub(super) fn stays_local(push: &PushHandle) -> StaysLocal {
     })
 }
 
-/// What the controllers stand on.
+/// Dependencies of the controllers.
 pub(super) struct Controllers<'a> {
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub(super) config: &'a WritingConfig,
-    /// What injects, whose templates make the objects of Gateways.
+    /// The injector, whose templates render the objects of Gateways.
     pub(super) injector: CurrentInjector,
     pub(super) cluster: Cluster,
-    /// Where the locks are.
+    /// The namespace of the locks.
     pub(super) namespace: &'a str,
-    /// Whether ServiceEntries get addresses.
+    /// Whether addresses are allocated to ServiceEntries.
     pub(super) allocates: bool,
-    /// Tells them to end.
+    /// Cancelled at shutdown.
     pub(super) stop: &'a CancellationToken,
-    /// They.
+    /// The tasks.
     pub(super) tasks: &'a mut Tasks,
 }
 
@@ -181,7 +180,7 @@ impl Controllers<'_> {
         Analysis { cluster, interval, revision, namespace, scope, mesh }
     }
 
-    /// What writes the statuses of a family of objects.
+    /// Starts the status writer of a family of objects.
     fn statuses(
         &self,
         family: Family,
@@ -195,8 +194,8 @@ impl Controllers<'_> {
         }
     }
 
-    /// Starts what writes conditions of objects that are not the Gateway API's: how far they have come, and what becomes of them in
-    /// ambient mode. istiod has one lock for both.
+    /// Starts the writers of conditions of objects outside the Gateway API: distribution, and ambient mode. istiod has one lock for
+    /// both.
     fn conditions(
         &mut self,
         push: &PushHandle,
@@ -219,7 +218,7 @@ impl Controllers<'_> {
         self.lead("conditions of objects", Lock::Status, default_revision, work);
     }
 
-    /// Starts what tells the leader how far this replica's proxies have come; gives what the leader does.
+    /// Starts the reporter of this replica's progress; returns the leader's work.
     fn distribution(&mut self, interval: Duration, push: &PushHandle, connections: Arc<Connections>) -> Distribution {
         let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
         let (namespace, identity) = (self.namespace.to_owned(), self.config.identity.clone());
@@ -269,7 +268,7 @@ impl Controllers<'_> {
         });
     }
 
-    /// Starts what tells the cluster of the authority's roots, and of what it revoked.
+    /// Starts the publication of the CA's roots and CRLs.
     fn publish(
         &mut self,
         published: Published,
@@ -282,7 +281,7 @@ impl Controllers<'_> {
         self.lead("roots of the CA", lock, default_revision, move |stop| publisher.clone().run(stop));
     }
 
-    /// Runs `work` while this control plane holds the lock, or always where there are no others.
+    /// Runs `work` while this control plane holds the lock, or always without leader election.
     fn lead<W, F>(&mut self, name: &'static str, lock: Lock, default_revision: &watch::Receiver<String>, work: W)
     where
         W: Fn(CancellationToken) -> F + Send + Sync + 'static,
@@ -313,7 +312,7 @@ impl Controllers<'_> {
         selected_namespaces(self.config.only.clone(), push, self.stop, self.tasks)
     }
 
-    /// Follows where Ingresses are reached.
+    /// Follows the addresses of Ingresses.
     fn ingresses(&mut self, push: &PushHandle) -> watch::Receiver<IngressAddresses> {
         look("addresses of Ingresses", push, ingress::addresses, self.stop, self.tasks)
     }
@@ -333,7 +332,7 @@ pub(super) fn selected_namespaces(
     look("selected namespaces", push, read, stop, tasks)
 }
 
-/// Follows something in the snapshots in force.
+/// Follows a value of the current snapshots.
 fn look<T>(
     name: &'static str,
     push: &PushHandle,

@@ -1,4 +1,4 @@
-//! All metrics of the control plane, for the page that lists them.
+//! All metrics of the control plane, for the documentation page.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use navarch_source::{Fault, FilePosition, Problem};
 use navarch_status::RegistrationMetrics;
 use navarch_xds::metrics::Metrics;
 
-/// The files that make metrics known, and are called here; a test compares them with the sources.
+/// The files that register metrics, which are called here; a test compares them with the sources.
 pub(crate) const REGISTERING: &[&str] = &[
     "crates/net/src/rejections.rs",
     "crates/otlp/src/metrics.rs",

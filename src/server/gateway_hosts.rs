@@ -16,14 +16,14 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_push::world::Change;
 use navarch_source::HostNames;
 
-/// After the gateways were looked at, they are not for so long: much else changes, and they hardly ever do.
+/// Minimum interval of reading the gateways from snapshots, as they hardly ever change.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
-/// How long nothing is due where nothing is.
+/// The delay when nothing is due.
 const IDLE_DELAY: Duration = Duration::from_hours(24);
-/// Where the machine's resolvers are named.
+/// The file with the machine's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Starts what resolves them, if that is wanted.
+/// Starts the resolver task, if enabled.
 pub(super) fn start(is_wanted: bool, push: &PushHandle, stop: &CancellationToken, tasks: &mut Tasks) {
     if !is_wanted {
         return;
@@ -34,10 +34,10 @@ pub(super) fn start(is_wanted: bool, push: &PushHandle, stop: &CancellationToken
     });
 }
 
-/// Resolves the host names of gateways in the snapshots in force, for ever.
+/// Resolves the host names of gateways in the current snapshots; does not return.
 ///
 /// # Errors
-/// When the push thread has ended.
+/// If the push thread has stopped.
 async fn follow(push: PushHandle) -> Result<(), Ended> {
     let mut contexts = push.contexts();
     let mut names: Option<HostNames> = None;

@@ -24,7 +24,7 @@ struct Call {
     grpc_method: &'static str,
 }
 
-/// What is called, and how it went.
+/// Labels of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Handled {
     grpc_type: &'static str,
@@ -33,7 +33,7 @@ struct Handled {
     grpc_code: &'static str,
 }
 
-/// The certificate service's only method. Calls of others are counted as one, so that clients make no rows.
+/// The certificate service's only method. Calls of other methods share one label, so that clients cannot create label sets.
 const METHODS: [&str; 2] = ["CreateCertificate", "other"];
 
 /// Handles of all metrics that are registered here.

@@ -34,33 +34,32 @@ use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
 use navarch_webhook::registration::Rollover;
 
-/// How long a client may take for the headers of a request (slow loris), and may be silent before its first one; istiod's
-/// read timeout.
+/// Timeout of request headers (against slow loris), and of the first request; istiod's read timeout.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection may go without a request.
+/// Idle timeout between requests.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
-/// How long a connection may last. Clients open another.
+/// Maximum age of a connection. Clients then open another.
 const MAX_CONNECTION_AGE: Duration = Duration::from_mins(30);
-/// How long requests under way may take then.
+/// Grace period for requests in flight after the maximum age.
 const MAX_CONNECTION_AGE_GRACE: Duration = Duration::from_secs(30);
-/// How long requests under way may take when the server ends.
+/// Grace period for requests in flight at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// How long a client may read nothing of an answer.
+/// Timeout of a client that does not read its response.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a silent HTTP/2 client is asked whether it is there.
+/// Interval of HTTP/2 keepalive PINGs.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Requests at once on one HTTP/2 connection.
+/// Maximum concurrent streams of an HTTP/2 connection.
 const MAX_CONCURRENT_STREAMS: u32 = 100;
-/// Bytes of the headers of a request.
+/// Maximum size of request headers.
 const HEADER_BYTES: u32 = 64 << 10;
-/// Bytes that may be under way on one HTTP/2 connection before anybody takes them.
+/// Flow-control window of an HTTP/2 connection.
 const WINDOW: u32 = 128 << 10;
 
 /// Answers of a port that are made at once. One client has half of these, and its other requests wait behind its own; the connections
 /// say how many can.
 const MAX_CONCURRENT_RESPONSES: usize = 32;
 
-/// How every connection of HTTP/2 begins.
+/// The HTTP/2 connection preface.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Debug)]
@@ -68,11 +67,11 @@ pub(super) struct OpenHttpPort {
     /// What listens.
     pub(super) listener: TcpListener,
     pub(super) port: Arc<Port>,
-    /// Pays for answers until they are read.
+    /// The memory budget of unread responses.
     pub(super) answers: Arc<Budget>,
 }
 
-/// A port and what is served on it.
+/// A port and its service.
 #[derive(Debug)]
 pub(super) struct HttpPort {
     pub(super) open: OpenHttpPort,
@@ -80,25 +79,25 @@ pub(super) struct HttpPort {
     pub(super) grpc: Option<PlainConnections>,
     /// Its TLS, under which HTTP/2 is spoken, too; in plain text it is HTTP/1 alone, without upgrades.
     pub(super) tls: Option<Rollover>,
-    /// What is served.
+    /// The service.
     pub(super) routes: Router,
 }
 
-/// Where connections of gRPC in plain text go.
+/// Receiver of plaintext gRPC connections.
 pub(super) type PlainConnections = mpsc::Sender<(PortStream, TcpConnectInfo)>;
 
-/// A client and what answers it.
+/// A client and its service.
 #[derive(Clone, Debug)]
 struct Client {
     peer: SocketAddr,
-    /// When it asked.
+    /// When the last request arrived.
     activity: Arc<Activity>,
     port: Arc<Port>,
-    /// What is served.
+    /// The service.
     routes: Router,
-    /// Pays for answers.
+    /// The memory budget of responses.
     answers: Arc<Budget>,
-    /// Whose answers are made.
+    /// Limits concurrent responses, fairly among clients.
     turns: Arc<FairSemaphore<IpAddr>>,
 }
 
@@ -171,7 +170,7 @@ where
     }
 }
 
-/// Waits until no request came for too long.
+/// Waits for the idle timeout.
 async fn until_unused(activity: &Activity) {
     loop {
         let limit = if activity.is_asked() { IDLE_TIMEOUT } else { HEADER_TIMEOUT };
@@ -197,7 +196,7 @@ impl Client {
         Ok(response)
     }
 
-    /// Charges an answer to the client until it has read it.
+    /// Charges a response to the client until it is read.
     async fn charge(&self, response: Response) -> Response {
         let (parts, body) = response.into_parts();
         if body.size_hint().exact().is_none_or(|length| length == 0) {
@@ -214,14 +213,14 @@ impl Client {
     }
 }
 
-/// HTTP/1 with bounds.
+/// HTTP/1 with limits.
 fn plain() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);
     builder
 }
 
-/// HTTP/1 and HTTP/2 with bounds.
+/// HTTP/1 and HTTP/2 with limits.
 fn with_http2() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEADER_BYTES as usize);

@@ -1,4 +1,4 @@
-//! Where Ingresses are reached, from what is known of the cluster.
+//! The addresses of Ingresses, from the objects of the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use navarch_push::context::PushContext;
 use navarch_status::{IngressAddress, IngressAddresses};
 use navarch_store::Stored;
 
-/// The label of gateways that Ingresses are served by.
+/// The label of the gateways that serve Ingresses.
 const GATEWAY_LABEL: &str = "istio";
 
 /// The addresses of all Ingresses that are served.
@@ -30,7 +30,7 @@ pub(super) fn addresses(context: &PushContext) -> IngressAddresses {
     Arc::new(served.map(|ingress| (ingress.meta.key(), addresses.clone())).collect::<BTreeMap<_, _>>())
 }
 
-/// Where the gateway is reached: by its Service (`ingressService`); else at the node of its first running pod.
+/// The address of the gateway: of its Service (`ingressService`); else of the node of its first running pod.
 fn gateway_addresses(context: &PushContext, namespace: &Namespace) -> Vec<IngressAddress> {
     let service = context.mesh.config.ingress_service.as_str();
     let mut addresses = if service.is_empty() {
@@ -44,7 +44,7 @@ fn gateway_addresses(context: &PushContext, namespace: &Namespace) -> Vec<Ingres
     addresses
 }
 
-/// Where a Service is reached from outside.
+/// The external addresses of a Service.
 fn service_addresses(service: &Service) -> Vec<IngressAddress> {
     if let ServiceType::ExternalName(name) = &service.service_type {
         return vec![IngressAddress::Hostname(name.to_string())];
@@ -57,7 +57,7 @@ fn service_addresses(service: &Service) -> Vec<IngressAddress> {
     balancers.chain(service.external_ips.iter().map(|ip| IngressAddress::Ip(ip.to_string()))).collect()
 }
 
-/// Where the node of the gateway's first running pod is reached from outside.
+/// The external address of the node of the gateway's first running pod.
 fn node_addresses(context: &PushContext, namespace: &Namespace) -> Vec<IngressAddress> {
     let rule = context.mesh.config.ingress_rule();
     let is_gateway = |pod: &&Arc<Object<Pod>>| {

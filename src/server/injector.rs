@@ -1,5 +1,5 @@
-//! Keeps the injector in step with what decides on injection: the chart's ConfigMap or the files of it, the mesh config,
-//! ProxyConfigs, the versions of nodes.
+//! Keeps the injector up to date with its inputs: the chart's ConfigMap or files, the mesh config, ProxyConfigs, and the versions
+//! of nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,17 +24,17 @@ use navarch_store::Objects;
 use navarch_webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
 use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 
-/// How often files, mesh config and objects are looked at.
+/// Poll interval of files, mesh config and objects.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The ConfigMap of the default revision; those of others have the revision behind it.
+/// The ConfigMap of the default revision; those of others have the revision as suffix.
 const NAME: &str = "istio-sidecar-injector";
 /// The name of the state in readiness reasons.
 const INJECTION: &str = "injection";
 
-/// What flags and environment say of injection.
+/// Settings of injection.
 #[derive(Clone, Debug)]
 pub struct InjectionSettings {
-    /// `INJECT_ENABLED`: pods are injected at all. Default true.
+    /// `INJECT_ENABLED`: whether pods are injected. Default true.
     pub enabled: bool,
     /// The folder with the files `config` and `values`, which go before the ConfigMap. Default `./var/lib/istio/inject`.
     pub folder: PathBuf,
@@ -78,21 +78,21 @@ enum TextsState {
     Texts(Texts),
 }
 
-/// What follows the inputs.
+/// The task that follows the inputs.
 pub(super) struct InjectorSource<'a> {
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub(super) settings: &'a InjectionSettings,
     /// The revision of this control plane.
     pub(super) revision: &'a str,
     /// The namespace of this control plane.
     pub(super) namespace: &'a str,
-    /// The client of the Kubernetes API, where it is used.
+    /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<&'a kube::Client>,
-    /// The snapshot in force.
+    /// The current snapshot.
     pub(super) push: &'a PushHandle,
-    /// Held until the first configuration was tried.
+    /// Readiness guard, held until the first configuration was tried.
     pub(super) readiness: &'a Readiness,
-    /// Shows the state.
+    /// Publishes the state.
     pub(super) metrics: &'a Metrics,
 }
 
@@ -190,7 +190,7 @@ impl InjectorSource<'_> {
     }
 }
 
-/// What a ConfigMap holds. As with istiod, both keys must be there.
+/// The texts of a ConfigMap. As in istiod, both keys are required.
 fn texts(map: ConfigMap, place: &str) -> TextsState {
     let mut data = map.data.unwrap_or_default();
     let mut take = |key: &str| data.remove(key).ok_or_else(|| format!("{place} has no key {key:?}"));
@@ -202,37 +202,37 @@ fn texts(map: ConfigMap, place: &str) -> TextsState {
 
 /// Follows the inputs.
 struct Follower {
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     settings: InjectionSettings,
     /// The revision of this control plane.
     revision: String,
-    /// Where the texts are, if in files.
+    /// The directory of the texts, if they are files.
     folder: Option<PathBuf>,
-    /// What was found, if not in files.
+    /// The texts of the ConfigMap, if they are not files.
     found: watch::Receiver<TextsState>,
-    /// The snapshot in force.
+    /// The current snapshot.
     push: PushHandle,
-    /// What requests are answered by.
+    /// The state that answers requests.
     current: CurrentInjector,
-    /// Held until the first configuration was tried.
+    /// Readiness guard, held until the first configuration was tried.
     readiness: Readiness,
-    /// Shows the state.
+    /// Publishes the state.
     metrics: Metrics,
-    /// The injector, once there was a good configuration.
+    /// The injector, once there was a valid configuration.
     injector: Option<Arc<Injector>>,
     /// The inputs that were last tried.
     last: Option<InjectorInputs>,
-    /// Why they were refused, if they were.
+    /// Why they were rejected, if they were.
     refused: Option<Arc<str>>,
 }
 
 impl Follower {
-    /// Follows for ever.
+    /// Follows the inputs until the process ends.
     ///
     /// # Errors
-    /// When the push thread has ended.
+    /// If the push thread has stopped.
     async fn run(&mut self) -> Result<(), Ended> {
-        // Mesh config, nodes and ProxyConfigs decide on injection, too.
+        // Mesh config, nodes and ProxyConfigs are inputs, too.
         self.push.wait_synced().await?;
         let mut ticks = tokio::time::interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -245,7 +245,7 @@ impl Follower {
         }
     }
 
-    /// Brings the injector up to date. What cannot be used changes nothing where there was something good before.
+    /// Updates the injector. An invalid configuration changes nothing if there was a valid one before.
     fn look(&mut self) {
         let found = match &self.folder {
             Some(folder) => read(folder),
@@ -266,7 +266,7 @@ impl Follower {
         }
     }
 
-    /// Makes the injector of these texts, if they were not the last.
+    /// Builds the injector of these texts, if they have changed.
     fn take(&mut self, texts: Texts) {
         let inputs = self.inputs(texts);
         if self.last.as_ref().is_some_and(|last| are_equal(last, &inputs)) {
@@ -284,7 +284,7 @@ impl Follower {
         }
     }
 
-    /// Has requests answered by this state, and says so.
+    /// Publishes this state for requests, and reports it.
     fn tell(&self, state: InjectorState) {
         {
             let before = self.current.load();
@@ -312,10 +312,10 @@ impl Follower {
         self.current.store(state);
     }
 
-    /// What injection is decided by now.
+    /// The current inputs.
     fn inputs(&self, texts: Texts) -> InjectorInputs {
         let context = self.push.context();
-        // A pod runs in the cluster that asks, whose nodes may be older than those here.
+        // A pod runs in the requesting cluster, whose nodes may be older than the local ones.
         let own = std::iter::once((&context.mesh.settings.cluster_id, &context.objects));
         let kubelets = own.chain(&context.remotes).map(|(cluster, objects)| (cluster.to_string(), kubelets(objects)));
         InjectorInputs {
@@ -347,7 +347,7 @@ fn kubelets(objects: &Objects) -> BTreeMap<String, String> {
     nodes.map(|node| (node.meta.key.name.to_string(), node.spec.kubelet_version.to_string())).collect()
 }
 
-/// The texts of a folder. As with istiod, both files must be there.
+/// The texts of a directory. As in istiod, both files are required.
 fn read(folder: &Path) -> TextsState {
     let text = |name: &str| {
         let path = folder.join(name);

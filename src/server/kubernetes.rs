@@ -1,4 +1,4 @@
-//! The way to the Kubernetes API.
+//! Clients of the Kubernetes API.
 
 use std::path::Path;
 use std::task::{self, Poll};
@@ -19,16 +19,16 @@ use tower_service::Service;
 
 use super::api_rate::{ApiRate, Limited};
 
-/// How long it may take to connect.
+/// Connect timeout.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How much of an answer a connection reads at once: several records of TLS.
+/// Read buffer of a connection: several TLS records.
 const BUFFER: usize = 32 << 10;
 
-/// A client by a kubeconfig, or else of the cluster that this process runs in. Nothing is sent yet.
+/// A client of a kubeconfig, or of the cluster that this process runs in. Sends no request yet.
 ///
 /// # Errors
-/// When the file cannot be read, or without one this is no pod of a cluster.
+/// If the file cannot be read, or there is none and this process does not run in a pod.
 pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
     let config = match kubeconfig {
         Some(path) => {
@@ -43,18 +43,18 @@ pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> 
     client_of(config, rate)
 }
 
-/// A client of this configuration. Nothing is sent yet.
+/// A client of this configuration. Sends no request yet.
 ///
 /// # Errors
-/// When its certificates cannot be used.
+/// If its certificates are invalid.
 pub(super) fn client_of(mut config: kube::Config, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
     config.connect_timeout = Some(CONNECT);
-    // Who asks knows better how long to wait, and whether to ask again.
+    // The caller decides about timeouts and retries.
     config.default_retry = false;
     connect(config, rate).context("failed to use the Kubernetes API")
 }
 
-/// A client for a command, by the configuration that a user has.
+/// A client for a command, with the user's configuration.
 ///
 /// # Errors
 /// As of [`client_of`].
@@ -66,7 +66,7 @@ pub(crate) fn api_client(config: kube::Config) -> anyhow::Result<kube::Client> {
 /// is one for each kind.
 fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Client> {
     if config.proxy_url.is_some() {
-        // Proxies are known to the general client alone.
+        // Only the general client supports proxies.
         if rate.is_some() {
             tracing::warn!(
                 "--kubernetesApiQPS and --kubernetesApiBurst have no effect where the kubeconfig names a proxy"
@@ -76,7 +76,7 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    // The end of a small request must not wait until its beginning is acknowledged.
+    // Disables Nagle's algorithm, which would delay the end of a small request.
     tcp.set_nodelay(true);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
     connector.set_connect_timeout(config.connect_timeout);

@@ -1,4 +1,4 @@
-//! What the pages of the admin ports are made from, and who may see them.
+//! The state of the admin pages, and their access rules.
 
 mod rights;
 mod unready;
@@ -19,7 +19,7 @@ use navarch_xds::Ads;
 pub(super) use rights::look;
 pub(super) use unready::tell_why_unready;
 
-/// What pages are made from.
+/// The state of the pages.
 pub(super) fn admin_state(
     config: &Config,
     (push, ads): (&worker::PushHandle, &Ads),
@@ -51,7 +51,7 @@ pub(super) fn admin_state(
     }
 }
 
-/// Who may see debug pages.
+/// Access rules of debug pages.
 pub(super) fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
     let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
     let by_namespace = config.security.debug_by_namespace;

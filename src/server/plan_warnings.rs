@@ -1,8 +1,8 @@
 //! Says to those who store or delete an object what that would do (`NAVARCH_PLAN_WARNINGS`): the plan of `navarch plan`, in brief, as
 //! warnings of a webhook.
 //!
-//! A plan takes as long as it takes, but nobody waits for it longer than [`PLAN_TIMEOUT`]; one that takes longer goes on to its end. All
-//! together take [`BURST`] and then [`SHARE`] of a core: whoever reaches the port of the webhooks can ask.
+//! Requests wait for a plan at most [`PLAN_TIMEOUT`]; a plan that takes longer runs to its end. All plans together take [`BURST`] and
+//! then [`SHARE`] of a core, as anyone who can reach the webhooks' port can cause plans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const BURST: Duration = Duration::from_secs(10);
 /// The share of CPU time that plans may take in the long run.
 const SHARE: f64 = 0.1;
 
-/// What plans are made from.
+/// The inputs of plans.
 #[derive(Clone, Debug)]
 pub(super) struct PlanWarnings {
     push: PushHandle,
@@ -36,24 +36,24 @@ pub(super) struct PlanWarnings {
     spent: Arc<Mutex<Spent>>,
 }
 
-/// What plans took of late.
+/// Recently used CPU time of plans.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spent {
-    /// Seconds, less what is forgiven since.
+    /// Seconds, less the recovered share.
     seconds: f64,
-    /// When that was worked out.
+    /// When it was last updated.
     at: Option<Instant>,
 }
 
 impl Spent {
-    /// Whether there may be another plan.
+    /// Whether another plan may start.
     fn has_room(&mut self, now: Instant) -> bool {
         let since = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         (self.seconds, self.at) = ((self.seconds - since * SHARE).max(0.0), Some(now));
         self.seconds < BURST.as_secs_f64()
     }
 
-    /// Takes in how long one took.
+    /// Adds the duration of a plan.
     fn add(&mut self, took: Duration) {
         self.seconds += took.as_secs_f64();
     }
@@ -73,7 +73,7 @@ impl PlanWarnings {
         })
     }
 
-    /// What an intent would do.
+    /// The effects of an intent.
     async fn advise(&self, intent: Intent) -> Advice {
         if !self.push.is_synced() {
             return Advice::Unknown;
@@ -102,7 +102,7 @@ impl PlanWarnings {
             let mut mirror = asker.mirror();
             let lines = mirror.as_mut().map(|mirror| plan_of(mirror, change).in_brief());
             drop(turn);
-            // Whoever asked may have gone. They do not wait until the copies are freed.
+            // The caller may have gone. It does not wait until the copies are freed.
             _ = answer.send(lines);
             drop(mirror);
             spent.lock().add(now.elapsed());

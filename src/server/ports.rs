@@ -11,7 +11,7 @@ use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 
-/// Bytes of answers of all HTTP ports that clients have not read yet.
+/// Memory of unread responses of all HTTP ports.
 const ANSWERS: usize = 128 << 20;
 
 /// An open port and its connections.
@@ -32,7 +32,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Opens those that are wanted.
+    /// Opens the enabled ports.
     pub(super) async fn bind(config: &Config, rejections: &Rejections) -> anyhow::Result<Self> {
         let limits = &config.connections;
         limits.log(config.files);
@@ -56,7 +56,7 @@ impl Ports {
     }
 }
 
-/// Opens a port, naming the flag that gave it.
+/// Opens a port; errors name its flag.
 fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
     address.bind().with_context(|| format!("{flag}: failed to listen on {address}"))
 }

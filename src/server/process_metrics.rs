@@ -1,4 +1,4 @@
-//! Metrics of the process as such: what it is, since when, and what it takes of the machine.
+//! Metrics of the process: version, uptime and resource usage.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use navarch_api::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 
-/// Told at each scrape.
+/// Computed at each scrape.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
     version: &'static str,
     begun: Instant,
-    /// Seconds since 1970 at which the machine began; the kernel takes long to say that.
+    /// The boot time in seconds since 1970; reading it from the kernel is slow.
     booted: Option<f64>,
 }
 

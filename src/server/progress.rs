@@ -1,4 +1,4 @@
-//! Follows how far objects have come, for their status.
+//! Follows the distribution progress of objects, for their status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use navarch_xds::connections::Connections;
 /// Number of objects with a correct status that are checked per round, because proxies come and go.
 const IN_TURN: usize = 100;
 
-/// Looks at the objects every now and then: at those that have changed or are on their way always, at the others in turn.
+/// Checks objects periodically: changed and pending ones always, the others in turn.
 pub(super) fn follow(
     push: PushHandle,
     connections: Arc<Connections>,

@@ -1,4 +1,4 @@
-//! From sources to the push thread.
+//! Forwards events of sources to the push thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_push::world::Change;
 use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
 
-/// Takes batches of events and hands them on as changes; keeps and logs what sources could not read.
+/// Converts batches of events to changes; stores and logs problems of sources.
 pub(super) struct Pump {
     /// The push thread.
     pub(super) push: PushHandle,
-    /// Where problems are kept.
+    /// The store of problems.
     pub(super) problems: Problems,
-    /// Who fetches the keys that policies name.
+    /// The fetcher of keys that policies refer to.
     pub(super) keys: mpsc::Sender<Demand>,
-    /// What is refused, counted.
+    /// Metrics of rejected objects.
     pub(super) refusals: Refusals,
 }
 
 impl Pump {
-    /// Works until all sources have ended. Tells the push thread when all of them have synced. `sources` are those of mesh
+    /// Runs until all sources have ended. Reports to the push thread when all of them have synced. `sources` are those of mesh
     /// config, of objects, of keys, and of remote clusters, in this order.
     pub(super) async fn run(mut self, sources: [mpsc::Receiver<Batch>; 4]) -> Result<(), Ended> {
         let mut unsynced = sources.len();
@@ -64,7 +64,7 @@ impl Pump {
                 }
             }
             for demand in demands {
-                // Whoever fetches ends only when the process does.
+                // The fetcher ends only with the process.
                 _ = self.keys.send(demand).await;
             }
             if !changes.is_empty() {
@@ -74,7 +74,7 @@ impl Pump {
             if synced > 0 {
                 unsynced = usize::saturating_sub(unsynced, synced);
                 if unsynced == 1 {
-                    // All others are there; what they demand is known.
+                    // All other sources have synced, so all demands are known.
                     _ = self.keys.send(Demand::Complete).await;
                 }
                 if unsynced == 0 {
@@ -85,7 +85,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Keeps, counts and logs the problems of a place.
+    /// Stores, counts and logs the problems of a place.
     fn note(&mut self, origin: ProblemSource, place: Arc<str>, problems: Vec<Problem>) {
         self.refusals.note(origin, &place, &problems);
         for problem in &problems {

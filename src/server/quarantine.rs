@@ -1,12 +1,12 @@
-//! Takes objects out of force whose effect proxies refuse: one object's fault stops nothing else.
+//! Quarantines objects whose configuration proxies reject, so that one invalid object does not block others.
 //!
 //! ```text
 //! a proxy refuses a response ─▶ what of it changed ─▶ the objects behind that ─▶ which of them is it? ─▶ Change::Quarantine
 //!                                                                     tried on that proxy ─┘
 //! ```
 //!
-//! Where an object reaches several proxies two of them must refuse it, and more than take it: those that refuse everything take
-//! nothing from the others.
+//! If an object reaches several proxies, two of them must reject it, and more than accept it, so that proxies that reject everything
+//! do not affect others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,40 +33,40 @@ use navarch_push::world::Change;
 use navarch_xds::Refusal;
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
-/// Refusals that may wait to be looked at.
+/// Capacity of the queue of rejections.
 pub(super) const QUEUE: usize = 256;
-/// How many resources of a refused response are looked at.
+/// Maximum number of checked resources of a rejected response.
 const MAX_RESOURCES: usize = 32;
-/// How many objects may be it, at the most.
+/// Maximum number of suspected objects.
 const MAX_CANDIDATES: usize = 64;
-/// How many objects wait for another proxy to refuse them.
+/// Maximum number of objects that wait for another rejection.
 const MAX_SUSPECTS: usize = 256;
-/// How many proxies must refuse an object that reaches as many.
+/// Number of rejecting proxies that are needed to quarantine an object with as many proxies.
 const MIN_REJECTING_PROXIES: usize = 2;
-/// How long a proxy may take to answer what is tried on it.
+/// Timeout of a proxy's answer to a trial.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// For how many times as long as the last trials took none are made: clients that refuse at will cost a small share of a core.
+/// Pause between trials, as a multiple of the duration of the last ones, so that rejecting clients cost a small share of a core.
 const REST_FACTOR: u32 = 9;
-/// How often it is looked for its answer.
+/// Poll interval of the answer.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Charges objects with what proxies refuse.
+/// Attributes rejections to objects.
 #[derive(Debug)]
 pub(super) struct QuarantineWork {
     pub(super) push: PushHandle,
     pub(super) connections: Arc<Connections>,
-    /// Who has refused which objects that are still in force, with the generation.
+    /// The proxies that rejected objects which are not quarantined, with the generation.
     charged: BTreeMap<(ObjectRef, i64), BTreeSet<Arc<str>>>,
-    /// What was looked into in vain, or could not be charged yet: it is not tried again.
+    /// Rejections that could not be attributed: they are not tried again.
     given_up: BTreeMap<(ProxyId, ResourceType), Arc<Collection>>,
-    /// When something may be tried on a proxy again.
+    /// When the next trial may start.
     rests_until: Instant,
-    /// What waits for that.
+    /// Rejections that wait for it.
     deferred: BTreeSet<Refusal>,
 }
 
 impl QuarantineWork {
-    /// Nothing is charged yet.
+    /// No rejections yet.
     pub(super) fn new(push: PushHandle, connections: Arc<Connections>) -> Self {
         let (charged, given_up, deferred) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Self { push, connections, charged, given_up, rests_until: Instant::now(), deferred }
@@ -86,19 +86,19 @@ impl QuarantineWork {
         }
     }
 
-    /// Looks at one refusal.
+    /// Handles one rejection.
     async fn look(&mut self, refusal: Refusal) {
         let Some(info) = self.connections.of_id(refusal.proxy) else { return };
         let Some(watch) = info.types.iter().find(|watch| watch.kind == refusal.kind) else { return };
-        // It may have taken something newer since.
+        // The proxy may have accepted something newer since.
         let Some(said) = watch.rejected.as_ref().map(|rejected| rejected.message.clone()) else { return };
         let (id, kind) = (refusal.proxy, refusal.kind);
         let Ok(Some(shown)) = self.push.inspect(move |inspect| inspect.engine.shown(id, kind)).await else { return };
-        // It may be about something older, or about what was tried.
+        // It may be about an older response, or about a trial.
         if !watch.refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, &shown)) {
             return;
         }
-        // What was looked into is refused again whenever it is sent again.
+        // The proxy rejects it again whenever it is sent again.
         if self.given_up.get(&(id, kind)).is_some_and(|known| Arc::ptr_eq(known, &shown)) {
             return;
         }
@@ -165,7 +165,7 @@ impl QuarantineWork {
         }
     }
 
-    /// Charges an object; once enough proxies have refused it, it is taken out of force. Whether it is.
+    /// Attributes a rejection to an object, and quarantines it once enough proxies have rejected it. Returns whether it is quarantined.
     async fn charge(
         &mut self,
         name: ObjectRef,
@@ -233,7 +233,7 @@ impl QuarantineWork {
         found
     }
 
-    /// The object among several that just one other proxy was found to refuse.
+    /// The one object among several that another proxy rejected.
     fn suspect(&self, names: &[ObjectRef], info: &ConnectionInfo) -> Option<ObjectRef> {
         let (own, context) = (witness(info), self.push.context());
         let is_suspect = |name: &&ObjectRef| {
@@ -280,24 +280,24 @@ impl QuarantineWork {
         found
     }
 
-    /// What the proxy would be shown of a type without some objects.
+    /// The collection of a type for the proxy without some objects.
     async fn without(&self, client: Client, kind: ResourceType, left_out: Vec<ObjectRef>) -> Option<Arc<Collection>> {
         let context = self.push.context();
         let (answer, made) = oneshot::channel();
         let work = move || {
             let mut mirror = Mirror::of(&context, vec![client]);
             mirror.apply(left_out.into_iter().map(Change::Removed).collect());
-            // Whoever asked may have gone.
+            // The caller may have gone.
             _ = answer.send(mirror.had(0).get(&kind).cloned());
         };
         std::thread::Builder::new().name("bisect".to_owned()).stack_size(STACK).spawn(work).ok()?;
         made.await.ok()?
     }
 
-    /// Whether the proxy takes a collection; `None` where it does not answer.
+    /// Whether the proxy accepts a collection; `None` if it does not answer.
     async fn try_on(&self, info: &ConnectionInfo, collection: Arc<Collection>) -> Option<bool> {
         let kind = collection.kind;
-        // Nobody is to count it as what is in force.
+        // It must not count as the current collection.
         let revision =
             info.types.iter().find(|watch| watch.kind == kind)?.taken.as_ref().map_or(0, |(_, revision)| *revision);
         if !self.connections.offer(info.proxy_id, collection.clone(), revision) {
@@ -350,7 +350,7 @@ fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Ve
     all
 }
 
-/// The revision of what a proxy has taken last; `None` where that is nothing but what was tried on it.
+/// The snapshot that a proxy has last acknowledged; `None` if it is a trial.
 fn taken_at(watch: &TypeInfo) -> Option<u64> {
     watch.taken.as_ref().map(|(_, revision)| *revision).filter(|revision| *revision > 0)
 }

@@ -1,4 +1,4 @@
-//! What is recorded (`--record`).
+//! Recording (`--record`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use prometheus_client::registry::Registry;
 
 use super::Config;
 
-/// Where it is recorded what comes in and what proxies are shown.
+/// Settings of the recording of inputs and responses.
 #[derive(Clone, Debug)]
 pub struct RecordConfig {
-    /// `--record`: the directory of the record.
+    /// `--record`: the directory of the recording.
     pub dir: PathBuf,
-    /// `--record-max-size`: the most bytes that it may take.
+    /// `--record-max-size`: maximum size in bytes.
     pub max_size: u64,
 }
 
-/// The recorder, where something is recorded.
+/// The recorder, if recording is enabled.
 #[derive(Debug, Default)]
 pub(super) struct Recording(Option<Arc<Recorder>>);
 
 impl Recording {
-    /// Starts to record, where that is asked for.
+    /// Starts recording, if enabled.
     pub(super) fn start(config: &Config, metrics: &mut Registry) -> std::io::Result<Self> {
         let Some(record) = &config.record else { return Ok(Self(None)) };
         let recorder = Recorder::start(RecorderConfig {
@@ -38,12 +38,12 @@ impl Recording {
         Ok(Self(Some(recorder)))
     }
 
-    /// What the push thread and streams call.
+    /// The hooks of the push thread and of streams.
     pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
         self.0.clone().map(|recorder| recorder as Arc<dyn Witness>)
     }
 
-    /// Writes what is not written, and ends.
+    /// Flushes and closes the recording.
     pub(super) fn end(&self) {
         if let Some(recorder) = &self.0 {
             recorder.end();

@@ -1,7 +1,7 @@
 //! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): which services a port has, and the files that describe them.
 //!
-//! Tools such as grpcurl ask it. Descriptors are part of the program as one encoded set; a question walks over it and keeps
-//! nothing, so that nobody can make the process hold them.
+//! Tools such as grpcurl use it. Descriptors are part of the program as one encoded set; a request scans it and stores nothing, so
+//! that clients cannot use memory.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -21,12 +21,12 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-/// Questions that are looked up at once.
+/// Maximum concurrent lookups.
 const AT_ONCE: usize = 1;
-/// Bytes of a question.
+/// Maximum size of a request.
 const MAX_QUESTION: usize = 16 << 10;
 
-/// A question: one of these.
+/// A request for one of these.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Question {
     #[prost(string, tag = "1")]
@@ -61,7 +61,7 @@ struct Extension {
     number: i32,
 }
 
-/// The answer to one question.
+/// The response to one request.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Answer {
     #[prost(string, tag = "1")]
@@ -116,7 +116,7 @@ struct FileSet {
     files: Vec<Bytes>,
 }
 
-/// What a port says of itself.
+/// The services of a port and their descriptors.
 #[derive(Clone, Debug)]
 struct Lookup {
     /// The services of the port, by name.
@@ -150,7 +150,7 @@ impl NamedService for ReflectionV1Alpha {
 }
 
 impl Lookup {
-    /// Answers one question, when it is its turn.
+    /// Answers one request, when a permit is free.
     async fn answer(&self, question: Question) -> Result<Answer, Status> {
         let turn =
             self.turns.clone().acquire_owned().await.map_err(|_| Status::unavailable("the server is going away"))?;
@@ -163,7 +163,7 @@ impl Lookup {
         Ok(Answer { valid_host: question.host.clone(), original: Some(question), found: Some(found) })
     }
 
-    /// Answers the questions of a stream.
+    /// Answers the requests of a stream.
     async fn call(self, request: Request<Body>) -> Response<Body> {
         Grpc::new(ProstCodec::default())
             .apply_max_message_size_config(Some(MAX_QUESTION), None)
@@ -187,7 +187,7 @@ impl StreamingService<Question> for Lookup {
     }
 }
 
-/// What answers a question.
+/// Computes the response of a request.
 fn find(services: &[&'static str], asked: Option<&MessageRequest>) -> MessageResponse {
     match asked {
         Some(MessageRequest::Services(_)) => {
@@ -204,7 +204,7 @@ fn find(services: &[&'static str], asked: Option<&MessageRequest>) -> MessageRes
     }
 }
 
-/// The first file that fits.
+/// The first matching file.
 fn file(wanted: &str, fits: impl Fn(&FileDescriptorProto) -> bool) -> MessageResponse {
     let set = FileSet::decode(Bytes::from_static(DESCRIPTORS)).unwrap_or_default();
     let is_it = |bytes: &Bytes| FileDescriptorProto::decode(bytes.clone()).is_ok_and(|file| fits(&file));

@@ -1,4 +1,4 @@
-//! Counts of what sources refuse.
+//! Metrics of rejected objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use navarch_api::hash::KeyedSet;
 use navarch_api::object::Kind;
 use navarch_source::{Fault, Problem};
 
-/// What mesh config is called among kinds.
+/// The kind label of mesh config.
 const MESH_CONFIG: &str = "MeshConfig";
 
-/// How many refused objects are counted by name; all others are counted together.
+/// Maximum number of rejected objects with labels of their own; others share one label.
 const MAX_NAMED: usize = 10_000;
-/// What those are called.
+/// The shared label.
 const OTHERS: &str = "other";
 
-/// What was refused.
+/// Labels of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Refused {
     /// Its kind.
@@ -32,20 +32,20 @@ struct Refused {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKind {
-    /// Its name; `other` where it is not known here.
+    /// Its name; `other` beyond the maximum.
     kind: &'static str,
 }
 
-/// Counts what is refused, in all and right now.
+/// Counts rejections, in total and currently.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    /// `pilot_total_rejected_configs`: in all.
+    /// `pilot_total_rejected_configs`: in total.
     total: Family<Refused, Count>,
-    /// `navarch_refused_configs`: right now.
+    /// `navarch_refused_configs`: currently.
     current: Family<OfKind, Gauge>,
-    /// What has a row of its own in `total`. Rows stay, as counters do, and whoever may write objects may write many.
+    /// Names with a label of their own in `total`. Labels stay, as counters do, and users may write many objects.
     named: KeyedSet<(&'static str, Arc<str>)>,
-    /// What is refused in each place right now.
+    /// Current rejections by place.
     places: BTreeMap<Arc<str>, Vec<&'static str>>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum ProblemSource {
 }
 
 impl Refusals {
-    /// Nothing so far.
+    /// No rejections yet.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let (total, current) = (Family::default(), Family::<OfKind, Gauge>::default());
         let help = "Objects and mesh configs rejected";
@@ -79,7 +79,7 @@ impl Refusals {
         if self.named.contains(&key) { key.1 } else { Arc::from(OTHERS) }
     }
 
-    /// Notes all problems of a place, in place of those noted before.
+    /// Replaces the problems of a place.
     pub(super) fn note(&mut self, origin: ProblemSource, place: &Arc<str>, problems: &[Problem]) {
         let is_refusal = |problem: &&Problem| match &problem.fault {
             Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => true,
@@ -94,7 +94,7 @@ impl Refusals {
         };
         let mut kinds: Vec<_> = problems.iter().filter(is_refusal).map(kind_of).collect();
         if origin == ProblemSource::Mesh {
-            // However much is wrong with it, it is one mesh config.
+            // A mesh config counts once, whatever the number of its problems.
             kinds.dedup();
         }
         let before = if kinds.is_empty() {

@@ -1,11 +1,12 @@
-//! Takes changes to proxies in stages: decides who begins, goes on when all have taken it, and back when one refuses it.
+//! Rolls out changes to proxies in stages: chooses the first proxies, advances when all have acknowledged it, and rolls back when one
+//! rejects it.
 //!
 //! ```text
 //! a change that asks for stages ─▶ Waiting ─▶ stage 1 ─▶ stage 2 ─▶ … ─▶ all ─▶ it is in force
 //!                                               └── refused, query fails, aborted ──▶ stopped, until it is edited
 //! ```
 //!
-//! The push thread holds who sees which version ([`navarch_push::rollout`]); here it is decided when that changes.
+//! The push thread decides which proxy sees which version ([`navarch_push::rollout`]); this module decides when that changes.
 
 mod agree;
 mod orders;
@@ -43,51 +44,51 @@ use navarch_status::KeptState;
 use navarch_xds::connections::{ConnectionInfo, Connections};
 pub(super) use start::start;
 
-/// How often it is looked how far proxies have come.
+/// Poll interval of the proxies' state.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// For how many times as long as the last look took none is taken.
+/// Pause between polls, as a multiple of the duration of the last one.
 const REST_FACTOR: u32 = 19;
-/// How many changes are on their way at once; others wait for their turn. Each may part the proxies that share results.
+/// Maximum number of concurrent rollouts; others wait. Each may split the proxies that share results.
 const AT_ONCE: usize = 16;
-/// How long is waited before Prometheus is asked again, where it could not be.
+/// Retry delay of a failed Prometheus query.
 const PROMETHEUS_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What is known of a rollout beside what the push thread holds.
+/// The state of a rollout beside that of the push thread.
 #[derive(Debug)]
 struct TrackedRollout {
-    /// Which rollout it is of.
+    /// The rollout's serial number.
     serial: u64,
-    /// The stage that it is at, from 0.
+    /// The current stage, from 0.
     at: Option<usize>,
-    /// Since when.
+    /// When the stage began.
     since: Instant,
-    /// Whether an operator has it stay.
+    /// Whether an operator has paused it.
     is_paused: bool,
-    /// Who refused something before the stage began.
+    /// Proxies that rejected something before the stage began.
     refusing: Refusing,
     /// How far the proxies have come.
     tally: ProxyCounts,
-    /// What Prometheus said at this stage, and when.
+    /// The result of Prometheus at this stage, and its time.
     query: Option<(Answer, Instant)>,
-    /// Whether it is asked.
+    /// Whether a query is in flight.
     is_asked: bool,
-    /// Why it is not further.
+    /// Why it does not advance.
     reason: String,
 }
 
-/// An answer of Prometheus, and to which stage of which rollout it is.
+/// A result of Prometheus, with its rollout and stage.
 type Answered = (ObjectRef, u64, Option<usize>, Answer);
 
-/// Looks after rollouts.
+/// The rollout controller.
 struct Work {
     push: PushHandle,
     connections: Arc<Connections>,
     known: BTreeMap<ObjectRef, TrackedRollout>,
     told: watch::Sender<Arc<Rollouts>>,
     prometheus: Arc<Prometheus>,
-    /// What replicas agree on; `None` where there is but this one.
+    /// State that is shared with other replicas; `None` with a single replica.
     shared: Option<Shared>,
-    /// Questions to Prometheus: one for each rollout at the most.
+    /// Queries to Prometheus: at most one per rollout.
     asked: JoinSet<Answered>,
 }
 
@@ -118,19 +119,19 @@ impl Work {
                 None => None,
             };
             if self.look().await.is_err() {
-                // The process is going down.
+                // The process is shutting down.
                 stop.cancelled().await;
                 return;
             }
             if let Some((answer, outcome)) = answered {
-                // Who asked may have gone, and sees how it stands then.
+                // The caller may have gone.
                 answer.send(outcome).ok();
             }
             due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * REST_FACTOR);
         }
     }
 
-    /// Looks at all rollouts, and does what follows.
+    /// Checks all rollouts, and applies the decisions.
     async fn look(&mut self) -> Result<(), Ended> {
         let context = self.push.context();
         self.known.retain(|name, _| context.rollouts.contains_key(name));
@@ -202,7 +203,7 @@ impl Work {
         self.known.insert(name.clone(), fresh);
     }
 
-    /// Looks at one that is at a stage, and does what follows.
+    /// Checks a rollout at a stage, and applies the decision.
     async fn work_on(
         &mut self,
         name: &ObjectRef,
@@ -237,7 +238,7 @@ impl Work {
         match next {
             Next::Stay(reason) => {
                 self.note_reason(name, reason);
-                // A workload may have come since.
+                // A workload may have been added since.
                 let now = chosen(rollout, share, before, connections.iter().map(|info| &*info.proxy));
                 if now.iter().any(|one| !before.contains(one)) {
                     self.order(name, RolloutOrder::Stage { serial: Some(rollout.serial), at, chosen: Arc::new(now) })
@@ -260,7 +261,7 @@ impl Work {
         }
     }
 
-    /// Asks Prometheus, unless it is being asked.
+    /// Starts a Prometheus query, unless one is in flight.
     fn ask(&mut self, name: &ObjectRef, rollout: &Rollout) {
         let Some(known) = self.known.get_mut(name).filter(|known| !known.is_asked) else { return };
         let Some(query) = rollout.plan.query.clone() else { return };
@@ -270,7 +271,7 @@ impl Work {
         self.asked.spawn(async move { (name, serial, at, prometheus.ask(&query).await) });
     }
 
-    /// Takes an answer of Prometheus in, if it is still waited for.
+    /// Applies a result of Prometheus, if it is still current.
     fn note(&mut self, answered: Option<Answered>) {
         let Some((name, serial, at, answer)) = answered else { return };
         let known = self.known.get_mut(&name).filter(|known| (known.serial, known.at) == (serial, at));
@@ -280,7 +281,7 @@ impl Work {
         }
     }
 
-    /// Takes a rollout to a stage.
+    /// Advances a rollout to a stage.
     async fn enter(
         &mut self,
         name: &ObjectRef,
@@ -307,7 +308,7 @@ impl Work {
         self.order(name, RolloutOrder::Stage { serial: Some(rollout.serial), at, chosen: Arc::new(chosen) }).await
     }
 
-    /// Puts a new version in force for all.
+    /// Completes a rollout: all proxies get the new version.
     async fn complete(&mut self, name: &ObjectRef, rollout: &Rollout) -> Result<(), Ended> {
         tracing::info!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
@@ -316,7 +317,7 @@ impl Work {
         self.order(name, RolloutOrder::Complete { serial: Some(rollout.serial) }).await
     }
 
-    /// Has everybody go back to the version before.
+    /// Rolls back: all proxies get the previous version.
     async fn stop(&mut self, name: &ObjectRef, rollout: &Rollout, reason: &str) -> Result<(), Ended> {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
@@ -325,7 +326,7 @@ impl Work {
         self.order(name, RolloutOrder::Stop { serial: Some(rollout.serial), reason: reason.into() }).await
     }
 
-    /// Gives an order, and waits until it is carried out.
+    /// Sends a command, and waits for its result.
     async fn order(&mut self, name: &ObjectRef, order: RolloutOrder) -> Result<(), Ended> {
         self.push.change(vec![Change::Rollout(name.clone(), Arc::new(order.clone()))]).await?;
         let is_done = |context: &Arc<PushContext>| match (&order, context.rollouts.get(name)) {
@@ -344,7 +345,7 @@ impl Work {
     }
 }
 
-/// What Prometheus says of a rollout's query.
+/// The result of a rollout's Prometheus query.
 fn asked<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
     match (&rollout.plan.query, &known.query) {
         (None, _) => Query::None,

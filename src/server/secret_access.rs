@@ -1,4 +1,4 @@
-//! Asks which service accounts may read secrets, as long as proxies of theirs are there, and tells the push thread.
+//! Checks which service accounts may read secrets while they have connected proxies, and updates the push thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -26,11 +26,11 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 /// The cached access of a service account.
 #[derive(Debug)]
 struct Account {
-    /// Alive as long as the streams that asked are.
+    /// Alive as long as the requesting streams are.
     interests: Vec<Weak<()>>,
     /// Streams that wait for the first answer.
     waiting: Vec<oneshot::Sender<()>>,
-    /// When the answer runs out; `None` while there is none, or a new one is being asked for.
+    /// When the answer expires; `None` while there is none, or a new one is requested.
     due: Option<Instant>,
     /// The last answer.
     allowed: Option<bool>,
@@ -39,7 +39,7 @@ struct Account {
 /// A service account, and the remote cluster that it is of, if it is of one.
 type Asker = (Option<ClusterId>, NamespacedName);
 
-/// Who is asked.
+/// The checkers by cluster.
 struct Reviewers {
     /// About accounts of the cluster that configures the mesh.
     own: Arc<dyn AccessReviewer>,
@@ -56,7 +56,7 @@ impl Reviewers {
         (Some(cluster).filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster), account)
     }
 
-    /// Who knows what the accounts of a cluster may do.
+    /// The checker of the accounts of a cluster.
     fn of(&self, cluster: Option<&ClusterId>) -> Option<Arc<dyn AccessReviewer>> {
         let Some(cluster) = cluster else { return Some(self.own.clone()) };
         self.remotes.server(cluster).map(|server| Arc::new(server) as Arc<dyn AccessReviewer>)
@@ -74,7 +74,7 @@ fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
 /// Reviews under way.
 type Reviews = JoinSet<(Asker, Result<bool, String>)>;
 
-/// Questions that may wait; then streams do.
+/// Capacity of the request channel; streams block when it is full.
 const MAX_PENDING_REVIEWS: usize = 1024;
 
 /// Starts the task that asks the API server. Returns its request channel.
@@ -95,10 +95,10 @@ pub(super) fn start(
     questions
 }
 
-/// Answers questions until nobody can ask any more.
+/// Answers requests until all senders are closed.
 ///
 /// # Errors
-/// When the push thread has ended.
+/// If the push thread has stopped.
 async fn run(
     reviewer: Reviewers,
     mut questions: mpsc::Receiver<AccessQuestion>,
@@ -123,7 +123,7 @@ async fn run(
     }
 }
 
-/// Takes a question in: it is answered at once, or when its review is.
+/// Handles a request: it is answered at once, or when its review completes.
 fn take(
     question: AccessQuestion,
     accounts: &mut BTreeMap<Asker, Account>,
@@ -135,7 +135,7 @@ fn take(
     if let Some(account) = accounts.get_mut(&name) {
         account.interests.push(interest);
         match account.allowed {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             Some(_) => _ = answered.send(()),
             None => account.waiting.push(answered),
         }
@@ -145,7 +145,7 @@ fn take(
     accounts.insert(name, Account { interests: vec![interest], waiting: vec![answered], due: None, allowed: None });
 }
 
-/// Asks about an account.
+/// Starts the review of an account.
 fn review(name: &Asker, reviewer: &Reviewers, reviews: &mut Reviews) {
     let (name, reviewer) = (name.clone(), reviewer.of(name.0.as_ref()));
     reviews.spawn(async move {
@@ -157,7 +157,7 @@ fn review(name: &Asker, reviewer: &Reviewers, reviews: &mut Reviews) {
     });
 }
 
-/// Takes an answer in. Where nobody answered the last answer stays, and without one the answer is no.
+/// Applies an answer. If the review failed, the last answer stays; without one the answer is no.
 async fn conclude(
     name: &Asker,
     account: &mut Account,
@@ -184,7 +184,7 @@ async fn conclude(
     Ok(())
 }
 
-/// Forgets the accounts of which no proxy is left, asks anew about others.
+/// Removes accounts without proxies, and reviews expired ones again.
 async fn look_around(
     accounts: &mut BTreeMap<Asker, Account>,
     reviewer: &Reviewers,
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!((known().await, fake.asked.load(Ordering::Relaxed)), (Some(true), 1));
         drop(questions);
         task.join_next().await.unwrap().unwrap().unwrap();
-        // An API server that does not answer takes nothing away; one that says no does.
+        // An API server that does not answer revokes nothing; one that denies access does.
         let mut account = Account { interests: Vec::new(), waiting: Vec::new(), due: None, allowed: Some(true) };
         let asked = (None, name.clone());
         conclude(&asked, &mut account, Err("down".to_owned()), &push).await.unwrap();

@@ -1,5 +1,5 @@
-//! The TLS port (15012): xDS and certificates for callers who show who they are.
-//! The door is that of the plaintext port, too, where callers must show tokens there.
+//! The TLS port (15012): xDS and certificates for authenticated callers.
+//! The plaintext port uses the same authentication, if callers must send tokens there.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -43,38 +43,38 @@ use navarch_xds::ConnectionInfo;
 /// The service of certificates.
 type Certificates = IstioCertificateServiceServer<CertificateService>;
 
-/// Connections that have shaken hands and wait to be served; then handshakes wait.
+/// Capacity of the channel of connections after their handshake; handshakes block when it is full.
 const READY: usize = 64;
-/// Bytes of a certificate request, and some.
+/// Maximum size of a certificate request, with some reserve.
 const MAX_REQUEST: usize = 64 << 10;
 
-/// All that the port serves with.
+/// The state of the port.
 #[derive(Debug)]
 pub(super) struct SecurePort {
     /// The open port.
     pub(super) listener: TcpListener,
     pub(super) port: Arc<Port>,
     pub(super) tls: ServingTls,
-    /// Who says who callers are.
+    /// Authenticates callers.
     pub(super) gatekeeper: Arc<Gatekeeper>,
-    /// What is made of who asks for a stream (`XDS_AUTH`, `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
+    /// The policy for streams (`XDS_AUTH`, `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
     pub(super) policy: AuthPolicy,
     /// xDS.
     pub(super) ads: Ads,
     pub(super) certificates: CertificateService,
     /// What is counted of their calls.
     pub(super) call_metrics: GrpcMetrics,
-    /// Whether workloads may ask for them.
+    /// Whether workloads may request certificates.
     pub(super) signs: bool,
-    /// Told to end.
+    /// Cancelled at shutdown.
     pub(super) stop: CancellationToken,
 }
 
-/// What a connection's client has shown.
+/// The identity of a connection's client.
 #[derive(Clone, Debug)]
 struct ClientIdentity {
     peer: Option<SocketAddr>,
-    /// Its certificates, leaf first, checked; none if it has shown none.
+    /// Its verified certificates, leaf first; empty if it has none.
     certificates: Arc<[CertificateDer<'static>]>,
 }
 
@@ -82,7 +82,7 @@ struct ClientIdentity {
 impl ConnectionInfo for ClientIdentity {
     fn expires_in(&self) -> Option<Duration> {
         let expires = certificate_expiry(self.certificates.first()?)?;
-        // One that expires while hands are shaken: at once.
+        // A certificate that expires during the handshake expires at once.
         Some(Timestamp::now().duration_until(expires).try_into().unwrap_or_default())
     }
 }
@@ -103,11 +103,11 @@ pub(super) struct AuthLayer<S> {
 /// What happens to a caller with and without an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AuthPolicy {
-    /// Callers without an identity are refused; the service gets the identity.
+    /// Callers without an identity are rejected; the service gets the identity.
     Known,
-    /// All callers are let in; the service gets the identity of those that have one.
+    /// All callers are admitted; the service gets the identity of those that have one.
     Anyone,
-    /// Callers without an identity are refused, and the service gets no identity, so that nobody is sent a secret.
+    /// Callers without an identity are rejected, and the service gets no identity, so that secrets are not sent.
     Nameless,
 }
 
@@ -150,7 +150,7 @@ impl SecurePort {
     }
 }
 
-/// Accepts connections and shakes hands with all at once; the port limits how many. Ends never.
+/// Accepts connections and performs their handshakes concurrently, within the limits of the port. Does not end.
 async fn accept(
     listener: TcpListener,
     port: Arc<Port>,
@@ -201,7 +201,7 @@ where
         let (refused, log) = (self.refused.clone(), self.log.clone());
         Box::pin(async move {
             let shown = request.extensions().get::<ClientIdentity>().cloned();
-            // In plain text there is nothing but an address.
+            // In plain text only the address is known.
             let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
             let shown = shown.unwrap_or_else(|| ClientIdentity { peer, certificates: Arc::from([]) });
             let credentials =

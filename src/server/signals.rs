@@ -1,4 +1,4 @@
-//! The signals that the process obeys.
+//! Signal handling.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn listen(kind: SignalKind) -> Option<Signal> {
     signal(kind).inspect_err(|error| tracing::error!(%error, "failed to register a signal handler")).ok()
 }
 
-/// The next signal; never, where it cannot be listened for.
+/// The next signal; pending forever if it has no handler.
 async fn receive(signal: &mut Option<Signal>) {
     match signal {
         Some(signal) => _ = signal.recv().await,

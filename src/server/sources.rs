@@ -80,7 +80,7 @@ impl Default for SourcesConfig {
 pub(super) struct Plan {
     /// The sources of objects.
     sources: Vec<Planned>,
-    /// The client of the Kubernetes API, where it is used.
+    /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,
 }
 
@@ -232,11 +232,11 @@ fn map_name(revision: &str) -> String {
 
 /// What the tasks of sources share.
 pub(super) struct Starter<'a> {
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub(super) config: &'a SourcesConfig,
     /// How the keys of token issuers are fetched.
     pub(super) keys: &'a KeyConfig,
-    /// What is counted.
+    /// Metrics.
     pub(super) metrics: SourceMetrics,
     /// The name of this pod.
     pub(super) pod: &'a Arc<str>,

@@ -1,8 +1,8 @@
-//! The line that says what has started.
+//! The log line of the start.
 
 use super::Config;
 
-/// Says what has started: the release, whose it is, and where it is reached.
+/// Logs the start: the release, the cluster and the addresses.
 pub(super) fn log_start(config: &Config, sources: &str) {
     let ports = [
         ("http", config.http),

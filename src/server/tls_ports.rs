@@ -26,11 +26,11 @@ pub(super) struct TlsPorts {
     pub(super) secure: Option<OpenPort>,
     /// Webhooks.
     pub(super) https: Option<OpenHttpPort>,
-    /// Says who callers are.
+    /// Authenticates callers.
     pub(super) gatekeeper: Arc<Gatekeeper>,
     /// xDS.
     pub(super) ads: Ads,
-    /// The client of the Kubernetes API, where it is used.
+    /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,
     pub(super) hooks: Arc<Webhooks>,
     /// What is counted of the CA.

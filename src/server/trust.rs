@@ -56,7 +56,7 @@ impl Trust {
     /// Puts the CA's roots and those of mesh config into the snapshot.
     ///
     /// # Errors
-    /// When the push thread has ended.
+    /// If the push thread has stopped.
     pub(super) async fn start(
         push: PushHandle,
         own: watch::Receiver<Arc<str>>,
@@ -72,7 +72,7 @@ impl Trust {
     /// Follows what changes, for ever: the CA's roots, mesh config, the file of an outer CA, and what endpoints tell.
     ///
     /// # Errors
-    /// When the push thread has ended.
+    /// If the push thread has stopped.
     pub(super) async fn run(mut self) -> Result<(), Ended> {
         let mut contexts = self.push.contexts();
         let mut own = self.own.clone();

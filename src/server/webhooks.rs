@@ -90,9 +90,9 @@ pub(super) struct WebhookPort<'a> {
     pub(super) roots: watch::Receiver<Arc<str>>,
     /// The announcements of roots, including remote clusters.
     pub(super) announcements: Announcements,
-    /// The client of the Kubernetes API, where it is used.
+    /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<&'a kube::Client>,
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub(super) config: &'a WebhookConfig,
     /// The namespace of this control plane.
     pub(super) namespace: &'a str,
@@ -100,7 +100,7 @@ pub(super) struct WebhookPort<'a> {
     pub(super) routes: Router,
     /// Whether all is read.
     pub(super) push: &'a PushHandle,
-    /// What is counted.
+    /// Metrics.
     pub(super) metrics: Metrics,
 }
 

@@ -1,11 +1,11 @@
-//! Which remote clusters there are, and who reads each.
+//! The remote clusters and their readers.
 //!
 //! ```text
 //! Secret or file ─▶ kubeconfig ─▶ Reader ─Synced or Late─▶ it serves; the one before it ends
 //! ```
 //!
-//! A kubeconfig that changes gets a reader beside the one that serves; that goes on until the new one has read all. A reader that
-//! is late is gone on without: what it has read so far is shown, and what it reads later as it comes.
+//! A changed kubeconfig gets a second reader beside the serving one, which continues until the new one has synced. A reader that
+//! times out serves what it has read so far, and further objects as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use navarch_push::world::{Change, RemoteChange};
 use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
 
-/// Milestones that may wait; then readers do.
+/// Capacity of the channel of reader events; readers block when it is full.
 const MAX_PENDING_EVENTS: usize = 64;
 /// Maximum time to release the leader locks of remote clusters.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -44,14 +44,14 @@ pub(super) struct Clusters {
     pub(super) shown: ManagedClusters,
     pub(super) metrics: Metrics,
     pub(super) leading: Leading,
-    /// Those that are read.
+    /// The clusters that are read.
     pub(super) managed: BTreeMap<ClusterId, Managed>,
     /// The number of the next reader.
     pub(super) next: u64,
-    /// Names of Secrets and files, to tell new ones from changed ones.
+    /// Known names of Secrets and files, to distinguish new ones from changed ones.
     pub(super) places: BTreeSet<String>,
     pub(super) readers: JoinSet<()>,
-    /// Cancelled when all is to end.
+    /// Cancelled at shutdown.
     pub(super) stop: CancellationToken,
 }
 
@@ -61,15 +61,15 @@ pub(super) struct Managed {
     place: String,
     /// The hash of the kubeconfig.
     hash: String,
-    /// Who serves, if somebody does.
+    /// The serving reader, if any.
     serving: Option<Started>,
-    /// Who is to serve.
+    /// The next reader.
     coming: Option<Started>,
-    /// Ends what is done for the cluster as its leader.
+    /// Cancels the controllers of the cluster's leader.
     leading: CancellationToken,
 }
 
-/// A reader that runs.
+/// A running reader.
 struct Started {
     number: u64,
     client: kube::Client,
@@ -80,7 +80,7 @@ struct Started {
 }
 
 impl Started {
-    /// Ends it, and waits until it tells nothing any more.
+    /// Stops it, and waits until it sends nothing any more.
     async fn end(mut self) {
         self.stop.cancel();
         while self.ended.recv().await.is_some() {}
@@ -127,7 +127,7 @@ impl Clusters {
                 && self.shown.are_settled()
                 && let Some(synced) = waiting.take()
             {
-                // Whoever listens ends only when the process does.
+                // The receiver ends only with the process.
                 _ = synced.send(vec![SourceEvent::FullSync]).await;
             }
         }
@@ -141,7 +141,7 @@ impl Clusters {
         self.readers.shutdown().await;
     }
 
-    /// Has the clusters of a Secret or file read as it says now.
+    /// Applies the current content of a Secret or file.
     async fn put(&mut self, place: &str, kubeconfigs: Kubeconfigs, news: &mpsc::Sender<News>) {
         let former = self.managed.iter().filter(|(_, managed)| managed.place == place);
         let gone = former.map(|(cluster, _)| cluster).filter(|cluster| !kubeconfigs.contains_key(*cluster));
@@ -174,7 +174,7 @@ impl Clusters {
         self.metrics.managed(self.managed.len());
     }
 
-    /// Starts to read a cluster, beside who serves it.
+    /// Starts a reader of a cluster, beside the serving one.
     async fn read(
         &mut self,
         cluster: ClusterId,
@@ -223,7 +223,7 @@ impl Clusters {
         }
     }
 
-    /// Takes in how far a reader has come.
+    /// Applies the event of a reader.
     async fn hear(&mut self, cluster: &ClusterId, number: u64, milestone: Milestone) {
         let Some(managed) = self.managed.get_mut(cluster) else { return };
         let is_coming = managed.coming.as_ref().is_some_and(|coming| coming.number == number);
@@ -244,12 +244,12 @@ impl Clusters {
                 self.show(cluster, Some(SyncStatus::Synced));
             }
             Milestone::Synced if serves => self.show(cluster, Some(SyncStatus::Synced)),
-            // A reader that is no more.
+            // The reader was stopped.
             Milestone::Late | Milestone::Synced => {}
         }
     }
 
-    /// Has who is to serve a cluster serve it, in place of who does.
+    /// Replaces the serving reader of a cluster by the next one.
     async fn take_over(&mut self, cluster: &ClusterId) {
         let Some(managed) = self.managed.get_mut(cluster) else { return };
         let Some(coming) = managed.coming.take() else { return };
@@ -265,7 +265,7 @@ impl Clusters {
         managed.serving = Some(coming);
     }
 
-    /// A cluster is read no more, and nothing of it counts.
+    /// Removes a cluster and all of its objects.
     async fn remove(&mut self, cluster: &ClusterId) {
         let Some(managed) = self.managed.remove(cluster) else { return };
         tracing::info!(%cluster, place = managed.place, "removed remote cluster");
@@ -274,13 +274,13 @@ impl Clusters {
             reader.end().await;
         }
         self.servers.remove(cluster);
-        // Whoever takes changes ends only when the process does.
+        // The receiver of changes ends only with the process.
         _ = self.push.change(vec![Change::Remote(cluster.clone(), RemoteChange::Gone)]).await;
         self.problems.forget(&format!("{cluster}: "));
         self.show(cluster, None);
     }
 
-    /// Shows how far a cluster has come.
+    /// Publishes the sync status of a cluster.
     fn show(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
         let place = self.managed.get(cluster).map(|managed| managed.place.clone()).unwrap_or_default();
         self.shown.set(cluster, status.map(|status| (place, status)));

@@ -1,4 +1,4 @@
-//! Where kubeconfigs of remote clusters come from: Secrets with a label, or files of a directory.
+//! The sources of kubeconfigs of remote clusters: Secrets with a label, or files of a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use navarch_kubernetes::InWords;
 /// The label of Secrets with kubeconfigs.
 const LABEL: &str = "istio/multiCluster=true";
 
-/// How often the directory is looked at.
+/// Poll interval of the directory.
 const POLL: Duration = Duration::from_secs(2);
 
-/// The largest file that is read. Kubeconfigs have a few KiB.
+/// Maximum size of a file. Kubeconfigs have a few KiB.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Kubeconfigs by cluster.
@@ -34,17 +34,17 @@ type Faults = BTreeMap<String, String>;
 /// Events of Secrets and files.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum ConfigEvent {
-    /// One is new or says something else. Its name is `<namespace>/<name>` or the file's.
+    /// One is new or has changed. Its name is `<namespace>/<name>` or the file's.
     Put(String, Kubeconfigs),
     Gone(String),
     /// All initial kubeconfigs were sent.
     Synced,
 }
 
-/// Nobody listens any more.
+/// The receiver is closed.
 pub(super) struct Closed;
 
-/// Tells the Secrets of a namespace, until nobody listens.
+/// Sends the Secrets of a namespace until the receiver is closed.
 pub(super) async fn follow_secrets(
     client: kube::Client,
     namespace: &str,
@@ -78,7 +78,7 @@ pub(super) async fn follow_secrets(
             }
             Err(error) => {
                 tracing::warn!(error = %InWords(&error), namespace, "failed to read the Secrets of remote clusters");
-                // Who may not read any has none.
+                // Without access to Secrets there are none.
                 batch.extend(is_forbidden(&error).then_some(ConfigEvent::Synced));
             }
         }
@@ -89,7 +89,7 @@ pub(super) async fn follow_secrets(
     Ok(())
 }
 
-/// Whether the API server does not let Secrets be read.
+/// Whether the API server forbids reading Secrets.
 fn is_forbidden(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
         return false;
@@ -103,14 +103,14 @@ fn kubeconfigs(secret: Secret) -> Kubeconfigs {
     data.map(|(cluster, content)| (ClusterId::new(cluster), content.0)).collect()
 }
 
-/// Tells the files of a directory, until nobody listens. A file's cluster is the one that it names.
+/// Sends the files of a directory until the receiver is closed. A file's cluster is the one that it names.
 pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<ConfigEvent>) -> Result<(), Closed> {
     let mut told: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
     let mut faulty = Faults::new();
     let mut is_first = true;
     loop {
         let folder = directory.clone();
-        // Reading files can take as long as a disk likes.
+        // Reading files can block.
         let read = tokio::task::spawn_blocking(move || read_directory(&folder)).await;
         match read {
             Ok(Ok((now, faults))) => {
@@ -118,7 +118,7 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
                     tracing::warn!(file, fault, "ignored invalid kubeconfig");
                 }
                 faulty = faults;
-                // What a file said last holds while it is broken.
+                // The last valid content of a file stays in use while it is invalid.
                 let is_gone = |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
                 let gone: Vec<String> = told.keys().filter(is_gone).cloned().collect();
                 for place in gone {
@@ -153,7 +153,7 @@ fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubecon
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        // Mounts of Kubernetes keep what they swap under names with two dots.
+        // Kubernetes mounts keep swapped data under names that begin with two dots.
         if name.starts_with("..") || path.is_dir() {
             continue;
         }
@@ -196,7 +196,7 @@ mod tests {
         assert!(events.recv().await == Some(ConfigEvent::Synced));
         std::fs::write(folder.path().join("a"), config("west")).unwrap();
         assert!(events.recv().await == Some(put(config("west"), "west")));
-        // What is broken changes nothing.
+        // An invalid file changes nothing.
         std::fs::write(folder.path().join("a"), "clusters: [").unwrap();
         tokio::time::timeout(POLL * 2, events.recv()).await.err().unwrap();
         std::fs::remove_file(folder.path().join("a")).unwrap();

@@ -49,7 +49,7 @@ pub(in crate::server) struct HookRoots {
     pub(in crate::server) roots: watch::Receiver<Arc<str>>,
     /// The announcements of roots that are registered.
     pub(in crate::server) announcements: Announcements,
-    /// What is counted.
+    /// Metrics.
     pub(in crate::server) metrics: Metrics,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Leading {
     pub(super) webhooks: WebhookConfig,
     /// What is written to remote clusters, once it is known.
     pub(super) told: watch::Receiver<Option<ToldRemotes>>,
-    /// Which namespaces count.
+    /// Selects the namespaces.
     pub(super) scope: watch::Receiver<NamespaceScope>,
     /// `ENABLE_MCS_AUTO_EXPORT`: ServiceExports are made, but of these Services.
     pub(super) exports: Option<StaysLocal>,

@@ -1,4 +1,4 @@
-//! Reading one remote cluster: all that is there is gathered, then shown at once; from then on what changes.
+//! Reads one remote cluster: the initial objects are gathered and published at once, then changes as they arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,40 +16,40 @@ use navarch_push::worker::PushHandle;
 use navarch_push::world::{Change, RemoteChange};
 use navarch_source::{Batch, KubernetesSource, KubernetesSourceConfig, SourceEvent};
 
-/// Batches that may wait; then watches do.
+/// Capacity of the channel of batches; watches block when it is full.
 const BATCHES: usize = 16;
 
-/// How far the reading of a cluster has come.
+/// The progress of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Milestone {
-    /// All that was there was read.
+    /// All initial objects were read.
     Synced,
-    /// It takes longer than it should.
+    /// The timeout has passed.
     Late,
 }
 
-/// What a reader tells, by its number.
+/// An event of a reader, by its number.
 pub(super) type News = (ClusterId, u64, Milestone);
 
 /// Reads one cluster.
 pub(super) struct Reader {
     pub(super) cluster: ClusterId,
-    /// The number of this reader: a cluster can have two, one that serves and one that is to take over.
+    /// The number of this reader: a cluster can have two, the serving one and the next one.
     pub(super) number: u64,
     pub(super) source: KubernetesSourceConfig,
-    /// After how long it is late; `None` for never.
+    /// The timeout; `None` for none.
     pub(super) timeout: Option<Duration>,
     pub(super) push: PushHandle,
     pub(super) problems: Problems,
-    /// Told of milestones.
+    /// Receiver of reader events.
     pub(super) news: mpsc::Sender<News>,
-    /// Cancelled when what is read is to be shown.
+    /// Cancelled when the reader must publish its objects.
     pub(super) serve: CancellationToken,
-    /// Cancelled when it is to end.
+    /// Cancelled when the reader must end.
     pub(super) stop: CancellationToken,
 }
 
-/// What was read and is not shown yet; `None` once it is.
+/// Objects that are not published yet; `None` once they are.
 type Gathered = Option<BTreeMap<ObjectRef, AnyObject>>;
 
 impl Reader {
@@ -96,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// Takes events in; says whether all that was there has been read.
+    /// Applies events; returns whether all initial objects were read.
     async fn apply(&self, batch: Batch, gathered: &mut Gathered) -> Result<bool, ()> {
         let mut changes = Vec::new();
         let mut synced = false;
@@ -120,7 +120,7 @@ impl Reader {
                     self.problems.set(format!("{}: {place}", self.cluster).into(), problems);
                 }
                 SourceEvent::FullSync => synced = true,
-                // Only the own cluster configures the mesh.
+                // Only the config cluster configures the mesh.
                 SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..) => {}
             }
         }
@@ -130,17 +130,17 @@ impl Reader {
         Ok(synced)
     }
 
-    /// Hands changes on.
+    /// Sends changes.
     async fn change(&self, changes: Vec<RemoteChange>) -> Result<(), ()> {
         let changes = changes.into_iter().map(|change| Change::Remote(self.cluster.clone(), change));
         self.push.change(changes.collect()).await.map_err(|_| ())
     }
 
-    /// Tells how far it has come.
+    /// Sends a reader event.
     async fn tell(&self, milestone: Milestone) -> Result<(), ()> {
         tokio::select! {
             sent = self.news.send((self.cluster.clone(), self.number, milestone)) => sent.map_err(|_| ()),
-            // Who listens may be waiting for the end.
+            // The receiver may be waiting for the end of this reader.
             () = self.stop.cancelled() => Err(()),
         }
     }

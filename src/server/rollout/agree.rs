@@ -10,18 +10,18 @@ use navarch_xds::connections::ConnectionInfo;
 use super::Work;
 use super::shared::StoredState;
 
-/// What becomes of a rollout by what other replicas decided.
+/// The outcome of other replicas' decisions about a rollout.
 pub(super) enum Agreed {
-    /// Whatever follows from what is seen here.
+    /// This replica decides.
     GoOn,
     /// It stays at its stage, for this reason.
     Held(String),
-    /// What they decided was done.
+    /// Their decision was applied.
     Done,
 }
 
 impl Work {
-    /// Does what other replicas decided, and writes down what they do not know.
+    /// Applies other replicas' decisions, and stores this replica's.
     pub(super) async fn agree(
         &mut self,
         name: &ObjectRef,
@@ -78,7 +78,7 @@ impl Work {
         }
     }
 
-    /// Writes down what was decided, for other replicas. Whether it was, and may be done: not where another was faster.
+    /// Stores a decision for other replicas. Returns whether it was stored and may be applied: not if another replica was first.
     pub(super) async fn decide(&mut self, name: &ObjectRef, context: &PushContext, state: KeptState) -> bool {
         let Some(shared) = &mut self.shared else { return true };
         match shared.write(name, context, state).await {
@@ -91,7 +91,7 @@ impl Work {
         }
     }
 
-    /// Notes why a rollout is not further.
+    /// Records why a rollout does not advance.
     pub(super) fn note_reason(&mut self, name: &ObjectRef, reason: String) {
         if let Some(known) = self.known.get_mut(name) {
             known.reason = reason;

@@ -1,4 +1,4 @@
-//! Asks Prometheus whether what a rollout is to keep up holds.
+//! Queries Prometheus for the condition of a rollout.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,34 +7,34 @@ use navarch_net::destination::AddressPolicy;
 use navarch_source::{FetchError, Fetcher};
 use serde_json::Value;
 
-/// How long an answer may take.
+/// Timeout of a query.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What is said where nobody can be asked.
+/// The message without a Prometheus address.
 const NOWHERE: &str =
     "NAVARCH_PROMETHEUS_URL is not set, so that its query cannot be asked; set it, or promote the change";
 
 /// The Prometheus of the mesh.
 #[derive(Debug)]
 pub(super) struct Prometheus {
-    /// Where it is; `None` where nobody said.
+    /// Its address; `None` if it is not configured.
     address: Option<String>,
     fetcher: Fetcher,
 }
 
-/// What Prometheus says of a query.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Holds,
-    /// It does not: this is what came.
+    /// The condition does not hold: the result.
     Fails(String),
-    /// It could not be asked.
+    /// The query failed.
     Unknown(String),
 }
 
 impl Prometheus {
     /// At the address of `NAVARCH_PROMETHEUS_URL`.
     pub(super) fn new(address: Option<&str>) -> Self {
-        // Whoever runs the control plane says where it is; Prometheus may run beside it.
+        // The operator configures the address, so loopback is allowed.
         let fetcher = Fetcher::new(AddressPolicy { allow_loopback: true, ..AddressPolicy::default() });
         Self { address: address.map(|address| address.trim_end_matches('/').to_owned()), fetcher }
     }
@@ -49,7 +49,7 @@ impl Prometheus {
         }
         match self.fetcher.document(&address, TIMEOUT).await {
             Ok(text) => read(&text),
-            // The address is not repeated: there may be a secret in it.
+            // The address is not logged, as it may contain a secret.
             Err(FetchError::Address(_)) => {
                 Answer::Unknown("NAVARCH_PROMETHEUS_URL is not an HTTP or HTTPS URL".to_owned())
             }

@@ -1,58 +1,58 @@
-//! When a rollout goes on: a function of what is seen, without clocks and proxies.
+//! Decides when a rollout advances: a pure function of its observed state.
 
 use std::time::Duration;
 
-/// What is seen of a rollout that is at a stage.
+/// The observed state of a rollout at a stage.
 #[derive(Clone, Debug)]
 pub(super) struct StageView<'a> {
     /// Whether the stage is the last.
     pub(super) is_last: bool,
     /// How long it has been at the stage.
     pub(super) at_stage: Duration,
-    /// How long a stage lasts at the least.
+    /// Minimum duration of a stage.
     pub(super) pause: Duration,
-    /// Whether an operator has it stay.
+    /// Whether an operator has paused it.
     pub(super) is_paused: bool,
-    /// How many proxies have not acknowledged the new version yet.
+    /// Number of proxies that have not acknowledged the new version yet.
     pub(super) pending: usize,
-    /// The first proxy that refused it, with what it said.
+    /// The first proxy that rejected it, with its error.
     pub(super) refused: Option<&'a str>,
-    /// Why other replicas hold it up, if they do.
+    /// Why other replicas block it, if they do.
     pub(super) held: Option<&'a str>,
-    /// What must hold before it goes on.
+    /// The condition for advancing.
     pub(super) query: Query<'a>,
 }
 
-/// What Prometheus says.
+/// The result of Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Query<'a> {
-    /// Nothing is asked.
+    /// There is no query.
     None,
-    /// It was not asked at this stage yet.
+    /// There was no query at this stage yet.
     Unasked,
     Holds,
-    /// It does not hold: this is what came.
+    /// The condition does not hold: the result.
     Fails(&'a str),
-    /// It could not be asked.
+    /// The query failed.
     Unknown(&'a str),
 }
 
-/// What follows.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It stays at its stage, for this reason.
+    /// Stay at the stage, for this reason.
     Stay(String),
-    /// Prometheus is asked.
+    /// Query Prometheus.
     Ask,
-    /// The next stage begins.
+    /// Begin the next stage.
     Advance,
-    /// All stages are done.
+    /// Complete the rollout.
     Complete,
-    /// Everybody goes back to the version before, for this reason.
+    /// Roll back, for this reason.
     Stop(String),
 }
 
-/// What follows from what is seen.
+/// Decides from the observed state.
 pub(super) fn next(seen: &StageView<'_>) -> Next {
     if let Some(said) = seen.refused {
         return Next::Stop(said.to_owned());
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(next(&StageView { query: Query::Holds, ..seen() }), Next::Advance);
         let Next::Stop(why) = next(&StageView { query: Query::Fails("an empty vector"), ..seen() }) else { panic!() };
         assert!(why.contains("an empty vector"));
-        // A refusal counts at once, paused or not.
+        // A rejection counts at once, also while paused.
         let refused =
             StageView { refused: Some("p refused rds: no"), is_paused: true, held: Some("x"), pending: 3, ..seen() };
         assert_eq!(next(&refused), Next::Stop("p refused rds: no".to_owned()));
