@@ -1,8 +1,8 @@
-//! Who may look: every one from the same machine, else whoever the table of rules lets. Who may change anything: those on the
-//! same machine alone.
+//! Access to debug pages: everyone on the same machine, other callers by the table of rules. Changes are allowed from the same
+//! machine only.
 //!
-//! A request of the same machine counts as such only if it was meant for it: a page in a browser that reaches a forwarded port
-//! under a name of its own (DNS rebinding) sends that name as the host.
+//! A request counts as local only if its host names this machine: a page in a browser that reaches a forwarded port under another
+//! name (DNS rebinding) sends that name as the host.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use navarch_api::names::Namespace;
 use navarch_security::authenticate::{Credentials, Gatekeeper};
 use navarch_security::rules::{self, Visibility};
 
-/// Who says who callers are, and which of them are operators.
+/// The authentication of callers, and which of them are operators.
 #[derive(Clone, Debug)]
 pub struct DebugAccess {
-    /// Says who callers are.
+    /// Authenticates callers.
     pub gatekeeper: Arc<Gatekeeper>,
     /// The namespaces whose workloads may see everything: the control plane's, and
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`.
     pub operators: Arc<[Namespace]>,
-    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: the others see what is theirs alone. Default true; else whoever is known sees everything.
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: other callers see their own data only. Default true; else authenticated callers see everything.
     pub by_namespace: bool,
 }
 
-/// The page that is asked by `POST` and changes nothing.
+/// The page that uses `POST` without changing anything.
 const PLAN: &str = "plan";
 
-/// Lets a request for a debug page through, with what it may see noted, or refuses it.
+/// Admits a request for a debug page with its visibility, or rejects it.
 pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     match visibility(&state, &head).await {
@@ -51,7 +51,7 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
 /// What a request may see of the page at its path.
 ///
 /// # Errors
-/// With the status for those who may not ask at all.
+/// The HTTP status for callers without access.
 pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Visibility, StatusCode> {
     let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
     let is_loopback = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
@@ -73,13 +73,13 @@ pub(super) async fn visibility(state: &AdminState, request: &Parts) -> Result<Vi
     }
 }
 
-/// Whether a request that came over loopback is of somebody at this machine, not of a page of another site in their browser.
+/// Whether a request over loopback is from a user of this machine, not from a page of another site in a browser.
 #[must_use]
 pub fn is_of_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     !is_of_another_site(headers) && is_meant_for_this_machine(uri, headers)
 }
 
-/// Whether a browser says that a page of another site has it ask: some pages do something when they are asked for.
+/// Whether a browser marks the request as cross-site: some pages have effects.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let mut said = headers.get_all("sec-fetch-site").iter();
     said.any(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"))
@@ -93,7 +93,7 @@ fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
         (Some(_), Some(_)) => return false,
         (None, _) => uri.authority().cloned(),
     };
-    // Without one it is from before hosts were sent, not from a browser.
+    // A request without a host is not from a browser.
     let Some(host) = host else { return headers.get(header::HOST).is_none() };
     // No browser sends user information here.
     if host.as_str().contains('@') {

@@ -1,4 +1,4 @@
-//! `/debug/applied`: which proxies have taken an object, which have not said, and which refused it.
+//! `/debug/applied`: which proxies have acknowledged an object, which have not answered, and which rejected it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections};
 
-/// How many objects are looked up before the push thread goes on with its work.
+/// Number of objects that are looked up before the push thread continues its work.
 const AT_ONCE: usize = 32;
 
-/// How far an object has come.
+/// The distribution progress of an object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Come {
-    /// How many proxies are shown something made of it.
+    /// Number of proxies with a resource that depends on it.
     pub(super) reached: usize,
-    /// Those of them that have not taken all that it changed last, with the types.
+    /// The proxies that have not acknowledged its last change, with the types.
     pub(super) behind: BTreeMap<ProxyId, Vec<ResourceType>>,
 }
 

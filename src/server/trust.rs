@@ -25,30 +25,30 @@ use navarch_security::trust_bundle::{self, Fetched, TrustBundle};
 use navarch_source::{FetchError, Fetcher};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
-/// For how long nothing is due where nothing is.
+/// The delay when nothing is due.
 const IDLE_DELAY: Duration = Duration::from_hours(24);
-/// How often SPIFFE endpoints are asked, as istiod does.
+/// Refresh interval of SPIFFE endpoints, as in istiod.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(30);
-/// How soon one that has failed is asked again.
+/// Retry delay of a failed endpoint.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
-/// How long one may take.
+/// Timeout of an endpoint.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Keeps what the mesh trusts in the snapshot.
+/// Keeps the trust bundle of the snapshot up to date.
 pub(super) struct Trust {
     /// The push thread.
     push: PushHandle,
     /// The roots of the CA.
     own: watch::Receiver<Arc<str>>,
-    /// The file with the roots of an outer CA, where one signs.
+    /// The file with the roots of an external CA, if one signs.
     further: Option<PathBuf>,
-    /// Asks SPIFFE endpoints.
+    /// The client of SPIFFE endpoints.
     fetcher: Fetcher,
     /// The bundles that were fetched.
     fetched: Fetched,
-    /// When each is asked next.
+    /// When each is fetched next.
     due: BTreeMap<String, Instant>,
-    /// What is in the snapshot.
+    /// The trust bundle in the snapshot.
     told: TrustBundle,
 }
 
@@ -69,7 +69,7 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Follows what changes, for ever: the CA's roots, mesh config, the file of an outer CA, and what endpoints tell.
+    /// Follows the CA's roots, mesh config, the file of an external CA, and SPIFFE endpoints; does not return.
     ///
     /// # Errors
     /// If the push thread has stopped.
@@ -87,7 +87,7 @@ impl Trust {
             }
             let due = self.due.values().min().copied().unwrap_or_else(|| Instant::now() + IDLE_DELAY);
             tokio::select! {
-                // The CA may change no more while all else goes on.
+                // The sender of the CA's roots may be closed while the others continue.
                 changed = own.changed(), if !ends => ends = changed.is_err(),
                 () = other_roots(&mut contexts, &mesh) => {}
                 () = tokio::time::sleep_until(due) => {}
@@ -96,12 +96,12 @@ impl Trust {
         }
     }
 
-    /// What the file of an outer CA holds; nothing, if there is none.
+    /// The roots of the external CA's file; empty if there is none.
     fn read_further(&self) -> String {
         self.further.as_ref().and_then(|path| regular_file::read_text(path).ok()).unwrap_or_default()
     }
 
-    /// Waits until the file of an outer CA holds something else.
+    /// Waits until the file of an external CA has changed.
     async fn other_file(&self, known: &str, events: &mut FileEvents) {
         loop {
             events.wait(WATCHED_INTERVAL).await;
@@ -111,7 +111,7 @@ impl Trust {
         }
     }
 
-    /// Puts what is trusted now into the snapshot; `further` is what an outer CA's file holds.
+    /// Puts the current trust bundle into the snapshot; `further` has the roots of an external CA's file.
     async fn publish(&mut self, further: &str) -> Result<(), Ended> {
         let own = self.own.borrow().to_string() + further;
         let context = self.push.context();
@@ -154,7 +154,7 @@ impl Trust {
         is_new
     }
 
-    /// Asks an endpoint. Whatever its address says, it must prove by a certificate who it is.
+    /// Fetches an endpoint. Its certificate is verified, whatever its URL.
     async fn ask(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
         let bare = endpoint.strip_prefix("https://").unwrap_or(endpoint);
         let text = |error: FetchError| error.to_string();
@@ -163,7 +163,7 @@ impl Trust {
     }
 }
 
-/// Waits until mesh config names other roots than this one does. Everything else in it is nobody's business here.
+/// Waits until the roots in mesh config have changed.
 async fn other_roots(contexts: &mut watch::Receiver<Arc<PushContext>>, known: &Arc<Mesh>) {
     loop {
         if contexts.changed().await.is_err() {
@@ -176,13 +176,13 @@ async fn other_roots(contexts: &mut watch::Receiver<Arc<PushContext>>, known: &A
     }
 }
 
-/// Names those connected who do not trust all of some roots yet.
+/// Returns the connected proxies that do not trust all of some roots yet.
 pub(super) fn witness(connections: Arc<Connections>, receipts: Receipts) -> Witness {
     Arc::new(move |roots| lacking(&connections.list(), &receipts, roots))
 }
 
-/// Those of the connected who lack some of the roots, as far as they were proved to be somebody. Who keeps its trust by PCDS has
-/// acknowledged them there; all others must have been handed them with their last certificate.
+/// The authenticated connected proxies that lack some of the roots. Proxies with PCDS must have acknowledged them there; all others
+/// must have received them with their last certificate.
 fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Missing> {
     let wanted: BTreeSet<Arc<str>> = trust_bundle::split(roots, "").unwrap_or_default().into_iter().collect();
     let mut callers: BTreeMap<(&Identity, IpAddr), usize> = BTreeMap::new();
@@ -202,7 +202,7 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
                 let has = is_sure && receipts.has(identity, peer.ip(), roots);
                 (!has).then_some("it keeps no roots by PCDS, and has had no certificate since")
             }
-            // Nobody who has a certificate: it may be anybody, and would keep the next root waiting for as long as it likes.
+            // An unauthenticated proxy does not count, as it could block the rotation for as long as it likes.
             (_, None, _) => None,
             (None, Some(_), None) => Some("it keeps no roots by PCDS, and where it is nobody knows"),
         };

@@ -1,4 +1,4 @@
-//! The webhook port (15017): HTTPS for API servers, or the same paths on the HTTP port for whoever ends TLS before it.
+//! The webhook port (15017): HTTPS for API servers, or the same paths on the HTTP port behind a TLS-terminating proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use navarch_security::serving::ServingTls;
 use navarch_webhook::registration::{Announcements, HookKind, Registration, rollover};
 use navarch_webhook::{Limits, Metrics, Webhooks};
 
-/// How long the port goes on as before when the server ends: until the nodes of the cluster know that its pod takes no more requests,
-/// its Service sends them here, and an API server that finds nobody refuses the object.
+/// How long the port keeps serving at shutdown: until the nodes have removed this pod from its Service, requests arrive here, and an
+/// API server without an answer rejects the object.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(2);
 
-/// What flags and environment say of the webhooks.
+/// Settings of the webhooks.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// `INJECTION_WEBHOOK_CONFIG_NAME`: where empty, the configurations of webhooks that inject are left alone.
+    /// `INJECTION_WEBHOOK_CONFIG_NAME`: if empty, MutatingWebhookConfigurations are not written.
     pub injection: String,
-    /// `VALIDATION_WEBHOOK_CONFIG_NAME`: where empty, the configurations of webhooks that validate are left alone.
+    /// `VALIDATION_WEBHOOK_CONFIG_NAME`: if empty, ValidatingWebhookConfigurations are not written.
     pub validation: String,
-    /// The revision of this control plane, as configurations are labelled with it.
+    /// The revision of this control plane, which is a label of the configurations.
     pub revision: String,
-    /// How long roots that are none of this control plane's are left in webhook configurations.
+    /// How long foreign roots are left in webhook configurations.
     pub grace: Duration,
-    /// `NAVARCH_PLAN_WARNINGS`: `/plan` says what changes would do. Default false.
+    /// `NAVARCH_PLAN_WARNINGS`: `/plan` warns about the effects of changes. Default false.
     pub plan_warnings: bool,
 }
 
 impl Default for WebhookConfig {
-    /// istiod's names, and ten minutes in which all replicas and API servers have seen a new root.
+    /// istiod's names, and ten minutes for all replicas and API servers to read a new root.
     fn default() -> Self {
         Self {
             injection: "istio-sidecar-injector".to_owned(),
@@ -51,7 +51,7 @@ impl Default for WebhookConfig {
     }
 }
 
-/// The webhooks over the snapshot in force.
+/// The webhooks over the current snapshot.
 pub(super) fn start(
     config: &Config,
     client: Option<&kube::Client>,
@@ -81,7 +81,7 @@ pub(super) fn start(
     })
 }
 
-/// What the port is opened with.
+/// Dependencies of the port.
 pub(super) struct WebhookPort<'a> {
     pub(super) open: OpenHttpPort,
     /// TLS of the server.
@@ -98,14 +98,14 @@ pub(super) struct WebhookPort<'a> {
     pub(super) namespace: &'a str,
     /// What is served.
     pub(super) routes: Router,
-    /// Whether all is read.
+    /// Whether everything is read.
     pub(super) push: &'a PushHandle,
     /// Metrics.
     pub(super) metrics: Metrics,
 }
 
 impl WebhookPort<'_> {
-    /// Serves, and tells the API server of it.
+    /// Serves the webhooks, and registers them at the API server.
     pub(super) fn start(self, stop: &CancellationToken, tasks: &mut Tasks) {
         if let Some(client) = self.client {
             let kinds = [(HookKind::Mutating, &self.config.injection), (HookKind::Validating, &self.config.validation)];
@@ -120,7 +120,7 @@ impl WebhookPort<'_> {
             Ok(())
         });
         let port = HttpPort { open: self.open, grpc: None, tls: Some(tls), routes: self.routes };
-        // Without a cluster no Service stands before the port.
+        // Without a cluster there is no Service in front of the port.
         let stay = if self.client.is_some() { SHUTDOWN_DELAY } else { Duration::ZERO };
         let (stop, close) = (stop.clone(), CancellationToken::new());
         spawn("webhooks", tasks, async move {
@@ -134,7 +134,7 @@ impl WebhookPort<'_> {
         });
     }
 
-    /// Keeps the webhook configurations of a kind, once all is read.
+    /// Maintains the webhook configurations of a kind, once everything is read.
     fn register(&self, kind: HookKind, client: &kube::Client, stop: &CancellationToken, tasks: &mut Tasks) {
         let registered = self.announcements.add("the own cluster", self.roots.borrow().clone());
         let registration = Registration {

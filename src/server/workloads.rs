@@ -1,4 +1,4 @@
-//! Brings proxies of workloads that are no pods together with their WorkloadEntries.
+//! Connects proxies of workloads that are not pods with their WorkloadEntries.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ pub(super) enum WorkloadRegistration {
         /// Whether sidecars take HBONE.
         sidecars_take_hbone: bool,
     },
-    /// WorkloadEntries come from files, which are never written.
+    /// WorkloadEntries come from files and are never written.
     Files {
-        /// What the files say.
+        /// The objects of the files.
         push: PushHandle,
     },
 }
@@ -76,20 +76,20 @@ impl Presence for Entry {
     }
 }
 
-/// What a proxy would register as, if it is a workload that registers. To try what strangers may send.
+/// The workload of a proxy, if it has one. Public for fuzzing.
 #[must_use]
 pub fn would_register(proxy: &Proxy) -> Option<Workload> {
     claim(proxy).map(|claim| workload(proxy, claim, true))
 }
 
-/// Which entry a proxy says that it goes by.
+/// The entry that a proxy names.
 fn claim(proxy: &Proxy) -> Option<Claim> {
     let text = |key: &str| proxy.meta(key).filter(|text| !text.is_empty());
     let claim = text("AUTO_REGISTER_GROUP").map(Claim::Group).or_else(|| text("WORKLOAD_ENTRY").map(Claim::Entry));
     claim.filter(|_| !proxy.namespace.is_empty())
 }
 
-/// What is known of a proxy's workload.
+/// The workload of a proxy.
 fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload {
     let truth = |key: &str| proxy.meta(key).is_some_and(|text| matches!(text.as_str(), "true" | "1"));
     let is_ambient = matches!(proxy.kind, ProxyKind::Waypoint | ProxyKind::Ztunnel);
@@ -97,7 +97,7 @@ fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload 
     Workload {
         proxy: proxy.name.clone(),
         namespace: proxy.namespace.clone(),
-        // Never empty, by the proxy's own word.
+        // The list of IPs is never empty for a parsed proxy.
         address: proxy.ips.first().copied().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)),
         network: proxy.meta("NETWORK").unwrap_or_default(),
         claim,
@@ -116,7 +116,7 @@ fn locality(locality: &Locality) -> String {
     said.join("/")
 }
 
-/// How a stream ends whose workload is not registered.
+/// The gRPC status if registration fails.
 fn status(error: &RegistrationError) -> Status {
     match error {
         RegistrationError::Name(_) => Status::invalid_argument(error.to_string()),

@@ -1,4 +1,4 @@
-//! Keeps the report of this replica, from which whoever leads sums up.
+//! Maintains this replica's distribution report, which the leader reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,23 +16,23 @@ use super::distribution::Progresses;
 use super::report;
 use navarch_kubernetes::InWords;
 
-/// How often a report is renewed though nothing has changed.
+/// Interval of renewing an unchanged report.
 const RENEW_INTERVAL: Duration = Duration::from_secs(20);
-/// Changes are gathered for so long.
+/// Debounce time of changes.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// How long taking the report away may last at the end.
+/// Maximum time to delete the report at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Tells the other replicas how far objects have come among the proxies of this one.
+/// Reports the progress of objects among this replica's proxies to other replicas.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// Where the reports are.
+    /// The ConfigMaps of reports.
     pub namespace: String,
     /// This replica.
     pub identity: String,
-    /// How far objects have come here.
+    /// The progress of objects on this replica.
     pub progresses: watch::Receiver<Progresses>,
 }
 
@@ -76,7 +76,7 @@ impl Reporter {
                 () = tokio::time::sleep(DEBOUNCE) => {}
             }
         }
-        // Whoever leads would find out, but only some time later.
+        // The leader would notice, but only later.
         drop(timeout(SHUTDOWN_GRACE, self.take_away(&maps, 0..count)).await);
     }
 
@@ -92,7 +92,7 @@ impl Reporter {
             let labels = BTreeMap::from([(report::LABEL.to_owned(), "true".to_owned())]);
             let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
             map.metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels), ..ObjectMeta::default() };
-            // Without a version it replaces whatever is there: nobody else writes it.
+            // Without a version it replaces any existing object, as there is no other writer.
             match maps.replace(&name, &PostParams::default(), &map).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {
                     maps.create(&PostParams::default(), &map).await?;

@@ -1,4 +1,4 @@
-//! The reports of all replicas, as a watch tells them.
+//! The reports of all replicas, from a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::report::{self, Report};
 
-/// A report that was not renewed for so long is of a replica that is gone.
+/// A report that was not renewed for this long is of a stopped replica.
 pub(super) const STALE: Duration = Duration::from_secs(60);
 
 /// The reports of the other replicas.
@@ -31,7 +31,7 @@ struct StoredReport {
 }
 
 impl Reports {
-    /// Takes an event about a ConfigMap in; those of `own` do not count: what they say is known better here.
+    /// Applies an event about a ConfigMap; those of `own` are ignored, as this replica knows its own state.
     pub(super) fn take(&mut self, event: Event<ConfigMap>, own: &str, now: Instant) {
         match event {
             Event::Init => self.listed.clear(),
@@ -50,7 +50,7 @@ impl Reports {
         }
     }
 
-    /// Puts a ConfigMap in place of its former version.
+    /// Adds or updates a ConfigMap.
     fn put(&mut self, map: ConfigMap, own: &str, now: Instant) {
         let reporter = map.data.as_ref().and_then(|data| data.get(report::REPORTER));
         let Some(name) = map.metadata.name.filter(|_| reporter.is_none_or(|reporter| reporter != own)) else { return };
@@ -62,13 +62,13 @@ impl Reports {
         self.known.insert(name, StoredReport { report: report::read(&text), version, since: now });
     }
 
-    /// What counts at `now`.
+    /// The reports that are valid at `now`.
     pub(super) fn fresh(&self, now: Instant) -> impl Iterator<Item = &Report> {
         let is_fresh = move |known: &&StoredReport| now.saturating_duration_since(known.since) < STALE;
         self.known.values().filter(is_fresh).map(|known| &known.report)
     }
 
-    /// The ConfigMaps of replicas that are gone.
+    /// The ConfigMaps of stopped replicas.
     pub(super) fn stale(&self, now: Instant) -> Vec<String> {
         let is_stale = |known: &StoredReport| now.saturating_duration_since(known.since) >= STALE;
         self.known.iter().filter(|(_, known)| is_stale(known)).map(|(name, _)| name.clone()).collect()
@@ -99,7 +99,7 @@ mod tests {
         reports.take(Event::Apply(map("two", "3", line)), "me", begun);
         let later = begun + STALE / 2;
         reports.take(Event::Apply(map("one", "4", line)), "me", later);
-        // A list tells again what is known: that renews nothing.
+        // A relist repeats known reports, which does not renew them.
         reports.take(Event::Init, "me", later);
         reports.take(Event::InitApply(map("one", "4", line)), "me", later);
         reports.take(Event::InitApply(map("two", "3", line)), "me", later);

@@ -1,5 +1,5 @@
-//! Where replicas keep what becomes of changes that reach proxies in stages: a ConfigMap for each, so that they agree, and know after
-//! a restart which version was in force.
+//! The store of rollouts that all replicas share: a ConfigMap for each, so that replicas agree, and know after a restart which
+//! version was in use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use navarch_api::digest::sha256_hex;
 use navarch_api::encode::encode_value;
 use navarch_api::object::ObjectRef;
 
-/// The label by which the ConfigMaps are found.
+/// The label of the ConfigMaps.
 const LABEL: &str = "navarch.io/rollout";
-/// The keys of a ConfigMap's data: the version that is to come, the one before, and how far it has come.
+/// The keys of a ConfigMap's data: the new version, the previous one, and the state.
 const NEW: &str = "new.json";
 const BEFORE: &str = "before.json";
 const STATE: &str = "state.json";
-/// How the keys begin that say until when a replica has proxies that have not taken the stage.
+/// Prefix of the keys of replicas with proxies that have not acknowledged the stage.
 const WAITS: &str = "waits.";
-/// The most ConfigMaps that are read: there are 16 changes on their way at the most, and those that were stopped.
+/// Maximum number of ConfigMaps that are read: there are at most 16 rollouts in progress, and the stopped ones.
 const MAX_CONFIG_MAPS: u32 = 1_024;
 
-/// How far a change has come, for all replicas.
+/// The shared state of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
 pub enum KeptState {
@@ -37,33 +37,33 @@ pub enum KeptState {
     Stage {
         /// Which.
         at: usize,
-        /// Whether an operator has it stay.
+        /// Whether an operator has paused it.
         paused: bool,
     },
-    /// All proxies have the version before, for this reason.
+    /// Stopped: all proxies have the previous version, for this reason.
     Stopped {
         /// Why.
         reason: String,
     },
     /// All proxies have the new version.
     Complete {
-        /// Since when: soon after nobody needs to know.
+        /// When it completed: the state is deleted soon after.
         since: Timestamp,
     },
 }
 
-/// What is kept of one change.
+/// A stored rollout.
 #[derive(Clone, Debug)]
 pub struct KeptRollout {
     /// The new version.
     pub new: AnyObject,
-    /// The one before; `None` where there was none.
+    /// The previous version; `None` if there was none.
     pub before: Option<AnyObject>,
-    /// How far it has come.
+    /// Its state.
     pub state: KeptState,
-    /// Replicas with proxies that have not taken the stage, each with when it last said so.
+    /// Replicas with proxies that have not acknowledged the stage, each with the time of its report.
     pub waits: BTreeMap<String, Timestamp>,
-    /// The version of the ConfigMap; `None` where there is none yet.
+    /// The `resourceVersion` of the ConfigMap; `None` if there is none yet.
     pub version: Option<String>,
 }
 
@@ -73,23 +73,23 @@ pub struct RolloutStore {
     maps: Api<ConfigMap>,
 }
 
-/// Why something could not be kept.
+/// Errors of storing a rollout.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another replica was faster: what it wrote must be read first.
+    /// A write conflict: read the other replica's version first.
     #[error("another replica changed the rollout concurrently")]
     Stale,
-    /// A version has no form in JSON.
+    /// A version cannot be encoded as JSON.
     #[error("failed to encode the rollout")]
     Json(#[from] serde_json::Error),
-    /// The API server did not take it.
+    /// A request to the API server failed.
     #[error("{}", navarch_kubernetes::InWords(.0))]
     Api(kube::Error),
 }
 
 impl From<kube::Error> for StoreError {
     fn from(error: kube::Error) -> Self {
-        // There is one already, or another than was read.
+        // It exists already, or has changed since it was read.
         let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
         if is_stale { Self::Stale } else { Self::Api(error) }
     }
@@ -102,7 +102,7 @@ impl KeptRollout {
         self.new.object_ref()
     }
 
-    /// Whether another replica than this has said within a time that proxies of its have not taken the stage.
+    /// Whether another replica has recently reported proxies that have not acknowledged the stage.
     #[must_use]
     pub fn is_waited_for(&self, replica: &str, now: Timestamp, within: Duration) -> bool {
         let is_fresh = |at: &Timestamp| now.duration_since(*at).unsigned_abs() < within;
@@ -117,10 +117,10 @@ impl RolloutStore {
         Self { maps: Api::namespaced(cluster.0.clone(), namespace) }
     }
 
-    /// All that is kept. What cannot be read is left out.
+    /// All stored rollouts. Invalid ones are skipped.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// If a request to the API server fails.
     pub async fn list(&self) -> Result<BTreeMap<ObjectRef, KeptRollout>, StoreError> {
         let with = ListParams::default().labels(LABEL).limit(MAX_CONFIG_MAPS);
         let maps = self.maps.list(&with).await.map_err(StoreError::Api)?;
@@ -134,10 +134,10 @@ impl RolloutStore {
         Ok(all)
     }
 
-    /// Writes one down, unless another replica has changed it since it was read. Gives it as it is kept.
+    /// Stores one, unless another replica has changed it since it was read. Returns the stored version.
     ///
     /// # Errors
-    /// When another replica was faster, or the API server does not take it.
+    /// If another replica has changed it, or a request to the API server fails.
     pub async fn put(&self, kept: &KeptRollout) -> Result<KeptRollout, StoreError> {
         let name = map_name(&kept.name());
         let map = written(kept, &name)?;
@@ -149,10 +149,10 @@ impl RolloutStore {
         Ok(KeptRollout { version: map.metadata.resource_version, ..kept.clone() })
     }
 
-    /// Forgets one, unless another replica has changed it since it was read.
+    /// Deletes one, unless another replica has changed it since it was read.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// If a request to the API server fails.
     pub async fn delete(&self, kept: &KeptRollout) -> Result<(), StoreError> {
         let preconditions = Preconditions { resource_version: kept.version.clone(), uid: None };
         let with = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

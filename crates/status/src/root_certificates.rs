@@ -1,5 +1,4 @@
-//! A ConfigMap with a text of the CA in every namespace: the mesh's roots, by which workloads know their control plane, or lists of
-//! revoked certificates.
+//! A ConfigMap of the CA in every namespace: the mesh's roots, which workloads use to verify the control plane, or CRLs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,18 +20,18 @@ use navarch_kubernetes::InWords;
 
 /// The key of the roots in their ConfigMap.
 pub const ROOTS_KEY: &str = "root-cert.pem";
-/// The name of the ConfigMap with lists of revoked certificates.
+/// The name of the ConfigMap with CRLs.
 pub const REVOCATIONS: &str = "istio-ca-crl";
-/// The key of those.
+/// The key of the CRLs.
 pub const REVOCATIONS_KEY: &str = "ca-crl.pem";
-/// Namespaces without workloads of the mesh. kube-system is not among them: node agents of the mesh may live there.
+/// Namespaces without workloads of the mesh. kube-system is not among them, as node agents of the mesh may run there.
 const SKIPPED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
-/// How many ConfigMaps are written at once.
+/// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Keeps the ConfigMap in every namespace, also when somebody edits or deletes it.
+/// Maintains the ConfigMap in every namespace, also when somebody edits or deletes it.
 #[derive(Clone, Debug)]
 pub struct RootCertificates {
     /// The client of the API server.
@@ -41,9 +40,9 @@ pub struct RootCertificates {
     pub name: String,
     /// The key in it.
     pub key: &'static str,
-    /// The text; while it is empty nothing new is written, and what was written before is emptied.
+    /// The text; while it is empty nothing new is written, and existing ConfigMaps are emptied.
     pub roots: watch::Receiver<Arc<str>>,
-    /// Which namespaces get it.
+    /// Selects the namespaces.
     pub scope: watch::Receiver<NamespaceScope>,
 }
 
@@ -59,12 +58,12 @@ struct World {
     listed: BTreeSet<String>,
     /// Whether all ConfigMaps are known.
     complete: bool,
-    /// Namespaces to look at.
+    /// Namespaces to reconcile.
     due: BTreeSet<String>,
 }
 
 impl World {
-    /// Takes an event about a ConfigMap.
+    /// Applies an event about a ConfigMap.
     fn take(&mut self, event: Event<ConfigMap>) {
         match event {
             Event::Init => self.listed.clear(),
@@ -88,19 +87,19 @@ impl World {
         }
     }
 
-    /// Puts a ConfigMap in place of its former version.
+    /// Adds or updates a ConfigMap.
     fn put(&mut self, map: &ConfigMap) {
         let namespace = map.metadata.namespace.clone().unwrap_or_default();
         self.maps.insert(namespace.clone(), text_of(map, self.key).map(digest));
         self.due.insert(namespace);
     }
 
-    /// Everything must be looked at.
+    /// Schedules all namespaces.
     fn all_due(&mut self) {
         self.due.extend(self.namespaces.names().cloned());
     }
 
-    /// The namespaces whose ConfigMap is to be written, of those that are due. None before all is known.
+    /// The due namespaces whose ConfigMap must be written. None before the initial lists are complete.
     fn take_due(&mut self, roots: &str, scope: &NamespaceScope) -> Vec<String> {
         if !self.complete || !self.namespaces.complete {
             return Vec::new();
@@ -147,7 +146,7 @@ impl RootCertificates {
             }
             let roots = self.roots.borrow_and_update().clone();
             let scope = self.scope.borrow_and_update().clone();
-            // They may also have changed together with what the turn was for.
+            // They may have changed together with the event.
             let now = Some((roots.clone(), scope.clone()));
             if last != now {
                 world.all_due();
@@ -163,7 +162,7 @@ impl RootCertificates {
         }
     }
 
-    /// Writes the ConfigMaps of these namespaces; gives those that are to be tried again.
+    /// Writes the ConfigMaps of these namespaces; returns those that must be retried.
     async fn write_all(&self, namespaces: Vec<String>, roots: &str) -> Vec<String> {
         let write = |namespace: String| async move {
             match self.write(&namespace, roots).await {
@@ -202,8 +201,8 @@ impl RootCertificates {
     }
 }
 
-/// Whether there is no use in trying again before something changes: the namespace is gone (404), or somebody else has
-/// just written (409), of which the watch will tell. What is forbidden may be allowed later.
+/// Whether a retry is pointless before a change: the namespace is gone (404), or another writer has just changed it (409), which
+/// the watch will report. A forbidden write may be allowed later.
 fn is_for_good(status: &kube::core::Status) -> bool {
     matches!(status.code, 404 | 409)
 }

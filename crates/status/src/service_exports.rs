@@ -1,4 +1,4 @@
-//! A ServiceExport for every Service (`ENABLE_MCS_AUTO_EXPORT`), but for those that stay in their cluster.
+//! A ServiceExport for every Service (`ENABLE_MCS_AUTO_EXPORT`), except cluster-local ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use super::namespaces::{self, NamespaceScope, Namespaces};
 use navarch_api::mcs;
 use navarch_api::object::NamespacedName;
 
-/// How many are made at once.
+/// Maximum number of concurrent creations.
 const AT_ONCE: usize = 8;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
-/// The same where the cluster does not know ServiceExports: somebody may define them.
+/// The same without the CustomResourceDefinition, which may be installed later.
 const UNDEFINED_RETRY: Duration = Duration::from_secs(10);
 
 /// Which Services are not exported.
 pub type StaysLocal = Arc<dyn Fn(&NamespacedName) -> bool + Send + Sync>;
 
-/// Makes ServiceExports. Each is owned by its Service, so that it goes with it; one that somebody deletes is not made again while
-/// this control plane leads.
+/// Creates ServiceExports. Each is owned by its Service, so that it is deleted with it; one that somebody deletes is not created
+/// again while this control plane is the leader.
 #[derive(Clone)]
 pub struct ServiceExports {
-    /// Where the Services and the ServiceExports are.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// Which namespaces count.
+    /// Selects the namespaces.
     pub scope: watch::Receiver<NamespaceScope>,
     /// Which Services are not exported.
     pub stays_local: StaysLocal,
@@ -50,17 +50,17 @@ struct World {
     services: BTreeMap<NamespacedName, String>,
     /// The Services of an unfinished list.
     listed: BTreeSet<NamespacedName>,
-    /// The Services whose exports are still to be made.
+    /// The Services whose exports are not created yet.
     due: BTreeSet<NamespacedName>,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 enum Outcome {
-    /// There is one, or must be none.
+    /// It exists, or must not exist.
     Done,
-    /// To be tried again.
+    /// It must be retried.
     Failed,
-    /// The cluster does not know ServiceExports.
+    /// The cluster has no CustomResourceDefinition.
     Undefined,
 }
 
@@ -71,7 +71,7 @@ impl std::fmt::Debug for ServiceExports {
 }
 
 impl World {
-    /// Takes an event about a Service.
+    /// Applies an event about a Service.
     fn take(&mut self, event: Event<PartialObjectMeta<Service>>) {
         match event {
             Event::Init => self.listed.clear(),
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// A Service is there. One that is there no longer than before has had its turn.
+    /// Adds a Service. A known one was handled before.
     fn put(&mut self, name: NamespacedName, service: &PartialObjectMeta<Service>) {
         let uid = service.metadata.uid.clone().unwrap_or_default();
         if service.metadata.deletion_timestamp.is_none() && self.services.get(&name) != Some(&uid) {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// The Services whose turn it is. Those of namespaces that do not count wait until they do.
+    /// The due Services. Those of unselected namespaces wait.
     fn take_due(&mut self, scope: &NamespaceScope) -> Vec<(NamespacedName, String)> {
         if !self.namespaces.complete {
             return Vec::new();
@@ -158,7 +158,7 @@ impl ServiceExports {
         }
     }
 
-    /// Makes the exports of these Services; says what became of each.
+    /// Creates the exports of these Services; returns the outcome of each.
     async fn export_all(&self, services: Vec<(NamespacedName, String)>) -> Vec<(NamespacedName, Outcome)> {
         let export = |(name, uid): (NamespacedName, String)| async move {
             if (self.stays_local)(&name) {
@@ -174,7 +174,7 @@ impl ServiceExports {
                     );
                     Outcome::Undefined
                 }
-                // The namespace or the Service goes away.
+                // The namespace or the Service is being deleted.
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && is_about_namespace(&status) => {
                     Outcome::Done
                 }
@@ -189,7 +189,7 @@ impl ServiceExports {
         exports.buffer_unordered(AT_ONCE).collect().await
     }
 
-    /// Makes the export of a Service. `false` where there is one of an earlier Service of the name, which goes with that.
+    /// Creates the export of a Service. `false` if there is one of an earlier Service of the name, which is deleted with that.
     async fn export(&self, name: &NamespacedName, uid: &str) -> Result<bool, kube::Error> {
         let mcs::Api { group, version, .. } = mcs::api();
         let resource = ApiResource::from_gvk_with_plural(
@@ -217,7 +217,7 @@ impl ServiceExports {
     }
 }
 
-/// Whether an API server refuses because of the namespace: it is gone, or about to.
+/// Whether the API server rejects it because the namespace is deleted or terminating.
 fn is_about_namespace(status: &kube::core::Status) -> bool {
     let details = status.details.as_ref();
     details.is_some_and(|details| {

@@ -1,5 +1,5 @@
-//! Tells by an Event of the control plane's own pod why it is not ready: of a probe that failed `kubectl describe` shows the status
-//! code alone, and nothing of the answer.
+//! Writes an Event of the control plane's own pod about why it is not ready: for a failed probe `kubectl describe` shows the status
+//! code only, not the body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use super::cluster::Cluster;
 use super::events::{Events, Warning};
 use navarch_kubernetes::InWords;
 
-/// How often it is looked what is missing.
+/// Poll interval of readiness.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long something must be missing before it is reported, as a start takes time.
 const DELAY: Duration = Duration::from_secs(10);
-/// The least time between two Events.
+/// Minimum interval of Events.
 const MIN_INTERVAL: Duration = Duration::from_secs(30);
-/// How often an Event is written again that says the same: the API server drops Events after an hour.
+/// Interval of repeating an unchanged Event: the API server drops Events after an hour.
 const REPEAT_INTERVAL: Duration = Duration::from_mins(30);
 
-/// What is missing until the control plane is ready; nothing once it is.
+/// Returns what is missing for readiness; empty once ready.
 pub type Missing = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Tells a pod why it is not ready.
+/// Writes Events about missing readiness.
 #[derive(Clone)]
 pub struct UnreadyEvents {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// Where the pod is.
+    /// The namespace of the pod.
     pub namespace: String,
     /// This replica's own pod.
     pub pod: String,
@@ -53,7 +53,7 @@ struct EventHistory {
 }
 
 impl EventHistory {
-    /// What an Event is to say now, if there is to be one.
+    /// The note of the Event to write now, if any.
     fn next(&mut self, missing: Option<String>, now: Instant) -> Option<String> {
         let Some(missing) = missing else {
             self.since = None;
@@ -96,7 +96,7 @@ impl UnreadyEvents {
         }
     }
 
-    /// Writes the Event. Whoever looks for those of a pod goes by its UID, too.
+    /// Writes the Event. Events of a pod are also selected by its UID.
     async fn tell(&self, note: &str) -> Result<(), kube::Error> {
         let pods = Api::<Pod>::namespaced(self.cluster.0.clone(), &self.namespace);
         let pod = pods.get(&self.pod).await?.object_ref(&());
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(told(|second| (second < 9).then_some("a"), 100), []);
         let event = |second, note: &str| (second, note.to_owned());
         assert_eq!(told(|_| Some("a"), 2000), [event(10, "a"), event(1810, "a")]);
-        // What is missing changes each second: the log and Events stay few.
+        // Even if the missing parts change each second, logs and Events stay few.
         let flapping = told(|second| Some(if second % 2 == 0 { "a" } else { "b" }), 100);
         assert_eq!(flapping, [event(10, "a"), event(41, "b"), event(72, "a")]);
         // It was ready in between, for a moment.

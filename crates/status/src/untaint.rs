@@ -1,5 +1,5 @@
-//! Takes a taint from nodes once istio-cni is ready on them (istiod's `pilot/pkg/controllers/untaint`): whoever made the node put it
-//! there, so that no pod starts before its traffic can be captured.
+//! Removes a taint from nodes once istio-cni is ready on them (istiod's `pilot/pkg/controllers/untaint`). Nodes are created with the
+//! taint, so that no pod starts before its traffic can be captured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const CNI: &str = "k8s-app=istio-cni-node";
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Takes a taint from nodes on which istio-cni is ready (`PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS`).
+/// Removes a taint from nodes on which istio-cni is ready (`PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS`).
 #[derive(Clone, Debug)]
 pub struct NodeUntaint {
     /// The client of the API server.
@@ -35,7 +35,7 @@ pub struct NodeUntaint {
 /// A node that has the taint.
 #[derive(Clone, Debug, PartialEq)]
 struct Tainted {
-    /// The version that was read.
+    /// Its `resourceVersion`.
     version: Option<String>,
     taints: Vec<Taint>,
 }
@@ -54,7 +54,7 @@ struct World {
 }
 
 impl World {
-    /// Takes an event about a pod of istio-cni.
+    /// Applies an event about a pod of istio-cni.
     fn take_pod(&mut self, event: Event<Pod>) {
         match event {
             Event::Init => self.listed_pods.clear(),
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Puts a pod in place of its former version.
+    /// Adds or updates a pod.
     fn put_pod(&mut self, pod: &Pod) {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|_| is_ready(pod));
         match node {
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Takes an event about a node.
+    /// Applies an event about a node.
     fn take_node(&mut self, event: Event<Node>, taint: &str) {
         match event {
             Event::Init => self.listed_nodes.clear(),
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Puts a node in place of its former version.
+    /// Adds or updates a node.
     fn put_node(&mut self, node: &Node, taint: &str) {
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         if taints.iter().any(|one| one.key == taint) {
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// The nodes whose taint is to go. Few have it at a time.
+    /// The nodes whose taint must be removed. Few have it at a time.
     fn due(&self) -> Vec<String> {
         if self.tainted.is_empty() {
             return Vec::new();
@@ -137,7 +137,7 @@ impl NodeUntaint {
             for name in world.due() {
                 match self.untaint(&nodes, &name, world.tainted.get(&name)).await {
                     Ok(()) => _ = world.tainted.remove(&name),
-                    // The node is another by now, which the watch tells.
+                    // The node has changed, which the watch will report.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                     Err(error) => {
                         tracing::warn!(node = name, taint = self.taint, error = %InWords(&error), "failed to remove the node taint");
@@ -148,11 +148,11 @@ impl NodeUntaint {
         }
     }
 
-    /// Takes the taint from a node as it was read.
+    /// Removes the taint from a node as it was read.
     async fn untaint(&self, nodes: &Api<Node>, name: &str, node: Option<&Tainted>) -> Result<(), kube::Error> {
         let Some(node) = node else { return Ok(()) };
         let kept: Vec<&Taint> = node.taints.iter().filter(|taint| taint.key != self.taint).collect();
-        // The version goes along: if the node has changed, nothing is written.
+        // With the version, nothing is written if the node has changed.
         let patch = json!({ "metadata": { "resourceVersion": node.version }, "spec": { "taints": kept } });
         nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         tracing::info!(node = name, taint = self.taint, "istio-cni is ready on the node; removed the taint");

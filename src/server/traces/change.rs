@@ -1,4 +1,4 @@
-//! A change, as its trace tells of it.
+//! A change, as recorded for its trace.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use navarch_push::fact::FactKey;
 use navarch_push::worker::{ChangedObject, PushRecord};
 use tokio::time::Instant;
 
-/// Inputs of a change that are named where no object is.
+/// Maximum number of named inputs of a change without objects.
 const NAMED: usize = 8;
 
 /// A push record, as far as spans need it.
@@ -18,21 +18,21 @@ pub(super) struct TracedChange {
     pub(super) objects: Vec<ChangedObject>,
     /// The first of the inputs that changed, where no object did.
     pub(super) inputs: Vec<FactKey>,
-    /// How many inputs changed.
+    /// Number of changed inputs.
     pub(super) count: usize,
-    /// When the watch handed over the first of it.
+    /// When the first watch event arrived.
     pub(super) came: Option<Instant>,
-    /// When the push thread began.
+    /// When the push began.
     pub(super) began: Instant,
-    /// How long it took until the snapshot was in force.
+    /// The duration until the snapshot was published.
     pub(super) taken_in: Duration,
-    /// How long it took until all was published.
+    /// The duration until everything was published.
     pub(super) took: Duration,
     pub(super) settled: Settled,
 }
 
 impl TracedChange {
-    /// That of a push. Costs little: the push thread calls it.
+    /// The record of a push. Cheap, as the push thread calls it.
     pub(super) fn of(push: &PushRecord) -> Self {
         let inputs = push.changed.iter().filter(|_| push.objects.is_empty()).take(NAMED);
         Self {
@@ -48,7 +48,7 @@ impl TracedChange {
         }
     }
 
-    /// When its snapshot was in force.
+    /// When its snapshot was published.
     pub(super) fn in_force(&self) -> Instant {
         self.began + self.taken_in.min(self.took)
     }

@@ -1,4 +1,4 @@
-//! A trace that is not finished: what is known of the change and of the proxies that it reaches.
+//! An unfinished trace: the change and the proxies that it reaches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use tokio::time::Instant;
 
 use super::change::TracedChange;
 
-/// Proxies of which a trace tells: those that refused the change, those that have not answered, and those that took longest.
+/// Maximum number of proxies in a trace: those that rejected the change, those that have not answered, and the slowest.
 const MAX_PROXIES: usize = 32;
-/// Responses to one proxy of which it tells.
+/// Maximum number of responses per proxy.
 const MAX_RESPONSES: usize = 16;
-/// How long answers are waited for: cold clusters and slow clients take seconds.
+/// Timeout of answers: warming clusters and slow clients take seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A change that is on its way.
+/// A change in progress.
 #[derive(Debug)]
 pub(super) struct OpenTrace {
     pub(super) id: TraceId,
     pub(super) change: TracedChange,
     /// Some of the proxies that were sent it, by their streams' numbers.
     pub(super) proxies: BTreeMap<u64, ReachedProxy>,
-    /// What was counted at the last look.
+    /// The counts of the last check.
     pub(super) counts: Counts,
-    /// Whether something was to be sent or answered at the look before.
+    /// Whether something was unsent or unanswered at the previous check.
     was_waiting: bool,
 }
 
-/// Proxies by how far they have come.
+/// Numbers of proxies by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Those that were sent it.
+    /// Proxies that were sent the change.
     pub(super) sent: usize,
-    /// Those of them that refused some of it.
+    /// Proxies that rejected a part of it.
     pub(super) rejected: usize,
-    /// Those of them that have not answered all of it.
+    /// Proxies that have not answered everything.
     pub(super) unanswered: usize,
-    /// Those to which something of it is still to be sent.
+    /// Proxies with unsent parts.
     pub(super) unsent: usize,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct ReachedProxy {
     outcome: Outcome,
 }
 
-/// What a proxy made of a change, the worst last, with how long it took.
+/// The outcome of a change at a proxy, the worst last, with its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     Taken(Duration),
@@ -74,7 +74,7 @@ impl OpenTrace {
         self.counts = Counts::default();
     }
 
-    /// Takes in how far one stream has come.
+    /// Applies the state of one stream.
     pub(super) fn see(&mut self, stream: &ChangeProgress) {
         let revision = self.change.revision;
         self.counts.unsent += usize::from(stream.unsent.is_some_and(|first| first <= revision));
@@ -106,7 +106,7 @@ impl OpenTrace {
         }
     }
 
-    /// Whether there is room for a proxy that fared so; one that fared better makes way for it.
+    /// Whether a proxy with this outcome has room; one with a better outcome is replaced.
     fn has_room_for(&mut self, outcome: Outcome) -> bool {
         if self.proxies.len() < MAX_PROXIES {
             return true;
@@ -139,7 +139,7 @@ fn is_unanswered(response: &ChangeResponse) -> bool {
     response.answer.is_none()
 }
 
-/// What became of one response.
+/// The outcome of one response.
 fn outcome(response: &ChangeResponse, began: Instant) -> Outcome {
     let sent = response.at.saturating_duration_since(began);
     match &response.answer {

@@ -41,8 +41,8 @@ impl Clock {
     }
 }
 
-/// The spans of a trace: the change, and under it the watch event of each object, snapshot, translation, and for each proxy what was sent
-/// and answered.
+/// The spans of a trace: the change, and below it the watch event of each object, the snapshot, the translation, and the responses and
+/// answers of each proxy.
 pub(super) fn of(open: &OpenTrace, clock: &Clock, ids: &Ids) -> Vec<Span> {
     let mut trace = Trace { clock, ids, open, spans: Vec::new() };
     let change = &open.change;
@@ -69,7 +69,7 @@ pub(super) fn of(open: &OpenTrace, clock: &Clock, ids: &Ids) -> Vec<Span> {
 }
 
 impl Trace<'_> {
-    /// Adds a span, and gives its id.
+    /// Adds a span, and returns its ID.
     fn add(&mut self, name: &str, parent: Option<SpanId>, moments: [Instant; 2]) -> SpanId {
         let id = self.ids.span();
         let mut span = Span::internal(name, moments.map(|moment| self.clock.nanoseconds(moment)));
@@ -80,7 +80,7 @@ impl Trace<'_> {
         id
     }
 
-    /// Adds something to a span that was just added.
+    /// Edits a span that was just added.
     fn describe(&mut self, id: SpanId, describe: impl FnOnce(&mut Span)) {
         let id = id.bytes();
         if let Some(span) = self.spans.iter_mut().rev().find(|span| span.span_id == id) {
@@ -88,7 +88,7 @@ impl Trace<'_> {
         }
     }
 
-    /// Adds what one proxy was sent, and under it what the proxy answered.
+    /// Adds the responses to one proxy, and below them its answers.
     fn add_response(&mut self, root: SpanId, proxy: &ReachedProxy, response: &ChangeResponse) {
         let whose = [
             attribute("navarch.proxy", &*proxy.name),
@@ -121,7 +121,7 @@ impl Trace<'_> {
         });
     }
 
-    /// Says of the root what the change was, and how far it came.
+    /// Sets the attributes of the root span.
     fn describe_change(&mut self) {
         let OpenTrace { change, counts, .. } = self.open;
         let end = self.spans.iter().map(|span| span.end_time_unix_nano).max().unwrap_or_default();
@@ -151,7 +151,7 @@ impl Trace<'_> {
     }
 }
 
-/// Says which object a span is about.
+/// The attributes of an object.
 fn tell_object(span: &mut Span, object: &ChangedObject) {
     let ChangedObject { name, generation, .. } = object;
     span.attributes.extend([
