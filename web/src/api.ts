@@ -255,7 +255,7 @@ export async function ask<T>(page: string, options: RequestInit = {}): Promise<T
     response = await fetch(page, { ...options, headers: { accept: "application/json", ...options.headers } });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Refusal(0, "Navarch does not answer. Is it running, and does the forwarding to it still stand?");
+    throw new Refusal(0, "Navarch does not answer. Check that it is running and that port forwarding still works.");
   }
   if (response.ok) return (await response.json()) as T;
   throw new Refusal(response.status, told(response.status, (await response.text()).trim()));
@@ -265,10 +265,10 @@ function told(status: number, text: string): string {
   switch (status) {
     case 401:
     case 403:
-      return "Navarch does not let you see this. Use navarch dashboard --token-file, or open the page on its own machine.";
+      return "Navarch denied access. Use navarch dashboard --token-file, or open the page on its own machine.";
     case 429:
-      return "Another answer is being worked out. Try again in a moment.";
+      return "Another request is in progress. Try again in a moment.";
     default:
-      return text || `Navarch answers with status ${status}.`;
+      return text || `Unexpected HTTP status ${status}.`;
   }
 }

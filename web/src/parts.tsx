@@ -24,11 +24,11 @@ export function StandingBadge({ state }: { state: Standing }) {
 }
 
 export const DEMANDS: Record<Demand, { tone: Tone; word: string; means: string }> = {
-  strict: { tone: "good", word: "mTLS only", means: "PeerAuthentication STRICT: plain text is refused" },
+  strict: { tone: "good", word: "mTLS only", means: "PeerAuthentication STRICT: plain text is rejected" },
   permissive: { tone: "wait", word: "plain text accepted", means: "PERMISSIVE: mutual TLS and plain text are both accepted" },
-  disable: { tone: "bad", word: "plain text only", means: "PeerAuthentication DISABLE: mutual TLS is not spoken" },
+  disable: { tone: "bad", word: "plain text only", means: "PeerAuthentication DISABLE: mutual TLS is not used" },
   mixed: { tone: "wait", word: "differs by workload or port", means: "Not the same for all workloads or ports" },
-  outside: { tone: "plain", word: "outside the mesh", means: "Policies of the mesh do not reach it" },
+  outside: { tone: "plain", word: "outside the mesh", means: "Mesh policies do not apply" },
 };
 
 export function DemandBadge({ demand }: { demand: Demand }) {

@@ -92,5 +92,5 @@ async function stopped() {
   const one = page.getByRole("region", { name: "Changes in stages" }).locator("tbody tr");
   await one.getByText(state("stopped")).waitFor();
   await one.getByText(/web-4\.shop.*no such header/).waitFor();
-  await one.getByText("An edit of the object begins again.").waitFor();
+  await one.getByText("Editing the object starts it again.").waitFor();
 }

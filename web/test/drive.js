@@ -42,7 +42,7 @@ async function proxies() {
   await row("web-0").waitFor({ state: "detached" });
   await page.getByText("1 proxies", { exact: true }).or(page.getByText("1 proxy")).waitFor();
   await page.getByLabel("Filter by name").fill("nothing like it");
-  await page.getByText("No proxy fits.").waitFor();
+  await page.getByText("No matching proxy.").waitFor();
 }
 
 /** A change is made, and its way to the last proxy is seen without asking again. */
@@ -93,7 +93,7 @@ async function proxiesAfterwards() {
 
 async function objects() {
   await to("objects", "Objects");
-  await row("reports/broken").getByText(state("refused")).first().waitFor();
+  await row("reports/broken").getByText(state("rejected")).first().waitFor();
   await row("reports/broken").getByText(/error: .*weight/).first().waitFor();
   await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByText("taken by 3 of 5").waitFor();
   await picture("objects");
@@ -102,7 +102,7 @@ async function objects() {
   await page.getByLabel("Show").selectOption("");
   await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByRole("link").click();
   await page.getByRole("heading", { level: 1, name: "VirtualService bookshop/reviews" }).waitFor();
-  await page.getByText("It reaches 5 proxies: taken by 3, not answered yet by 1, refused by 1.").waitFor();
+  await page.getByText("It reaches 5 proxies: acknowledged by 3, pending at 1, rejected by 1.").waitFor();
 }
 
 async function theMesh() {
@@ -126,7 +126,7 @@ async function theMesh() {
 
 async function certificates() {
   await to("certificates", "Certificates");
-  await page.getByText("One root signs, and it alone is trusted.").waitFor();
+  await page.getByText("One root signs, and only it is trusted.").waitFor();
   await page.getByText("signs", { exact: true }).waitFor();
   await picture("certificates");
 }
@@ -163,7 +163,7 @@ async function plan() {
   await page.getByLabel("Objects to be added or changed").fill(text);
   await page.getByRole("button", { name: "Plan" }).click();
   await page.getByText("of 6 proxies would be sent something").waitFor();
-  await page.getByRole("heading", { name: "Requests that go another way" }).waitFor();
+  await page.getByRole("heading", { name: "Requests with a different route" }).waitFor();
   await page.locator("tbody").getByText("v2 100 %").first().waitFor();
   await page.locator("summary").first().click();
   await page.locator("pre .plus").first().waitFor();

@@ -5,9 +5,9 @@ import { Badge, Loading, Table, Title } from "../parts";
 import { count, day, until } from "../words";
 
 const PHASES: Record<string, string> = {
-  settled: "One root signs, and it alone is trusted.",
-  distributing: "The next root is trusted, and signs once every proxy has taken it.",
-  retiring: "The new root signs; the former is trusted until its certificates have ended.",
+  settled: "One root signs, and only it is trusted.",
+  distributing: "The next root is trusted, and signs once every proxy trusts it.",
+  retiring: "The new root signs; the old one is trusted until its certificates have expired.",
 };
 const ROLES: Record<string, string> = { signing: "signs", next: "signs next", former: "has signed" };
 /** A root that ends within so many days is told of. */
@@ -65,12 +65,12 @@ function Standing({ roots }: { roots: Roots }) {
           { name: "Trusted until", cell: (row) => (row.trustedUntil ? day(row.trustedUntil) : "it ends") },
         ]}
       />
-      <h2>Who does not trust all of them yet</h2>
+      <h2>Proxies that do not trust all roots yet</h2>
       <Table
         caption="Proxies that lack a root"
         rows={roots.missing}
         id={(row) => row.who}
-        empty="Everybody who is connected trusts all of them."
+        empty="All connected proxies trust all roots."
         columns={[
           { name: "Proxy", cell: (row) => row.who },
           { name: "Why", cell: (row) => row.why },
@@ -90,7 +90,7 @@ function Secrets() {
         {(value) => {
           const some = value.rows.filter((row) => row.types.some((type) => type.type === "sds" && type.resources > 0));
           return some.length === 0 ? (
-            <p class="quiet">{`None of ${count(value.rows.length, "proxy", "proxies")} was sent a certificate by the control plane. Those of workloads are kept by their agents.`}</p>
+            <p class="quiet">{`None of ${count(value.rows.length, "proxy", "proxies")} was sent a certificate by the control plane. Agents manage the certificates of workloads.`}</p>
           ) : (
             <ul class="list">
               {some.map((proxy) => (

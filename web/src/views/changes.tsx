@@ -71,13 +71,13 @@ function What({ change }: { change: Change }) {
 
 function Answers({ change }: { change: Change }) {
   const { taken, refused, waiting, behind } = change;
-  if (taken + refused + waiting === 0) return <span class="quiet">nobody was sent anything</span>;
+  if (taken + refused + waiting === 0) return <span class="quiet">no proxy is affected</span>;
   return (
     <span class="badges">
       {refused > 0 && <Badge tone="bad">{`${refused} refused`}</Badge>}
       {waiting > 0 && <Badge tone="wait">{`${waiting} to answer`}</Badge>}
       {behind > 0 && (
-        <span title="They leave something older unanswered, so that this may have to wait">
+        <span title="They have older unanswered responses, so this one may have to wait">
           <Badge tone="wait">{`${behind} ${behind === 1 ? "lags" : "lag"} behind`}</Badge>
         </span>
       )}

@@ -66,7 +66,7 @@ function Namespaces({ mesh }: { mesh: Mesh }) {
         {mesh.namespaces.length > drawn.length && ` ${drawn.length} of ${mesh.total} namespaces are drawn.`}
         {mesh.moreArrows > 0 && ` ${mesh.moreArrows} more arrows are not drawn.`}
       </p>
-      <Table caption="Namespaces" columns={COLUMNS} rows={mesh.namespaces} id={(row) => row.name} empty="No namespace fits." />
+      <Table caption="Namespaces" columns={COLUMNS} rows={mesh.namespaces} id={(row) => row.name} empty="No matching namespace." />
       <p class="pager">
         {mesh.namespaces.length} of {count(mesh.total, "namespace")}, {count(mesh.services, "service")} in all
       </p>

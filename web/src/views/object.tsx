@@ -35,7 +35,7 @@ function Found({ object }: { object: MeshObject }) {
       <h2>Problems</h2>
       <Problems object={object} />
       <h2>Proxies</h2>
-      {!object.inForce && <p>It is not in force: proxies have nothing of it.</p>}
+      {!object.inForce && <p>Not active: no proxy uses it.</p>}
       {object.inForce && (
         <Loading of={applied}>
           {(value) => (
@@ -45,10 +45,10 @@ function Found({ object }: { object: MeshObject }) {
                   <Badge tone={value.rollout === "stopped" ? "bad" : "wait"}>{`a change is ${value.rollout}`}</Badge> <a href={at("changes")}>In stages</a>
                 </p>
               )}
-              <p>{`It reaches ${count(value.reached, "proxy", "proxies")}: taken by ${value.taken}, not answered yet by ${value.pending}, refused by ${value.refused}.`}</p>
+              <p>{`It reaches ${count(value.reached, "proxy", "proxies")}: acknowledged by ${value.taken}, pending at ${value.pending}, rejected by ${value.refused}.`}</p>
               {value.refusedProxies.length + value.pendingProxies.length > 0 && (
                 <Table
-                  caption="Proxies that have not taken it"
+                  caption="Proxies that have not acknowledged it"
                   rows={[
                     ...value.refusedProxies.map((one) => ({ proxy: one.proxy, what: one.type, bad: true, said: one.said })),
                     ...value.pendingProxies.map((one) => ({
@@ -62,7 +62,7 @@ function Found({ object }: { object: MeshObject }) {
                   empty=""
                   columns={[
                     { name: "Proxy", cell: (row) => row.proxy },
-                    { name: "State", cell: (row) => <Badge tone={row.bad ? "bad" : "wait"}>{row.bad ? "refused" : "has not said"}</Badge> },
+                    { name: "State", cell: (row) => <Badge tone={row.bad ? "bad" : "wait"}>{row.bad ? "rejected" : "pending"}</Badge> },
                     { name: "Types", cell: (row) => row.what },
                     { name: "Why", cell: (row) => <span class="said">{row.said}</span> },
                   ]}

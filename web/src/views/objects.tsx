@@ -47,7 +47,7 @@ export function ObjectsView() {
       <Loading of={loaded}>
         {(value) => (
           <>
-            <Table caption="Istio objects" columns={COLUMNS} rows={value.rows} id={(row) => `${row.kind}/${row.namespace}/${row.name}`} empty="No object fits." />
+            <Table caption="Istio objects" columns={COLUMNS} rows={value.rows} id={(row) => `${row.kind}/${row.namespace}/${row.name}`} empty="No matching object." />
             <Pager of={value} what="objects" onMove={setOffset} />
           </>
         )}
@@ -60,7 +60,7 @@ export function ObjectsView() {
 export function State({ object }: { object: MeshObject }) {
   if (object.quarantined) return <Badge tone="bad">quarantined</Badge>;
   if (object.problems.some((problem) => problem.level === "error")) {
-    return <Badge tone="bad">{object.inForce ? "the last version is refused" : "refused"}</Badge>;
+    return <Badge tone="bad">{object.inForce ? "the latest version is rejected" : "rejected"}</Badge>;
   }
   if (object.reached === null || object.taken === null) return <Badge tone="bad">not in force</Badge>;
   if (object.reached === 0) return <Badge tone="plain">reaches no proxy</Badge>;
@@ -75,7 +75,7 @@ export function Problems({ object }: { object: MeshObject }) {
     <ul class="problems">
       {quarantined && (
         <li class="said">
-          {`Envoy refused it: ${quarantined.said}. Proxies have ${quarantined.servesBefore ? "the version before" : "nothing of it"}.`}
+          {`Envoy rejected it: ${quarantined.said}. Proxies use ${quarantined.servesBefore ? "the previous version" : "nothing of it"}.`}
         </li>
       )}
       {problems.map((problem, index) => (

@@ -22,15 +22,15 @@ export function OverviewView({ health }: { health: Loaded<Health> }) {
                 <>
                   <Figure name="synced" value={counts.synced} to={at("proxies")} />
                   <Figure name="lagging" value={counts.lagging} to={at("proxies")} />
-                  <Figure name="refused something" value={counts.refused} to={at("proxies")} bad={counts.refused > 0} />
+                  <Figure name="rejected a response" value={counts.refused} to={at("proxies")} bad={counts.refused > 0} />
                 </>
               )}
               {rollouts > 0 && <Figure name="changes in stages" value={rollouts} to={at("changes")} />}
             </dl>
-            <h2>What is wrong, and what to do next</h2>
+            <h2>Problems and next steps</h2>
             {health.findings.length === 0 ? (
               <p>
-                <Badge tone="good">Nothing is wrong.</Badge>
+                <Badge tone="good">No problems found.</Badge>
               </p>
             ) : (
               <ul class="findings">

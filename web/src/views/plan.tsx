@@ -32,12 +32,12 @@ export function PlanView() {
       <Title note="What a change would do to the proxies that are connected. Nothing is applied.">Plan a change</Title>
       <form onSubmit={make}>
         <div class="field">
-          <label for={`${id}y`}>Objects to be added or changed, as YAML</label>
+          <label for={`${id}y`}>Objects to add or change, as YAML</label>
           <textarea id={`${id}y`} rows={12} spellcheck={false} autocapitalize="off" value={text} onInput={(event) => setText(event.currentTarget.value)} />
         </div>
         <div class="controls">
           <div class="field wide">
-            <label for={`${id}r`}>Objects to be taken away, as KIND/NAMESPACE/NAME</label>
+            <label for={`${id}r`}>Objects to delete, as KIND/NAMESPACE/NAME</label>
             <input id={`${id}r`} spellcheck={false} autocapitalize="off" autocomplete="off" value={remove} onInput={(event) => setRemove(event.currentTarget.value)} />
           </div>
           <button type="submit" class="main" disabled={busy || (!text.trim() && !remove.trim())}>
@@ -78,7 +78,7 @@ function Planned({ plan }: { plan: Plan }) {
       <p>{`${plan.reached} of ${count(plan.proxies, "proxy", "proxies")} would be sent something, about ${bytes(plan.bytes)}.`}</p>
       {plan.refused.length > 0 && (
         <>
-          <h2>Envoy would refuse</h2>
+          <h2>Envoy would reject</h2>
           <ul class="problems">
             {plan.refused.map((one) => (
               <li key={`${one.type} ${one.name}`} class="said bad">{`${one.type} ${one.name} at ${count(one.proxies, "proxy", "proxies")}: ${one.reason}`}</li>
@@ -88,7 +88,7 @@ function Planned({ plan }: { plan: Plan }) {
       )}
       {plan.leftOut.length > 0 && (
         <>
-          <h2>Left out of what proxies get</h2>
+          <h2>Skipped configuration</h2>
           <ul class="problems">
             {plan.leftOut.map((text) => (
               <li key={text} class="said">
@@ -98,12 +98,12 @@ function Planned({ plan }: { plan: Plan }) {
           </ul>
         </>
       )}
-      <h2>Requests that go another way</h2>
+      <h2>Requests with a different route</h2>
       <Table
-        caption="Requests that go another way"
+        caption="Requests with a different route"
         rows={plan.traffic}
         id={(row) => `${row.request} ${row.from.join()}`}
-        empty="None that is known."
+        empty="None known."
         columns={[
           { name: "Request", cell: (row) => row.request },
           { name: "From", cell: (row) => row.from.join(", ") },

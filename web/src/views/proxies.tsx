@@ -60,7 +60,7 @@ export function ProxiesView() {
               columns={several ? [...COLUMNS, REPLICA] : COLUMNS}
               rows={value.rows}
               id={(row) => `${row.replica ?? ""}/${row.id}`}
-              empty={value.counts.all === 0 ? "No proxy is connected to this control plane." : "No proxy fits."}
+              empty={value.counts.all === 0 ? "No proxy is connected to this control plane." : "No matching proxy."}
             />
             <Pager of={value} what="proxies" onMove={setOffset} />
           </>

@@ -34,21 +34,21 @@ export function ProxyView({ id }: { id: string }) {
           </p>
           <h2>Types</h2>
           <Table
-            caption="What it watches, by type"
+            caption="Subscriptions by type"
             rows={proxy.types}
             id={(row) => row.type}
-            empty="It watches nothing."
+            empty="No subscriptions."
             columns={[
               { name: "Type", cell: (row) => row.type },
               { name: "State", cell: (row) => <StandingBadge state={row.state} /> },
               { name: "Resources", number: true, cell: (row) => row.resources.toLocaleString("en") },
-              { name: "Sent last", cell: (row) => (row.sentAt ? ago(row.sentAt) : "not yet") },
-              { name: "Envoy said", cell: (row) => row.said && <span class="said">{row.said}</span> },
+              { name: "Last sent", cell: (row) => (row.sentAt ? ago(row.sentAt) : "not yet") },
+              { name: "Envoy's error", cell: (row) => row.said && <span class="said">{row.said}</span> },
             ]}
           />
         </>
       )}
-      <h2>Resources, and the objects that made them</h2>
+      <h2>Resources and their source objects</h2>
       <div class="controls">
         <Filter label="Filter by name" value={filter} onChange={(text) => (setFilter(text), setOffset(0))} />
         <Choice
@@ -66,7 +66,7 @@ export function ProxyView({ id }: { id: string }) {
                 <ResourceRow key={`${row.type} ${row.name}`} id={id} proxy={value.proxy} resource={row} />
               ))}
             </ul>
-            {value.rows.length === 0 && <p class="quiet">No resource fits.</p>}
+            {value.rows.length === 0 && <p class="quiet">No matching resource.</p>}
             <Pager of={value} what="resources" onMove={setOffset} />
             <Pushes proxy={value.proxy} />
           </>
@@ -110,7 +110,7 @@ function Whole({ id, proxy, resource }: { id: string; proxy: string; resource: R
           </ol>
         )}
       </Loading>
-      <h3>As it was sent</h3>
+      <h3>As sent</h3>
       <Loading of={whole}>{(value) => <pre tabIndex={0}>{JSON.stringify(value, null, 2)}</pre>}</Loading>
     </div>
   );
@@ -148,7 +148,7 @@ function Pushes({ proxy }: { proxy: string }) {
                   row.answeredMs === null ? (
                     <Badge tone="wait">none yet</Badge>
                   ) : (
-                    <Badge tone={row.taken ? "good" : "bad"}>{`${row.taken ? "taken" : "refused"} after ${milliseconds(row.answeredMs)}`}</Badge>
+                    <Badge tone={row.taken ? "good" : "bad"}>{`${row.taken ? "ACK" : "NACK"} after ${milliseconds(row.answeredMs)}`}</Badge>
                   ),
               },
             ]}

@@ -23,9 +23,9 @@ export function ReplicasPart({ replicas, listed }: { replicas: Replicas; listed:
       <h2>Replicas</h2>
       <p>
         {pod ? <b>{pod}</b> : "This control plane"} serves this page, and {own}.{" "}
-        {total === 0 && (known ? "There is no other replica." : "Whether there are others is not known here.")}
+        {total === 0 && (known ? "There is no other replica." : "Other replicas are unknown here.")}
         {total > 0 && `There ${total === 1 ? "is 1 other" : `are ${total} others`}. `}
-        {total > 0 && (listed ? "Their proxies are listed here, too; all else is of this one." : "Each knows its own proxies alone; navarch dashboard lists those of all.")}
+        {total > 0 && (listed ? "Their proxies are listed here, too; everything else is about this replica." : "Each replica knows only its own proxies; navarch dashboard lists those of all replicas.")}
       </p>
       {total > 0 && (
         <ul class="list">

@@ -11,8 +11,8 @@ const COLUMNS: Column<Rollout>[] = [
   { name: "State", cell: (row) => <Badge tone={TONES[row.state]}>{row.state}</Badge> },
   { name: "Stage", cell: (row) => <Stage rollout={row} /> },
   { name: "Taken by", cell: (row) => (row.stage === 0 ? "" : `${row.taken} of ${count(row.reached, "proxy", "proxies")}`) },
-  { name: "The others have", cell: (row) => (row.before === null ? "no such object" : version(row.before)) },
-  { name: "Why it is there", cell: (row) => <Reason rollout={row} /> },
+  { name: "Other proxies have", cell: (row) => (row.before === null ? "no such object" : version(row.before)) },
+  { name: "Reason", cell: (row) => <Reason rollout={row} /> },
 ];
 
 /** Changes that reach proxies in stages; nothing where there are none. */
@@ -53,7 +53,7 @@ function Reason({ rollout }: { rollout: Rollout }) {
     <>
       <span class="said">{reason}</span>
       {pendingProxies.length > 0 && <span class="quiet block">pending: {pendingProxies.join(", ")}</span>}
-      {state === "stopped" ? <span class="quiet block">An edit of the object begins again.</span> : <Orders rollout={rollout} />}
+      {state === "stopped" ? <span class="quiet block">Editing the object starts it again.</span> : <Orders rollout={rollout} />}
     </>
   );
 }

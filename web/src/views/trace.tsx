@@ -90,7 +90,7 @@ function isObject(text: string): boolean {
 function Answer({ answer }: { answer: WhyNot | Refusal }) {
   if (answer instanceof Refusal) return <p class="notice bad">{answer.message}</p>;
   return (
-    <section aria-label="The way of the request">
+    <section aria-label="Path of the request">
       <h2>{answer.request}</h2>
       <ol class="steps">
         {answer.steps.map((step, index) => (
@@ -109,7 +109,7 @@ function Answer({ answer }: { answer: WhyNot | Refusal }) {
       </ol>
       {answer.unknown.length > 0 && (
         <>
-          <h3>Not known here</h3>
+          <h3>Unknown</h3>
           <ul>
             {answer.unknown.map((one) => (
               <li key={one}>{one}</li>
