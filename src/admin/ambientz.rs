@@ -17,10 +17,10 @@ use navarch_push::engine::{Engine, Interest, ProxyId};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
 
-/// The node that asks for everything.
+/// The node ID of the request for everything.
 const ASKER: &str = "ztunnel~127.0.0.1~debug.navarch~cluster.local";
 
-/// All that there is for ztunnel; nothing without ambient mode.
+/// All resources of ztunnel; none without ambient mode.
 pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let Ok(asker) = Proxy::parse(ASKER, json!({}), Locality::default()) else { return reply::ended() };
     let is_ambient = state.push.context().mesh.settings.ambient;

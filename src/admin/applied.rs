@@ -40,18 +40,18 @@ pub(super) struct Come {
 pub struct Compared(BTreeMap<(*const Collection, *const Collection), bool>);
 
 impl Compared {
-    /// Whether two are equal. Proxies alike share collections: each two are compared once.
+    /// Whether two are equal. Similar proxies share collections, so each pair is compared once.
     pub fn are_equal(&mut self, one: &Arc<Collection>, other: &Arc<Collection>) -> bool {
         let compare = || **one == **other;
         Arc::ptr_eq(one, other) || *self.0.entry((Arc::as_ptr(one), Arc::as_ptr(other))).or_insert_with(compare)
     }
 }
 
-/// What proxies have taken: collections with the snapshots that they come from.
+/// The acknowledged collections of proxies, with their snapshots.
 type Acknowledged = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
 
-/// How far these objects have come. A proxy has taken an object when, of every type with something made of the object, it has taken
-/// what it is shown now, or what it was shown after the object's last change.
+/// The progress of these objects. A proxy has acknowledged an object if, for every type with a resource that depends on the object, it
+/// has acknowledged the current collection, or one after the object's last change.
 pub(super) async fn come(
     push: &PushHandle,
     connections: &Connections,
@@ -59,7 +59,7 @@ pub(super) async fn come(
 ) -> Result<Vec<(AnyObject, Come)>, Ended> {
     let mut all = Vec::with_capacity(objects.len());
     for some in objects.chunks(AT_ONCE) {
-        // Looked at before the engine: what is taken in between counts as not taken yet.
+        // Read before the engine: ACKs in between do not count yet.
         let taken = taken(&connections.list());
         let some = some.to_vec();
         let looked = push.inspect(move |inspect| {
@@ -74,7 +74,7 @@ pub(super) async fn come(
     Ok(all)
 }
 
-/// What proxies have taken of each type.
+/// The acknowledged collections by type.
 fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
     let of_one = |info: &ConnectionInfo| {
         let id = info.proxy_id;
@@ -83,7 +83,7 @@ fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
     connections.iter().flat_map(of_one).collect()
 }
 
-/// How far one object has come.
+/// The progress of one object.
 fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Come {
     let reached = inspect.engine.reached(&facts_of(object));
     let changed_at = changed_at(inspect, &object.object_ref());
@@ -96,7 +96,7 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Co
     };
     let mut behind = BTreeMap::new();
     for (proxy, kinds) in &reached {
-        // What is made for the control plane itself is taken by no client.
+        // Resources for the control plane itself are acknowledged by no client.
         let kinds = kinds.iter().filter(|kind| **kind != ResourceType::ObjectStatus);
         let missing: Vec<ResourceType> = kinds.filter(|kind| !has(*proxy, **kind)).copied().collect();
         if !missing.is_empty() {
@@ -108,21 +108,21 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Co
     Come { reached: reached.values().filter(|kinds| is_client(kinds)).count(), behind }
 }
 
-/// The snapshot in which an object changed last; of one that did not lately, the oldest that is remembered. Never too old.
+/// The snapshot of an object's last change; if it was long ago, the oldest remembered snapshot. Never too old.
 pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
     last_change(inspect, &FactKey::Object(object.clone()))
 }
 
-/// The snapshot in which a fact changed last, as [`changed_at`].
+/// The snapshot of a fact's last change, as [`changed_at`].
 pub fn last_change(inspect: &Inspect<'_>, fact: &FactKey) -> u64 {
-    // Where not all facts are remembered, the object's may be among them.
+    // If not all facts are remembered, the object's may be among them.
     let may_hold =
         inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(fact));
     let oldest = || inspect.pushes.front().map_or_else(|| inspect.engine.revision(), |push| push.revision);
     may_hold.map_or_else(oldest, |push| push.revision)
 }
 
-/// How far the object that `object=KIND/NAMESPACE/NAME` names has come.
+/// The progress of the object of `object=KIND/NAMESPACE/NAME`.
 pub(super) async fn applied(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let name = match object_ref(parameters.get("object").map(String::as_str).unwrap_or_default()) {
         Ok(name) => name,
@@ -132,7 +132,7 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
         let text = format!("{} is no kind of Istio's: what becomes of it is not followed\n", name.kind.as_str());
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
-    // Before the engine is asked, whose snapshot is not older.
+    // Read before the engine, whose snapshot is not older.
     let context = state.push.context();
     let quarantined = context.quarantined.get(&name);
     if let Some(one) = quarantined.filter(|one| one.served.is_none()) {
@@ -155,7 +155,7 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
     reply::json(&parameters, &json!(applied))
 }
 
-/// The same for people: proxies by name, and what those that refused it said.
+/// The same for display: proxies by name, and the errors of those that rejected it.
 fn told(connections: &[ConnectionInfo], generation: i64, come: &Come) -> Applied {
     let (reached, taken) = (come.reached, come.reached - come.behind.len());
     let mut applied = Applied { generation, reached, taken, ..Applied::default() };
@@ -163,7 +163,7 @@ fn told(connections: &[ConnectionInfo], generation: i64, come: &Come) -> Applied
     let by_id: BTreeMap<ProxyId, &ConnectionInfo> = connections.iter().map(|info| (info.proxy_id, info)).collect();
     for (proxy, kinds) in &come.behind {
         let Some(info) = by_id.get(proxy) else {
-            // It went meanwhile.
+            // It disconnected in the meantime.
             applied.reached -= 1;
             continue;
         };

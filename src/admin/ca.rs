@@ -1,4 +1,4 @@
-//! `/debug/ca`: the roots for operators to see, and for those on the same machine to replace.
+//! `/debug/ca`: shows the roots to operators, and rotates them for operators on the same machine.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -9,10 +9,10 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_security::ca::keeper::{Order, Orders, RotateError};
 
-/// The header that holds the order. A page in somebody's browser cannot set it for another site.
+/// The header with the command. A page in a browser cannot set it for another site (CSRF).
 pub const ORDER: &str = "x-navarch-order";
 
-/// Where the roots stand.
+/// The status of the roots.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     match state.roots.get() {
         Some(orders) => shown(&parameters, orders),
@@ -20,7 +20,7 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
     }
 }
 
-/// Gives the order that a header holds, and says where the roots stand then.
+/// Runs the command of the header, and returns the new status.
 pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, parameters: Parameters) -> Response {
     let Some(orders) = state.roots.get() else {
         return (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response();
@@ -46,7 +46,7 @@ pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, p
     }
 }
 
-/// The status as an answer.
+/// The status as a response.
 fn shown(parameters: &Parameters, orders: &Orders) -> Response {
     reply::json(parameters, &json!(*orders.status()))
 }

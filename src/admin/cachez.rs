@@ -1,4 +1,4 @@
-//! `/debug/cachez` and `/debug/krtz`: encoded resources that proxies share, and the tables that they are made of.
+//! `/debug/cachez` and `/debug/krtz`: encoded resources that proxies share, and the tables that they derive from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use navarch_api::object::Kind;
 use navarch_push::context::PushContext;
 use navarch_push::resource::{Resource, ResourceType};
 
-/// The names of the encoded resources by type URL; with `sizes` their bytes. With `clear` all that is computed is computed anew.
+/// The names of the encoded resources by type URL; with `sizes` their bytes. `clear` recomputes everything.
 pub(super) async fn cachez(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let is_set = |key: &str| parameters.get(key).is_some_and(|value| !value.is_empty());
     if is_set("clear") {
@@ -26,7 +26,7 @@ pub(super) async fn cachez(State(state): State<AdminState>, parameters: Paramete
     for kind in state.connections.list().into_iter().flat_map(|info| info.types) {
         let known = resources.entry(kind.kind).or_default();
         for resource in kind.resources.iter().flat_map(|all| &all.resources) {
-            // Proxies that are alike share one.
+            // Similar proxies share one.
             known.insert(Arc::as_ptr(resource).addr(), resource.clone());
         }
     }

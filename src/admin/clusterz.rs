@@ -1,4 +1,4 @@
-//! `/debug/clusterz`: the clusters whose API servers are read, and how far each has come.
+//! `/debug/clusterz`: the clusters whose API servers are read, with their sync status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::names::ClusterId;
 
-/// How far the reading of a remote cluster has come, by istiod's words.
+/// The sync status of a remote cluster, by istiod's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncStatus {
-    /// All that was there was read.
+    /// All initial objects were read.
     Synced,
     /// It is being read.
     Syncing,
-    /// It is not read in full, and the control plane goes on without.
+    /// The timeout has passed, and the control plane continues without it.
     Timeout,
 }
 
@@ -38,12 +38,12 @@ impl SyncStatus {
     }
 }
 
-/// The remote clusters that are read, each with the Secret or file of its kubeconfig and how far it has come. Clones share them.
+/// The remote clusters, each with the Secret or file of its kubeconfig and its sync status. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct ManagedClusters(Arc<Mutex<BTreeMap<ClusterId, (String, SyncStatus)>>>);
 
 impl ManagedClusters {
-    /// Sets what is so of a cluster; `None` where it is no longer read.
+    /// Sets the status of a cluster; `None` if it is no longer read.
     pub fn set(&self, cluster: &ClusterId, state: Option<(String, SyncStatus)>) {
         match state {
             Some(state) => self.0.lock().insert(cluster.clone(), state),
@@ -51,7 +51,7 @@ impl ManagedClusters {
         };
     }
 
-    /// Whether each was read, or is gone on without.
+    /// Whether each has synced or timed out.
     #[must_use]
     pub fn are_settled(&self) -> bool {
         self.0.lock().values().all(|(_, status)| *status != SyncStatus::Syncing)
@@ -70,7 +70,7 @@ impl ManagedClusters {
 
 pub(super) async fn clusterz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let own = state.push.context().mesh.settings.cluster_id.clone();
-    // The page is there only once the own cluster was read.
+    // The page is served only once the own cluster was read.
     reply::json(&parameters, &state.clusters.to_json(&own, SyncStatus::Synced))
 }
 

@@ -80,7 +80,7 @@ fn answer(state: &AdminState, visibility: &Visibility, parameters: &Parameters, 
     }
 }
 
-/// The types that a request asks for.
+/// The requested types.
 pub(super) fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
     let one = |text: &str| {
         let mut all = ResourceType::ALL.into_iter().filter(|kind| *kind != ResourceType::ObjectStatus);
@@ -197,7 +197,7 @@ fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = 
     versions.map(|resource| resource.version.to_string()).zip(resources(info, kind))
 }
 
-/// What a proxy was sent of a type, fit to be shown.
+/// The resources of a type that a proxy was sent, without secrets.
 pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
     let Some(all) = sent(info, kind) else { return Vec::new() };
     if kind == ResourceType::Route {

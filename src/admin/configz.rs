@@ -1,4 +1,4 @@
-//! `/debug/configz`, `/debug/mesh`, `/debug/inject` and `/debug/resourcesz`: the configuration in force, and its kinds.
+//! `/debug/configz`, `/debug/mesh`, `/debug/inject` and `/debug/resourcesz`: the current configuration, and its kinds.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ pub(super) async fn mesh(State(state): State<AdminState>, parameters: Parameters
     reply::json(&parameters, &to_proto_json(&state.push.context().mesh.config))
 }
 
-/// The injection templates of the configuration by name, in Go's language; 404 where nothing is injected here.
+/// The injection templates of the configuration by name, as Go templates; 404 without injection.
 pub(super) async fn inject(State(state): State<AdminState>, parameters: Parameters) -> Response {
     match &**state.injector.load() {
         InjectorState::Off(_) => StatusCode::NOT_FOUND.into_response(),
@@ -111,7 +111,7 @@ pub(super) async fn inject(State(state): State<AdminState>, parameters: Paramete
     }
 }
 
-/// The kinds that are read, but for the core ones of Kubernetes, which make up the registry.
+/// The kinds that are read, except the core ones of Kubernetes, which make up the registry.
 pub(super) async fn resourcesz(parameters: Parameters) -> Response {
     let configures = |kind: &Kind| {
         let is_of_mesh = kind.group().ends_with("istio.io") || kind.group().contains("networking");

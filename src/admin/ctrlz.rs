@@ -1,6 +1,6 @@
-//! ControlZ: the port by which a running process is looked at and its log set, on 9876 of the same machine.
+//! ControlZ: the port 9876 on loopback for inspecting a running process and setting its log levels.
 //!
-//! Pages are plain tables; the JSON below is what tools read and write: `istioctl admin log` asks for `/scopej`.
+//! Pages are plain tables; tools use the JSON below: `istioctl admin log` requests `/scopej`.
 
 use std::collections::BTreeMap;
 
@@ -31,17 +31,17 @@ const TOPICS: [(&str, &str); 7] = [
     ("version", "Version"),
     ("metric", "Metrics"),
 ];
-/// Words in names of variables whose values are shown to nobody.
+/// Words in names of variables whose values are hidden.
 const SECRET: [&str; 4] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY"];
 
-/// What ControlZ reads.
+/// The state that ControlZ reads.
 #[derive(Clone, Debug)]
 struct Control {
     admin: AdminState,
     scopes: LogScopes,
 }
 
-/// What the port serves: to the same machine, as nothing here asks who somebody is before the process ends.
+/// The service of the port: for the same machine only, as callers are not authenticated and may end the process.
 pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
     let metrics = Router::new().route("/metrics", get(health::metrics)).with_state(admin.clone());
     let control = Control { admin, scopes };
@@ -73,7 +73,7 @@ pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
         .with_state(control)
 }
 
-/// Lets requests of the same machine through, and nobody else's: no rule speaks of these pages.
+/// Admits requests of the same machine only, as there are no access rules for these pages.
 async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match access::visibility(&state, &head).await {
@@ -83,7 +83,7 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
     }
 }
 
-/// What a topic shows.
+/// The content of a topic.
 fn topic(control: &Control, name: &str) -> Value {
     match name {
         "home" => json!({
@@ -120,7 +120,7 @@ async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Resp
     }
 }
 
-/// Sets the level of a scope. Stack traces and callers are not logged here, so that what is asked of them changes nothing.
+/// Sets the level of a scope. Stack traces and callers are not supported here, so that these settings change nothing.
 async fn set_scope(State(control): State<Control>, Path(name): Path<String>, body: String) -> Response {
     let Ok(wanted) = serde_json::from_str::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "unable to decode request").into_response();
@@ -139,12 +139,12 @@ fn refusal(error: &ScopeError) -> Response {
     (StatusCode::BAD_REQUEST, Json(json!({ "error": error.to_string() }))).into_response()
 }
 
-/// Ends the process as SIGTERM does.
+/// Ends the process like SIGTERM.
 async fn exit() -> StatusCode {
     signal(Signal::SIGTERM)
 }
 
-/// Reads files anew as SIGUSR1 does.
+/// Reloads files like SIGUSR1.
 async fn reload() -> StatusCode {
     signal(Signal::SIGUSR1)
 }
@@ -174,7 +174,7 @@ fn memory() -> Map<String, Value> {
     fields.into_iter().map(|(name, line)| (name.to_owned(), field(line))).collect()
 }
 
-/// The environment, without what is secret by its name.
+/// The environment, without values that are secret by their names.
 fn variables() -> Value {
     let variables: BTreeMap<String, String> = std::env::vars_os()
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -215,7 +215,7 @@ async fn home(State(control): State<Control>) -> Html<String> {
     Html(format!("{}<p>Navarch {version}</p>\n<ul>\n{}</ul></body></html>\n", head("ControlZ"), topics.concat()))
 }
 
-/// What a topic shows, as a page.
+/// The content of a topic as a page.
 fn page(title: &str, value: &Value) -> Html<String> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     Html(format!("{}<p><a href=\"/\">ControlZ</a></p>\n<pre>{}</pre></body></html>\n", head(title), escaped(&text)))
@@ -228,7 +228,7 @@ fn head(title: &str) -> String {
     )
 }
 
-/// Text as HTML shows it.
+/// Text escaped for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,4 +1,4 @@
-//! The index of the debug API, and where its pages are.
+//! The index of the debug API, and the routes of its pages.
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -78,12 +78,12 @@ const PAGES: [(&str, &str); 47] = [
     ("force_disconnect", "Ends the stream of a proxy (?proxyID=)"),
     ("pprof/", "Profiles of the process"),
 ];
-/// The page that is there only where it was asked for (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
+/// The page that is served only if enabled (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
 const UNSAFE: &str = "force_disconnect";
-/// The pages that are there unless they were switched off (`--profile`).
+/// The pages that are served unless disabled (`--profile`).
 const PROFILES: &str = "pprof/";
 
-/// The pages that show what there is, to be guarded by whoever serves them.
+/// The pages about the mesh; the server must add access control.
 pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
     let mut pages = Router::new()
         .route("/debug/adsz", get(syncz::adsz))
@@ -135,15 +135,15 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
     pages
 }
 
-/// The pages about these pages and about the process, which are there before anything is read.
+/// The pages about the debug API and the process, which are served before the first sync.
 pub(super) fn own_pages(state: &AdminState) -> Router<AdminState> {
     let pages = Router::new().route("/debug", get(index)).route("/debug/", get(index)).route("/debug/list", get(list));
-    // What keeps the first reading from being done is a matter for a doctor, too.
+    // The doctor also reports what blocks the first sync.
     let pages = pages.route("/debug/doctor", get(doctor::doctor));
     if state.profiles { pages.merge(pprof::routes()) } else { pages }
 }
 
-/// Those that there are.
+/// The served pages.
 fn served(state: &AdminState) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (unsafe_pages, profiles) = (state.unsafe_pages, state.profiles);
     PAGES.into_iter().filter(move |(name, _)| match *name {

@@ -1,5 +1,5 @@
-//! How far objects have come: which proxies each reaches, and which of them have taken what is made of it.
-//! `/debug/config_distribution` shows it; the status of the objects can, too.
+//! The distribution progress of objects: the proxies that each reaches, and those that have acknowledged it.
+//! `/debug/config_distribution` shows it; the status of the objects can show it, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_store::Stored;
 use navarch_xds::connections::Connections;
 
-/// How many proxies an object reaches, and how many of them are up to date with it.
+/// The number of proxies that an object reaches, and how many of them are up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// `metadata.generation` of what is in force.
+    /// `metadata.generation` of the current version.
     pub generation: i64,
-    /// Proxies that are shown something made of it.
+    /// Proxies with a resource that depends on it.
     pub reached: usize,
-    /// Those of them that have taken all that it changed last.
+    /// Proxies that have acknowledged its last change.
     pub current: usize,
 }
 
@@ -46,7 +46,7 @@ pub async fn shares(
     Ok(come(push, connections, objects).await?.into_iter().map(share).collect())
 }
 
-/// All objects of the mesh's configuration.
+/// All configuration objects of the mesh.
 #[must_use]
 pub fn configuration(context: &PushContext) -> Vec<AnyObject> {
     use navarch_api::istio as kinds;

@@ -1,4 +1,4 @@
-//! `/debug/doctor`: what is wrong, each with what to do next.
+//! `/debug/doctor`: problems, each with a next step.
 
 mod api_server;
 mod certificates;
@@ -22,10 +22,10 @@ use navarch_push::worker::Inspect;
 pub use api_server::{ApiServerLook, Hooks, Right};
 pub use certificates::Certificates;
 
-/// The parameter that asks for what costs more than a look: the API server is asked, and all configuration is digested.
+/// The parameter of the expensive checks: requests to the API server, and a digest of all configuration.
 const WHOLE: &str = "whole";
 
-/// What is wrong.
+/// The problems.
 pub(super) async fn doctor(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect: &Inspect<'_>| {
         (inspect.engine.faults(), inspect.engine.remarks(), inspect.engine.sizes().results)
@@ -63,7 +63,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
     rejected(&state, &mut health);
     left_out(&faults, &remarks, &mut health);
     turned_away(&state.rejections, &mut health);
-    // Last: how long all this took is no part of how its clock is.
+    // Last, so that the duration of the checks does not affect the clock comparison.
     health.now = Timestamp::now().to_string();
     reply::json(&parameters, &json!(health))
 }
@@ -81,7 +81,7 @@ fn readiness(state: &AdminState, health: &mut Health) {
     }
 }
 
-/// Objects that are out of force.
+/// Quarantined objects.
 fn quarantined(context: &PushContext, health: &mut Health) {
     for (name, one) in context.quarantined.iter().take(OF_ONE) {
         let what = format!("{name} is quarantined; proxies said: {}", one.said);
@@ -93,7 +93,7 @@ fn quarantined(context: &PushContext, health: &mut Health) {
     health.more(Check::Quarantine, context.quarantined.len(), "quarantined objects", next);
 }
 
-/// Changes that were stopped on their way to proxies.
+/// Stopped rollouts.
 fn stopped(context: &PushContext, health: &mut Health) {
     let all = context.rollouts.iter().filter_map(|(name, rollout)| match &rollout.progress {
         RolloutProgress::Stopped(reason) => Some((name, reason)),
@@ -108,7 +108,7 @@ fn stopped(context: &PushContext, health: &mut Health) {
     health.more(Check::Rollouts, all.count(), "changes that were stopped", "navarch rollout status");
 }
 
-/// Input that cannot be accepted.
+/// Rejected input.
 fn rejected(state: &AdminState, health: &mut Health) {
     let problems = state.problems.all();
     let all: Vec<_> = problems.values().flatten().collect();
@@ -119,7 +119,7 @@ fn rejected(state: &AdminState, health: &mut Health) {
     health.more(Check::Input, all.len(), "problems of the input", "navarch request GET /debug/push_status");
 }
 
-/// What proxies do not get.
+/// Configuration that proxies do not get.
 fn left_out(faults: &[Faulty], remarks: &[Remark], health: &mut Health) {
     for fault in faults.iter().take(OF_ONE) {
         let what = format!("{} stands at its last good value: {}", fault.query, fault.message);
@@ -133,7 +133,7 @@ fn left_out(faults: &[Faulty], remarks: &[Remark], health: &mut Health) {
     health.more(Check::LeftOut, remarks.len(), "things left out", next);
 }
 
-/// Whom limits have turned away.
+/// Clients that were rejected because of limits.
 fn turned_away(rejections: &Rejections, health: &mut Health) {
     let all = rejections.all();
     let next = "navarch request GET /metrics, for navarch_rejected_total over time";

@@ -1,4 +1,4 @@
-//! The text of all metrics, made once for all who ask at a time.
+//! The text of all metrics, encoded once for concurrent readers.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -10,9 +10,9 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// How many times longer than a text took the next one waits: readers without number cost half of one thread.
+/// The pause before the next encoding, as a multiple of the last duration, so that any number of readers costs half of one thread.
 const PAUSE_FACTOR: u32 = 1;
-/// The longest wait for the next text.
+/// Maximum wait for the next text.
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// All metrics and their text.
@@ -20,11 +20,11 @@ const MAX_PAUSE: Duration = Duration::from_millis(20);
 pub struct Exposition {
     /// The registry that is encoded for each scrape.
     registry: Registry,
-    /// The text that was made last; whoever wants a new one waits for it.
+    /// The last text; readers of a new one wait for it.
     latest: Mutex<Option<Latest>>,
 }
 
-/// A text, as long as anybody reads it.
+/// A text, while it is being read.
 #[derive(Debug)]
 struct Latest {
     /// When it was begun.
@@ -50,15 +50,15 @@ impl Exposition {
         Self { registry, latest: Mutex::default() }
     }
 
-    /// The text of this moment. One text is made at a time, with a pause before the next in proportion to its cost; all who ask
-    /// until then get the next one together.
+    /// The current text. One text is encoded at a time, with a pause before the next in proportion to its cost; all requests until then
+    /// share the next one.
     ///
     /// # Errors
-    /// When a metric cannot be written.
+    /// If a metric cannot be encoded.
     pub async fn text(&self) -> Result<Bytes, fmt::Error> {
         let asked = Instant::now();
         let mut latest = self.latest.lock().await;
-        // Begun later, it shows all that was counted before it was asked for.
+        // As it was begun later, it includes everything that was counted before the request.
         let shared = latest.as_ref().filter(|latest| latest.begun > asked).and_then(|latest| latest.text.upgrade());
         let text = match shared {
             Some(text) => text,

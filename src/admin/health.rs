@@ -12,11 +12,11 @@ use navarch_api::decode::Subject;
 use navarch_security::rules::Visibility;
 use navarch_source::{Fault, Problem};
 
-/// What is said before the first reading where nothing more is known.
+/// The body before the first sync if there is no other reason.
 const NOT_READ: &str = "the configuration has not been read yet";
 
-/// 200 once the first reading of all sources is pushed and nothing else holds readiness, 503 before, as istiod. The body says
-/// what is waited for, and what Navarch goes on without: by name to those who may see the debug pages, in numbers to others.
+/// 200 once the first sync of all sources is pushed and nothing else holds readiness, 503 before, as in istiod. The body has the
+/// missing and the skipped parts: by name for callers with access to debug pages, as numbers for others.
 pub(super) async fn ready(State(state): State<AdminState>, request: Parts) -> (StatusCode, String) {
     let may_see = access::visibility(&state, &request).await == Ok(Visibility::Everything);
     (status(&state), if may_see { reasons(&state) } else { counts(&state) })
@@ -30,13 +30,13 @@ fn status(state: &AdminState) -> StatusCode {
     }
 }
 
-/// What is waited for, and what Navarch goes on without, a line each.
+/// The missing and the skipped parts, one per line.
 fn reasons(state: &AdminState) -> String {
     let unread: String = holding(state).iter().map(|problem| format!("{problem}\n")).collect();
     unread + &state.readiness.lacks()
 }
 
-/// What Navarch waits for until it is ready, in one line; nothing once it is.
+/// The missing parts in one line; empty once ready.
 #[must_use]
 pub fn missing(state: &AdminState) -> Option<String> {
     if status(state) == StatusCode::OK {
@@ -47,7 +47,7 @@ pub fn missing(state: &AdminState) -> Option<String> {
     Some(if lines.is_empty() { NOT_READ.to_owned() } else { lines.join("; ") })
 }
 
-/// How much is waited for, and gone on without.
+/// The numbers of missing and skipped parts.
 fn counts(state: &AdminState) -> String {
     let (unread, lacks) = (holding(state).len(), state.readiness.lacks().lines().count());
     match (state.push.is_synced(), unread + lacks) {
@@ -57,7 +57,7 @@ fn counts(state: &AdminState) -> String {
     }
 }
 
-/// What keeps the first reading from being done: what cannot be read, and broken mesh config. No object is one of these.
+/// What blocks the first sync: unreadable sources and an invalid mesh config. Objects never block it.
 fn holding(state: &AdminState) -> Vec<Problem> {
     if state.push.is_synced() {
         return Vec::new();
@@ -71,7 +71,7 @@ fn holding(state: &AdminState) -> Vec<Problem> {
     state.problems.all().values().flatten().filter(holds).cloned().collect()
 }
 
-/// Answers 503 in place of a debug page before the first reading: an empty page would be read as an empty mesh.
+/// Answers 503 in place of a debug page before the first sync: an empty page would look like an empty mesh.
 pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     if state.push.is_synced() {
         return next.run(request).await;

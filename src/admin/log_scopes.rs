@@ -1,4 +1,4 @@
-//! Istio's logging scopes: what each logs now, and how that is changed while the process runs.
+//! Istio's logging scopes: their current levels, and changing them at run time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const LEVELS: [(&str, &str); 5] =
 /// One scope: its name, what it is about, and the modules whose events belong to it.
 pub type LogScope = (&'static str, &'static str, &'static [&'static str]);
 
-/// Puts a filter in `tracing`'s notation in force; the reason where that cannot be.
+/// Applies a filter in `tracing`'s syntax; returns the error, if any.
 type Apply = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
 /// The scopes of the process. Clones are the same.
@@ -25,18 +25,18 @@ struct Inner {
     scopes: &'static [LogScope],
     /// The filter given at start.
     base: String,
-    /// Levels given since, by scope, the last one last: scopes share modules, and whoever was set last has its way.
+    /// Levels set since, by scope, the last one last: scopes share modules, and the last setting wins.
     levels: Mutex<Vec<(&'static str, &'static str)>>,
     apply: Box<Apply>,
 }
 
-/// Why a scope is as it was.
+/// Why a level was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// There is none of this name.
+    /// There is no scope of this name.
     #[error("unknown scope name: {0}")]
     Unknown(String),
-    /// The filter was refused.
+    /// The filter was rejected.
     #[error("failed to apply the log level: {0}")]
     Refused(String),
 }
@@ -68,10 +68,10 @@ impl LogScopes {
         all
     }
 
-    /// Has a scope log from a level on. A level that is none of Istio's changes nothing, as with istiod.
+    /// Sets the level of a scope. An unknown level changes nothing, as in istiod.
     ///
     /// # Errors
-    /// When there is no such scope, or the logger takes no filter.
+    /// If there is no such scope, or the logger rejects the filter.
     pub fn set(&self, scope: &str, level: &str) -> Result<(), ScopeError> {
         let names = std::iter::once(DEFAULT).chain(self.0.scopes.iter().map(|(name, ..)| *name));
         let name =
@@ -88,7 +88,7 @@ impl LogScopes {
 }
 
 impl Inner {
-    /// The filter of the start, with levels given since; what comes later in it counts.
+    /// The filter of the start with the levels set since; later entries win.
     fn filter(&self, levels: &[(&'static str, &'static str)]) -> String {
         let mut filter = self.base.clone();
         for (name, level) in levels {
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);
         let filter = "warn,navarch_security=debug,navarch_xds=debug,navarch_security::ca=off,rcgen=off,error";
         assert_eq!(*applied.lock(), filter);
-        // What is no level leaves all as it is; so does what cannot be put in force.
+        // An unknown level and a rejected filter change nothing.
         scopes.set("ads", "").unwrap();
         assert_eq!(scopes.set("nobody", "info"), Err(ScopeError::Unknown("nobody".to_owned())));
         assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);

@@ -1,4 +1,4 @@
-//! The debug API over xDS, as istioctl asks for it: `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump` and
+//! The debug API over xDS for istioctl: `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump` and
 //! `istio.io/connections`.
 
 use axum::Router;
@@ -25,9 +25,9 @@ use navarch_security::rules::{self, Visibility};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 use navarch_xds::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
 
-/// Questions that are answered at once; the others wait.
+/// Maximum concurrent requests; others wait.
 const AT_ONCE: usize = 2;
-/// Whose resources are debug pages.
+/// The type whose resources are debug pages.
 const PAGE: &str = "istio.io/debug";
 /// What each proxy was sent and has acknowledged.
 const SYNCZ: &str = "istio.io/debug/syncz";
@@ -36,12 +36,12 @@ const CONFIG_DUMP: &str = "istio.io/debug/config_dump";
 /// Who is connected.
 const CONNECTIONS: &str = "istio.io/connections";
 
-/// Answers questions over xDS by the pages of the HTTP port.
+/// Answers requests over xDS with the pages of the HTTP port.
 #[derive(Debug)]
 pub struct DebugOverXds {
     state: AdminState,
     pages: Router,
-    /// A dump costs more than most of what clients may ask for.
+    /// A dump costs more than most other requests.
     turns: Semaphore,
 }
 
@@ -145,7 +145,7 @@ impl DebugPages for DebugOverXds {
                 return self.page(names, &asker).await;
             }
             let caller = known(&asker)?;
-            // Whoever is no operator sees the proxies of its own namespace.
+            // Callers other than operators see the proxies of their own namespace.
             let visibility = match access::is_operator(&self.state, &caller) {
                 true => Visibility::Everything,
                 false => Visibility::Namespaces(caller.identities.iter().map(|one| one.namespace.clone()).collect()),
@@ -165,7 +165,7 @@ fn known(asker: &Proxy) -> Result<Caller, Status> {
     Ok(Caller { identities: vec![identity], ..Caller::default() })
 }
 
-/// The refusal of a page.
+/// The rejection of a page.
 fn refused(asker: &Proxy) -> Status {
     let identity = asker.identity.as_ref().map(ToString::to_string).unwrap_or_default();
     Status::permission_denied(format!("the debug info is not available for current identity: {identity:?}"))

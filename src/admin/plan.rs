@@ -1,4 +1,4 @@
-//! `/debug/plan`: what a change would do. Nothing is applied: it is tried on copies of what serves the proxies.
+//! `/debug/plan`: the effects of a change. Nothing is applied: it is tried on copies of the state that serves the proxies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,10 +27,10 @@ use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
-/// The most bytes of a proposal.
+/// Maximum size of a proposal.
 pub(super) const MAX_BYTES: usize = 4 << 20;
 
-/// Who may make a plan now: one at a time, since it takes memory and time as a second control plane would. Clones share it.
+/// Allows one plan at a time, since a plan takes as much memory and time as a second control plane. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Plans(Arc<Semaphore>);
 
@@ -41,10 +41,10 @@ impl Default for Plans {
 }
 
 impl Plans {
-    /// A turn, given back when it is dropped.
+    /// A permit, released when it is dropped.
     ///
     /// # Errors
-    /// While another has it.
+    /// If another plan is in progress.
     pub(crate) fn turn(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.0.clone().try_acquire_owned()
     }
@@ -68,7 +68,7 @@ pub(super) async fn plan(
         steps.done("copy");
         let part = mirror.as_mut().map(|mirror| part(mirror, &proposal, &mut |step| steps.done(step)));
         drop(turn);
-        // Whoever asked may have gone. They do not wait until the copies are freed.
+        // The caller may have gone. It does not wait until the copies are freed.
         _ = answer.send((part, steps));
     };
     if let Err(error) = background::spawn("plan", STACK, work) {
@@ -82,7 +82,7 @@ pub(super) async fn plan(
             return (StatusCode::INTERNAL_SERVER_ERROR, reason).into_response();
         }
     };
-    // Whoever asks several control planes puts their plans together.
+    // A caller of several control planes merges their plans.
     let reply = match parameters.contains_key("part") {
         true => reply::json(&parameters, &json!(part)),
         false => reply::json(&parameters, &json!(part.whole())),
@@ -102,7 +102,7 @@ impl ServerTiming {
         Self { since: Instant::now(), took: Vec::new() }
     }
 
-    /// A step is done, and the next begins.
+    /// Ends a step and begins the next one.
     fn done(&mut self, step: &'static str) {
         let before = std::mem::replace(&mut self.since, Instant::now());
         self.took.push((step, self.since.saturating_duration_since(before)));
@@ -119,7 +119,7 @@ impl fmt::Display for ServerTiming {
     }
 }
 
-/// Copies what serves the connected proxies. To be used on a thread that is none of the runtime.
+/// Copies the state that serves the connected proxies. Use it on a thread outside the runtime.
 #[derive(Debug)]
 pub(crate) struct Asker {
     push: PushHandle,
@@ -128,7 +128,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// To be called within the runtime.
+    /// Must be called within the runtime.
     pub(crate) fn new(push: &PushHandle, connections: &Arc<Connections>) -> Self {
         Self { push: push.clone(), connections: connections.clone(), runtime: Handle::current() }
     }
@@ -142,7 +142,7 @@ impl Asker {
     }
 }
 
-/// A connected proxy with what it asks for; secrets aside, which no answer shows.
+/// A connected proxy with its subscriptions, except secrets, which no response shows.
 pub(crate) fn client(info: &ConnectionInfo) -> Client {
     let interest = |watch: &TypeInfo| (watch.kind, Interest { wildcard: watch.wildcard, names: watch.names.clone() });
     let watches = info.types.iter().filter(|watch| watch.kind != ResourceType::Secret);

@@ -1,4 +1,4 @@
-//! What the API server serves, lets the control plane do, and what time it has.
+//! Checks of the API server: its kinds, the control plane's access rights, and its clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,37 +19,37 @@ use navarch_webhook::registration::{self, HookKind, HooksSeen};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// How long the API server may take for all of it.
+/// Timeout of all checks.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long answers are cached, which limits requests to the API server.
 const FRESH: Duration = Duration::from_secs(5);
-/// Requests that are under way at once.
+/// Maximum concurrent requests.
 const AT_ONCE: usize = 8;
-/// How many missing kinds are named.
+/// Maximum number of named missing kinds.
 const NAMED: usize = 12;
 /// The group whose kinds every installation has.
 const ISTIO: &str = "networking.istio.io";
 
-/// Something that the control plane must be allowed to do.
+/// A right that the control plane needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// Its API group; empty for Kubernetes' first.
+    /// The API group; empty for the core group.
     pub group: &'static str,
     /// The resource, such as `leases`.
     pub resource: String,
-    /// Its part, such as `status`; empty for itself.
+    /// The subresource, such as `status`; empty for the resource.
     pub subresource: &'static str,
     /// The verb, such as `watch`.
     pub verb: &'static str,
-    /// The namespace; empty for all, and for what is outside namespaces.
+    /// The namespace; empty for all and for cluster-scoped resources.
     pub namespace: String,
-    /// The only object that it is about; empty for all.
+    /// The name of the object; empty for all.
     pub name: String,
-    /// What does not work without.
+    /// The feature that needs it.
     pub purpose: &'static str,
 }
 
-/// What the API server said last, and when.
+/// The last answers of the API server, with their time.
 type Latest = Option<(Instant, Arc<ApiServerState>)>;
 
 /// The API server as the control plane sees it. Clones share it.
@@ -59,14 +59,14 @@ pub struct ApiServerLook {
     kinds: Arc<[ReadKind]>,
     rights: Arc<[Right]>,
     hooks: Hooks,
-    /// What it said last, and when. Whoever asks meanwhile waits for the same answer.
+    /// The last answers, with their time. Concurrent requests wait for the same answers.
     latest: Arc<Mutex<Latest>>,
 }
 
-/// Which webhook configurations must be there.
+/// The required webhook configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
-    /// The kinds that are kept here.
+    /// The kinds that this control plane maintains.
     pub kinds: Vec<HookKind>,
     /// The revision with which they are labelled.
     pub revision: String,
@@ -77,15 +77,15 @@ pub struct Hooks {
 struct ApiServerState {
     /// The resources by group and version.
     served: Served,
-    /// What the control plane may not do.
+    /// The missing rights.
     denied: Vec<Right>,
-    /// Whom the API server takes the control plane for.
+    /// The control plane's user name at the API server.
     user: String,
-    /// Webhook configurations by kind; nothing where it does not show them.
+    /// Webhook configurations by kind; none if they may not be read.
     hooks: Vec<(HookKind, HooksSeen)>,
-    /// Its time of day, and when it was asked and answered.
+    /// Its clock, with the times of request and response.
     time: Option<(Timestamp, [Timestamp; 2])>,
-    /// Why it said no more.
+    /// The error that ended the checks.
     problem: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Right {
 }
 
 impl ApiServerLook {
-    /// Nothing is asked yet.
+    /// No answers yet.
     #[must_use]
     pub fn new(client: kube::Client, kinds: Vec<ReadKind>, mut rights: Vec<Right>, hooks: Hooks) -> Self {
         let read = kinds.iter().flat_map(|kind| {
@@ -132,7 +132,7 @@ impl ApiServerLook {
         Self { client, kinds: kinds.into(), rights: rights.into(), hooks, latest: Arc::default() }
     }
 
-    /// Asks it, and tells what is missing. `roots` are those by which the webhooks are known (PEM), once they are served.
+    /// Runs the checks, and reports what is missing. `roots` are the roots of the webhooks (PEM), once they are served.
     pub(super) async fn tell(&self, roots: Option<Arc<str>>, health: &mut Health) {
         let seen = self.seen(roots).await;
         if let Some(problem) = &seen.problem {
@@ -148,7 +148,7 @@ impl ApiServerLook {
         }
     }
 
-    /// What it says now, or said a moment ago.
+    /// The current or cached answers.
     async fn seen(&self, roots: Option<Arc<str>>) -> Arc<ApiServerState> {
         let mut latest = self.latest.lock().await;
         if let Some((at, seen)) = &*latest
@@ -174,7 +174,7 @@ impl ApiServerLook {
         Ok(ApiServerState { served, denied, user, hooks, time, problem: None })
     }
 
-    /// Its time of day by the header of an answer; `None` where there is none.
+    /// Its clock from a response header; `None` if there is none.
     async fn time(&self) -> kube::Result<Option<(Timestamp, [Timestamp; 2])>> {
         let asked = Timestamp::now();
         let request = http::Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
@@ -207,7 +207,7 @@ impl ApiServerLook {
         Ok(served)
     }
 
-    /// Which rights there are not.
+    /// The missing rights.
     async fn denied(&self) -> kube::Result<Vec<Right>> {
         let reviews = &Api::<SelfSubjectAccessReview>::all(self.client.clone());
         let one = |right: Right| async move {
@@ -244,7 +244,7 @@ impl ApiServerLook {
         all
     }
 
-    /// Whom the API server takes the control plane for; empty where it does not say (before Kubernetes 1.28).
+    /// The control plane's user name; empty if the API server does not report it (before Kubernetes 1.28).
     async fn user(&self) -> String {
         let reviews = Api::<SelfSubjectReview>::all(self.client.clone());
         let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
@@ -253,13 +253,13 @@ impl ApiServerLook {
     }
 }
 
-/// A date as HTTP has it: `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// An HTTP date: `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn http_date(text: &str) -> Option<Timestamp> {
     let universal = text.strip_suffix("GMT").map(|rest| format!("{rest}+0000"))?;
     jiff::fmt::rfc2822::parse(&universal).ok().map(|moment| moment.timestamp())
 }
 
-/// Kinds that are not there, and kinds of which only versions are that are not read.
+/// Missing kinds, and kinds without a supported version.
 fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
     let mut missing: BTreeMap<bool, Vec<String>> = BTreeMap::new();
     for kind in kinds.iter().filter(|kind| kind.is_defined) {
@@ -294,7 +294,7 @@ fn definitions(kinds: &[ReadKind], served: &Served, health: &mut Health) {
     }
 }
 
-/// Webhooks that are not registered, or whose CA the API server does not know.
+/// Webhooks that are not registered, or have an outdated CA.
 fn webhooks(kind: HookKind, seen: &HooksSeen, revision: &str, health: &mut Health) {
     let (lost, resource) = match kind {
         HookKind::Mutating => ("pods are not injected", "mutatingwebhookconfigurations"),
@@ -312,7 +312,7 @@ fn webhooks(kind: HookKind, seen: &HooksSeen, revision: &str, health: &mut Healt
     health.more(Check::Webhooks, seen.without_roots.len(), resource, &next);
 }
 
-/// Rights that are missing, by resource.
+/// Missing rights, by resource.
 fn rights(denied: &[Right], user: &str, health: &mut Health) {
     let mut by_resource: BTreeMap<(String, &str, &str, &str), Vec<&str>> = BTreeMap::new();
     for right in denied {

@@ -1,4 +1,4 @@
-//! The certificates that the mesh rests on, and who does not trust them yet.
+//! The certificates of the mesh, and the proxies that do not trust them yet.
 
 use jiff::Timestamp;
 use navarch_answers::doctor::{CertificateEnd, Check, Health, Level, OF_ONE};
@@ -8,17 +8,17 @@ use navarch_security::ca::rotation::Origin;
 use navarch_security::certificate_life::CertificateLife;
 use navarch_security::serving::ServingTls;
 
-/// What signs, and what ports show.
+/// The signing and the server certificates.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// What signs for workloads; `None` where nobody is signed for here.
+    /// The signing certificate of workloads; `None` without a CA.
     pub authority: Option<CurrentAuthority>,
-    /// What the TLS ports show.
+    /// The server certificate of the TLS ports.
     pub serving: ServingTls,
 }
 
 impl Certificates {
-    /// Notes when each of them ends, roots aside, which [`roots`] tells.
+    /// Reports the expiry of each, except roots, which [`roots`] reports.
     pub(super) fn tell(&self, now: Timestamp, health: &mut Health) {
         let authority = self.authority.as_ref().map(CurrentAuthority::get);
         let chain = authority.iter().flat_map(|authority| authority.chain());
@@ -39,7 +39,7 @@ fn end(role: &str, life: CertificateLife, now: Timestamp) -> CertificateEnd {
     CertificateEnd::new(role, life.subject, [life.not_before, life.not_after], now)
 }
 
-/// Notes when roots end, what is wrong with them, and which proxies do not trust all of them.
+/// Reports the expiry and problems of roots, and the proxies that do not trust all of them.
 pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health) {
     if let Some(problem) = &status.problem {
         health.add(Check::Roots, Level::Wrong, format!("the roots of the mesh: {problem}"), "navarch ca status");
@@ -52,7 +52,7 @@ pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health
         let role = match root.role {
             RootRole::Signing => "root",
             RootRole::Next => "next root",
-            // It signs no more, and goes by itself.
+            // It no longer signs, and is removed automatically.
             RootRole::Former => continue,
         };
         let one = CertificateEnd::new(role, root.subject.clone(), [root.not_before, root.not_after], now);
@@ -60,7 +60,7 @@ pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health
     }
     health.roots = status.roots.iter().map(|root| root.fingerprint.clone()).collect();
     health.roots.sort_unstable();
-    // Until it may sign, a new root is on its way to them.
+    // Until it may sign, a new root is being distributed.
     let is_due = status.signs_after.is_none_or(|moment| moment < now);
     let level = if is_due { Level::Wrong } else { Level::Note };
     for missing in status.missing.iter().take(OF_ONE) {

@@ -1,4 +1,4 @@
-//! What proxies are, refuse and leave unanswered.
+//! Checks of proxies: rejected and unanswered responses, and versions.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn tell(connections: &[ConnectionInfo], now: Timestamp, health: &mut 
     }
 }
 
-/// What proxies refuse.
+/// Rejected responses.
 fn refused(connections: &[ConnectionInfo], health: &mut Health) {
     let mut said: BTreeMap<(&str, String), Vec<&ConnectionInfo>> = BTreeMap::new();
     for info in connections {
@@ -45,7 +45,7 @@ fn refused(connections: &[ConnectionInfo], health: &mut Health) {
     health.more(Check::Refusals, kinds, "sorts of refusals", "navarch request GET /debug/syncz");
 }
 
-/// What proxies leave unanswered.
+/// Unanswered responses.
 fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
     let waits = |watch: &TypeInfo| {
         let is_open = |nonce: &str| watch.acked.as_ref().is_none_or(|acked| &*acked.nonce != nonce);
@@ -63,7 +63,7 @@ fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Healt
     health.add(Check::Lag, Level::Wrong, what, &format!("navarch why push {name}"));
 }
 
-/// Proxies of other versions than most: those that were not started anew since an upgrade.
+/// Proxies of other versions than most, which were not restarted since an upgrade.
 fn versions_of<'a>(all: impl Iterator<Item = (String, &'a str)>, health: &mut Health) {
     let mut by_version: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (version, proxy) in all {

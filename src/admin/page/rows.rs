@@ -1,25 +1,25 @@
-//! Some rows of a long list: no answer holds more than a screen or two of them, however large the mesh.
+//! Pages of a long list: a response has at most a screen or two of rows, however large the mesh.
 
 use serde_json::{Value, json};
 
 use crate::admin::reply::Parameters;
 
-/// Rows of an answer where nothing is said.
+/// Default number of rows.
 const DEFAULT_ROWS: usize = 50;
-/// The most rows of an answer.
+/// Maximum number of rows.
 const MAX_ROWS: usize = 200;
 
-/// Which rows are asked for.
+/// The requested rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rows {
     /// Number of skipped rows.
     offset: usize,
-    /// How many are shown.
+    /// Number of shown rows.
     limit: usize,
 }
 
 impl Rows {
-    /// What the parameters `offset` and `limit` say.
+    /// Parses the parameters `offset` and `limit`.
     pub(super) fn asked(parameters: &Parameters) -> Self {
         let number = |name: &str| parameters.get(name).and_then(|text| text.parse::<usize>().ok());
         Self {
@@ -28,12 +28,12 @@ impl Rows {
         }
     }
 
-    /// These of all rows.
+    /// Selects these of all rows.
     pub(super) fn of<T>(self, all: impl IntoIterator<Item = T>) -> Vec<T> {
         all.into_iter().skip(self.offset).take(self.limit).collect()
     }
 
-    /// The answer: the rows, and where they stand among all.
+    /// The response: the rows, and their position among all.
     pub(super) fn answer(self, total: usize, rows: &[Value]) -> Value {
         json!({ "total": total, "offset": self.offset, "limit": self.limit, "rows": rows })
     }

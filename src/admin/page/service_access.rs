@@ -1,4 +1,4 @@
-//! What policies say of one service: who may call it, and whether it takes plain text.
+//! The policies of one service: who may call it, and whether it accepts plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use navarch_push::context::PushContext;
 use navarch_registry::model::{Endpoint, Labels, Service, TlsMode};
 use navarch_store::Stored as _;
 
-/// How many callers of one sort are named.
+/// Maximum number of named callers of one sort.
 const NAMED: usize = 20;
 
-/// Whether a service takes plain text, as its policies have it.
+/// Whether a service accepts plain text, according to its policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Demand {
-    /// Mutual TLS alone.
+    /// Mutual TLS only.
     Strict,
     /// Both.
     Permissive,
-    /// Plain text alone.
+    /// Plain text only.
     Disable,
-    /// Not the same at all of its workloads or ports.
+    /// It differs among its workloads or ports.
     Mixed,
-    /// It is outside of the mesh, whose policies do not reach it.
+    /// It is outside of the mesh, so that policies do not apply.
     Outside,
 }
 
@@ -40,9 +40,9 @@ pub(super) enum Demand {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Callers {
-    /// No policy says who may: everybody may.
+    /// There is no policy: everyone may.
     pub(super) anyone: bool,
-    /// Policies hold that let nobody in.
+    /// Policies deny everyone.
     pub(super) nobody: bool,
     /// Namespaces whose workloads may.
     pub(super) namespaces: BTreeSet<String>,
@@ -50,25 +50,25 @@ pub(super) struct Callers {
     pub(super) accounts: BTreeSet<String>,
     /// Sources that are none of these, in words.
     pub(super) others: BTreeSet<String>,
-    /// Some are let in for some requests alone: by path, method, port or a condition.
+    /// Some are allowed for some requests only: by path, method, port or a condition.
     pub(super) with_conditions: bool,
-    /// Policies that refuse some, by name.
+    /// Policies that deny some, by name.
     pub(super) denied_by: BTreeSet<String>,
-    /// Policies by which somebody else decides, by name.
+    /// Policies with an external authorizer, by name.
     pub(super) asked_by: BTreeSet<String>,
-    /// The policies that let in, by name.
+    /// The policies that allow, by name.
     pub(super) allowed_by: BTreeSet<String>,
 }
 
-/// What there is to know of one service.
+/// The access of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Access {
     pub(super) mtls: Demand,
-    /// Workloads behind it, and those of them that speak mutual TLS.
+    /// Its workloads, and those with mutual TLS.
     pub(super) workloads: usize,
     pub(super) speaking: usize,
-    /// Those for which a ztunnel speaks it.
+    /// Those whose mutual TLS a ztunnel terminates.
     pub(super) captured: usize,
     pub(super) callers: Callers,
 }
@@ -97,7 +97,7 @@ impl<'a> Policies<'a> {
         Self { mtls, authorization: table.in_namespace(&root).chain(own).collect(), captured }
     }
 
-    /// What they say of a service of the namespace.
+    /// The access of a service of the namespace.
     pub(super) fn access(&self, service: &Service, endpoints: &[Arc<Endpoint>]) -> Access {
         // Workloads of one deployment have the same labels: a service has few sets of them.
         let mut sets: BTreeMap<BTreeSet<(&str, &str)>, BTreeSet<u16>> = BTreeMap::new();
@@ -122,7 +122,7 @@ impl<'a> Policies<'a> {
         Access { mtls, workloads: seen.len(), speaking, captured, callers }
     }
 
-    /// What all workloads and ports demand.
+    /// The mode of all workloads and ports.
     fn demand(&self, sets: &BTreeMap<BTreeSet<(&str, &str)>, BTreeSet<u16>>) -> Demand {
         let mut modes = BTreeSet::new();
         for (labels, ports) in sets {
@@ -164,7 +164,7 @@ fn is_for(policy: &Object<AuthorizationPolicy>, service: &Service, labels: &BTre
 }
 
 impl Callers {
-    /// Adds what the policies of some workloads say.
+    /// Adds the policies of some workloads.
     fn add<'a>(&mut self, policies: impl Iterator<Item = &'a &'a Arc<Object<AuthorizationPolicy>>>) {
         let (mut allows, mut is_allowed) = (false, false);
         for policy in policies {
@@ -193,12 +193,12 @@ impl Callers {
         }
     }
 
-    /// Whether nobody is named.
+    /// Whether there are no callers.
     fn is_empty(&self) -> bool {
         self.namespaces.is_empty() && self.accounts.is_empty() && self.others.is_empty()
     }
 
-    /// Adds those that a rule lets in.
+    /// Adds the callers that a rule allows.
     fn rule(&mut self, rule: &AuthorizationRule) {
         self.with_conditions |= !rule.to.is_empty() || !rule.when.is_empty();
         if rule.from.is_empty() {
