@@ -1,4 +1,4 @@
-//! When a connection was last active, and whether it is to end.
+//! Last activity of a connection, and whether it must end.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-/// What a port knows of one of its connections, shared with whatever serves it.
+/// The activity of a connection, shared by its port and its server.
 #[derive(Debug)]
 pub struct Activity {
-    /// Time zero of the port.
+    /// The reference time of the port.
     begun: Instant,
-    /// Milliseconds between then and the last sign of activity.
+    /// Milliseconds from then to the last activity.
     last: AtomicU64,
     /// Whether a request came.
     is_asked: AtomicBool,
-    /// Whether it is to end.
+    /// Whether it must end.
     is_evicted: AtomicBool,
     /// The task of the connection.
     task: AtomicWaker,
@@ -60,7 +60,7 @@ impl Activity {
         Duration::from_millis(self.now().saturating_sub(self.last()))
     }
 
-    /// Waits until the connection is to end. To be awaited by the task that reads and writes, as only one is woken.
+    /// Waits until the connection must end. Only the task that reads and writes may await it, as only one waker is stored.
     pub async fn evicted(&self) {
         poll_fn(|context| self.poll_evicted(context)).await;
     }
@@ -75,7 +75,7 @@ impl Activity {
         if self.is_evicted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Has the connection end.
+    /// Makes the connection end.
     pub(super) fn evict(&self) {
         self.is_evicted.store(true, Ordering::Release);
         self.task.wake();
@@ -92,7 +92,7 @@ impl Activity {
         self.last.store(last, Ordering::Relaxed);
     }
 
-    /// Milliseconds since time zero.
+    /// Milliseconds since the reference time.
     fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

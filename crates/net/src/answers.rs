@@ -1,4 +1,4 @@
-//! HTTP answers, charged to the client that asked until it has read them.
+//! HTTP responses, charged to the client until it has read them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::budget::{Budget, Charge, Full};
 
-/// The most that one answer is charged with, so that a client which holds nothing gets an answer of any size.
+/// Maximum charge of one response, so that a client without other charges gets a response of any size.
 const MAX_CHARGE: usize = 4;
 
-/// Bytes that pay until the last of them is sent.
+/// Bytes that are charged until the last of them is sent.
 struct Charged {
     bytes: Bytes,
     /// What is paid.
@@ -23,10 +23,10 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
-/// Charges an answer to the client that asked. It stays charged while any part of it waits to be sent, in whatever buffer.
+/// Charges a response to the client. It stays charged while any part of it waits to be sent, in any buffer.
 ///
 /// # Errors
-/// When the client has not read enough of what it asked for before.
+/// If the client has not read enough of its earlier responses.
 pub fn charge(answers: &Arc<Budget>, peer: IpAddr, bytes: Bytes) -> Result<Bytes, Full> {
     let charge = answers.charge(peer, bytes.len().min(answers.total() / MAX_CHARGE))?;
     Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))

@@ -1,4 +1,4 @@
-//! A verifier of TLS that takes every certificate: for what an operator has asked not to check, and for probes.
+//! A TLS verifier that accepts every certificate: for probes, and where an operator has disabled verification.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Takes every certificate, if the server has its key.
+/// Accepts every certificate, if the server has its key.
 #[derive(Debug)]
 pub struct AnyCertificate(Arc<CryptoProvider>);
 

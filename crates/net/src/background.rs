@@ -1,5 +1,5 @@
-//! Threads for work that takes long and that nobody else is to wait behind, such as large requests and plans: it takes the
-//! processor time that the runtime and the push thread leave.
+//! Threads for long work that must not block others, such as large requests and plans: they use the CPU time that the runtime and
+//! the push thread leave.
 
 use std::io;
 use std::thread::Builder;

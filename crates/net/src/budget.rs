@@ -1,4 +1,4 @@
-//! Bytes that clients make the process hold, limited for all together and shared fairly.
+//! Memory budgets of clients, with a common limit that is shared fairly.
 //!
 //! A peer may hold as much as is left for all others: one peer alone gets half of the total, two get a third each, and
 //! there is always something left for a peer that holds nothing yet (dynamic thresholds, as switches share buffers).
@@ -18,7 +18,7 @@ use super::peer::counted_as;
 pub struct Budget {
     total: usize,
     held: Mutex<Holders>,
-    /// Told when bytes are given back.
+    /// Notified when bytes are released.
     freed: Notify,
 }
 
@@ -30,18 +30,18 @@ struct Holders {
     by_peer: HashMap<IpAddr, usize>,
 }
 
-/// Bytes charged to a peer, given back when dropped.
+/// Bytes charged to a peer, released when dropped.
 #[derive(Debug)]
 pub struct Charge {
-    /// Where they are charged.
+    /// The budget.
     budget: Arc<Budget>,
-    /// Who pays.
+    /// The peer.
     peer: IpAddr,
-    /// How many.
+    /// Number of bytes.
     bytes: usize,
 }
 
-/// The peer holds its share, or the process holds all that it may.
+/// The peer's share or the whole budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the memory limit of this client is reached; try again later")]
 pub struct Full;
@@ -56,7 +56,7 @@ impl Budget {
     /// Charges bytes to a peer.
     ///
     /// # Errors
-    /// When the peer would hold more than is left.
+    /// If the peer would exceed its share.
     pub fn charge(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Result<Charge, Full> {
         let mut charge = Charge { budget: self.clone(), peer: counted_as(peer), bytes: 0 };
         charge.grow(bytes)?;
@@ -80,7 +80,7 @@ impl Charge {
     /// Charges more bytes to the same peer.
     ///
     /// # Errors
-    /// When the peer would hold more than is left; the charge stays as it was.
+    /// If the peer would exceed its share; the charge is unchanged.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
         let mut held = self.budget.held.lock();
         let by_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
@@ -97,12 +97,12 @@ impl Charge {
         Ok(())
     }
 
-    /// As [`Charge::grow`], but waits for others to give bytes back where there is no room. Callers limit the time.
+    /// As [`Charge::grow`], but waits for others to release bytes. Callers limit the time.
     pub async fn grow_when_free(&mut self, bytes: usize) {
         let budget = self.budget.clone();
         loop {
             let mut freed = std::pin::pin!(budget.freed.notified());
-            // From here on nothing that is given back goes unnoticed.
+            // From here on no release is missed.
             freed.as_mut().enable();
             if self.grow(bytes).is_ok() {
                 return;
@@ -111,7 +111,7 @@ impl Charge {
         }
     }
 
-    /// Gives bytes back, at most those that are charged.
+    /// Releases bytes, at most those that are charged.
     pub fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         if bytes == 0 {

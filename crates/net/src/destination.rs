@@ -1,11 +1,11 @@
-//! Addresses that are not connected to at the word of others: whoever writes a policy or a module's URL chooses the place,
-//! but must not reach by way of this process what only this process can reach.
+//! Destination rules against server-side request forgery: the author of a policy or a module's URL chooses the address, but must
+//! not reach through this process what only this process can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use navarch_api::cidr::Cidr;
 
-/// Addresses at which clouds serve machines their credentials, beside those that are link-local.
+/// Addresses of cloud metadata servers with credentials, besides link-local ones.
 const METADATA: [Cidr; 5] = [
     single(IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200))),
     single(IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16))),
@@ -23,13 +23,13 @@ const fn single(address: IpAddr) -> Cidr {
     Cidr { address, bits }
 }
 
-/// Which addresses may be connected to. Judged by the address that is connected to: a name may mean another address every
-/// time it is resolved.
+/// The addresses that may be connected to. The rules apply to the connected address, as a name may resolve to another address every
+/// time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressPolicy {
-    /// Whether this machine may be.
+    /// Whether loopback is allowed.
     pub allow_loopback: bool,
-    /// Further ranges that may not be.
+    /// Further blocked ranges.
     pub blocked: Vec<Cidr>,
 }
 
@@ -65,7 +65,7 @@ impl AddressPolicy {
     }
 }
 
-/// Whether a host is written so that it can only be of this machine or network.
+/// Whether a host can only be of this machine or network by its form.
 #[must_use]
 pub fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
@@ -120,7 +120,7 @@ impl Meanings {
     }
 }
 
-/// The IPv4 addresses that an IPv6 address may stand for.
+/// The IPv4 addresses that an IPv6 address may embed.
 fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
     let [_, _, a, b, c, d, e, f, _, g, h, i, j, k, l, m] = address.octets();
     let last = Ipv4Addr::new(j, k, l, m);

@@ -1,4 +1,4 @@
-//! The other end of a gRPC channel: one connection to `host:port`, on which whoever asks for the channel speaks what it will.
+//! The target of a gRPC channel: one connection to `host:port`, on which the caller chooses the transport.
 
 use std::future::Future;
 use std::io;
@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 
-/// Quiet after which the server is asked for a sign of life, and how long it may take; as Istio's.
+/// Keepalive interval and timeout; Istio's.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// Bytes that may be under way on a stream and on a connection, as Istio has it: large pushes should not wait for round trips.
+/// Flow-control window of streams and connections, as in Istio: large pushes should not wait for round trips.
 const WINDOW: u32 = 1 << 20;
 
 /// What is read from and written to.
@@ -22,7 +22,7 @@ pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Where a channel leads.
+/// The target of a channel.
 #[derive(Clone, Debug)]
 pub struct GrpcTarget {
     host: Arc<str>,
@@ -30,18 +30,18 @@ pub struct GrpcTarget {
     endpoint: Endpoint,
 }
 
-/// Makes the connections of a channel.
+/// Opens the connections of a channel.
 #[derive(Clone)]
 struct Connector<S> {
     host: Arc<str>,
     port: u16,
     timeout: Duration,
-    /// What is spoken on a connection.
+    /// The transport of a connection.
     secure: S,
 }
 
 impl GrpcTarget {
-    /// The target of `host:port`, with an IPv6 address in brackets; `None` where the text has another form.
+    /// The target of `host:port`, with an IPv6 address in brackets; `None` if the text has another form.
     #[must_use]
     pub fn parse(address: &str) -> Option<Self> {
         let (host, port) = address.rsplit_once(':')?;
@@ -66,10 +66,10 @@ impl GrpcTarget {
         &self.host
     }
 
-    /// A channel, connected within a time. `secure` makes of each TCP connection what is spoken on.
+    /// A channel, connected within a timeout. `secure` wraps each TCP connection in the transport.
     ///
     /// # Errors
-    /// When there is no connection.
+    /// If connecting fails.
     pub async fn connect<S, F>(self, timeout: Duration, secure: S) -> Result<Channel, Error>
     where
         S: Fn(TcpStream) -> F + Clone + Send + 'static,

@@ -1,4 +1,4 @@
-//! One request of HTTP over a connection of its own.
+//! Single HTTP requests, each over a connection of its own.
 
 use std::error::Error;
 
@@ -9,15 +9,15 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// What the other side may send over HTTP/2 before it is read, in bytes.
+/// HTTP/2 flow-control window in bytes.
 const WINDOW: u32 = 64 << 10;
-/// The most that headers over HTTP/2 may be, in bytes.
+/// Maximum size of HTTP/2 headers in bytes.
 const HEADERS: u32 = 16 << 10;
 
 /// Sends a request by HTTP/1.1, and has `read` take the response while the connection is kept going. The connection ends with the call.
 ///
 /// # Errors
-/// When no response comes.
+/// If there is no response.
 pub async fn exchange<B, T>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<B>,
@@ -31,7 +31,7 @@ where
     drive(connection, async move { Ok(read(sender.send_request(request).await?).await) }).await
 }
 
-/// As [`exchange`] over HTTP/2, with small windows and few headers: the other side is not trusted.
+/// As [`exchange`] over HTTP/2, with small limits: the server is not trusted.
 ///
 /// # Errors
 /// As of [`exchange`].
@@ -60,7 +60,7 @@ async fn drive<T>(
     tokio::select! {
         biased;
         answer = &mut answered => answer,
-        // What has come is still to be read when the other side has closed.
+        // Received data must still be read after the other side has closed.
         _ = connection => answered.await,
     }
 }

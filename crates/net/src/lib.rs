@@ -1,5 +1,5 @@
-//! What all ports share: who may have how many connections, how much clients may make the process hold and do, the count of who
-//! was turned away, and which addresses are never connected to at the word of others.
+//! The shared parts of all ports: connection limits, memory budgets and rate limits of clients, metrics of rejections, and rules for
+//! outgoing connections that others request.
 //!
 //! ```text
 //! listener ─▶ Port::accept ─▶ PortStream ─▶ handshake ─▶ HTTP, gRPC, DNS

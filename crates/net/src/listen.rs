@@ -1,4 +1,4 @@
-//! Opens TCP ports on which many connections may come at once.
+//! Opens TCP ports with a large accept backlog.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +13,7 @@ const BACKLOG: u32 = 4096;
 /// Listens on an address. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// When the port is taken or may not be opened.
+/// If the port is in use or may not be opened.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // As `TcpListener::bind`: a port of connections that have just ended can be opened again.

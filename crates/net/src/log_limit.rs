@@ -1,14 +1,14 @@
-//! Log lines that clients cause, without letting them fill the log.
+//! Rate limit of log lines that clients cause.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// One line in this time; the next one says how many were not logged.
+/// Minimum interval of lines; the next line has the number of suppressed ones.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Says which of the lines of one sort are logged.
+/// Decides which lines of one sort are logged.
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Option<Logged>>);
 
@@ -17,12 +17,12 @@ pub struct LogLimit(Mutex<Option<Logged>>);
 struct Logged {
     /// When.
     at: Instant,
-    /// How many were not logged since.
+    /// Number of suppressed lines since.
     suppressed: u64,
 }
 
 impl LogLimit {
-    /// Counts a line. Gives how many were not logged since the last one, if this one is to be logged.
+    /// Counts a line. Returns the number of suppressed lines since the last one, if this one must be logged.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }

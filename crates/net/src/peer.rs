@@ -1,4 +1,4 @@
-//! Which addresses count as one client.
+//! Decides which addresses count as one client.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! Counts what ports turn away, by port and reason, and logs it without letting a client fill the log.
+//! Counts rejections of ports, by port and reason, and logs them at a limited rate.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -17,11 +17,11 @@ use super::log_limit::LogLimit;
 #[derive(Clone, Debug, Default)]
 pub struct Rejections {
     counted: Family<Labels, Counter>,
-    /// What is logged of each port and reason.
+    /// The log limit of each port and reason.
     logged: Arc<Mutex<HashMap<Labels, LogLimit>>>,
 }
 
-/// What was turned away where.
+/// Labels of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`, `dns`.
@@ -31,7 +31,7 @@ struct Labels {
 }
 
 impl Rejections {
-    /// Counters that are shown with the others of `registry`.
+    /// Registers the counters in `registry`.
     pub fn register(registry: &mut Registry) -> Self {
         let rejections = Self::default();
         registry.register(
@@ -42,8 +42,8 @@ impl Rejections {
         rejections
     }
 
-    /// Counts one, and logs it unless the same was logged a moment ago. Both labels are literals, so that the number of
-    /// series is bounded.
+    /// Counts a rejection, and logs it unless the same was logged just before. Both labels are literals, so that the number of series
+    /// is bounded.
     pub fn count(&self, port: &'static str, reason: &'static str, peer: impl Display) {
         if let Some(suppressed) = self.note(Labels { port, reason }) {
             warn!(port, reason, %peer, suppressed, "rejected client");
@@ -58,7 +58,7 @@ impl Rejections {
         }
     }
 
-    /// Counts one. Gives how many were not logged since the last one, if this one is to be logged.
+    /// Counts a rejection. Returns the number of suppressed lines since the last one, if this one must be logged.
     fn note(&self, labels: Labels) -> Option<u64> {
         self.counted.get_or_create(&labels).inc();
         self.logged.lock().entry(labels).or_default().admit()

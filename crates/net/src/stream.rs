@@ -1,4 +1,4 @@
-//! A connection of a [`Port`](super::port::Port): reports activity, ends when the port says so, waits only so long for readers.
+//! A connection of a [`Port`](super::port::Port): it reports activity, ends when the port evicts it, and has a read timeout for the client.
 
 use std::io;
 use std::pin::Pin;
@@ -11,43 +11,43 @@ use tokio::time::Sleep;
 
 use super::port::ConnectionPermit;
 
-/// How long to wait for the rest of a client's first bytes before looking again.
+/// Interval of peeking for the rest of a client's first bytes.
 const PEEK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A connection and its place in a port. Reads and writes fail once the port has closed it for others.
+/// A connection with its permit of a port. Reads and writes fail once the port has evicted it.
 #[derive(Debug)]
 pub struct PortStream<S = TcpStream> {
     inner: S,
     place: ConnectionPermit,
-    /// Whether bytes are a sign of activity.
+    /// Whether transferred bytes count as activity.
     counts_bytes: bool,
-    /// How long the client may read nothing of what is sent; for ever if unset.
+    /// How long the client may read nothing of sent data; unlimited if unset.
     patience: Option<Duration>,
-    /// Until when it must have read something.
+    /// The deadline for reading something.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> PortStream<S> {
-    /// A connection at its place.
+    /// A connection with its permit.
     pub fn new(inner: S, place: ConnectionPermit) -> Self {
         Self { inner, place, counts_bytes: true, patience: None, deadline: None }
     }
 
-    /// The same, which fails when the client reads nothing for so long.
+    /// The same with a timeout of clients that do not read.
     #[must_use]
     pub fn with_read_limit(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// The same for whoever limits by himself how long the client may read nothing.
+    /// The same for servers with their own timeout of clients that do not read.
     #[must_use]
     pub fn without_read_limit(mut self) -> Self {
         self.patience = None;
         self
     }
 
-    /// Its place.
+    /// Its permit.
     #[must_use]
     pub fn place(&self) -> &ConnectionPermit {
         &self.place
@@ -69,7 +69,7 @@ impl<S> PortStream<S> {
         }
     }
 
-    /// Looks at the outcome of a write: fails if the client has read nothing for too long.
+    /// Checks the outcome of a write: fails if the client has read nothing for too long.
     fn written(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if written.is_ready() {
             self.deadline = None;
@@ -92,7 +92,7 @@ impl PortStream<TcpStream> {
     /// Whether the client's first bytes are these. Takes none of them.
     ///
     /// # Errors
-    /// When the connection fails before that is known.
+    /// If the connection fails first.
     pub async fn begins_with(&self, bytes: &[u8]) -> io::Result<bool> {
         let mut first = vec![0; bytes.len()];
         loop {
@@ -104,7 +104,7 @@ impl PortStream<TcpStream> {
             if read == bytes.len() {
                 return Ok(true);
             }
-            // Some bytes are there, so that another look would not wait.
+            // Some bytes are available, so that another peek would not wait.
             tokio::time::sleep(PEEK_INTERVAL).await;
         }
     }

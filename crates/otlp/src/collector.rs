@@ -30,52 +30,52 @@ use navarch_net::grpc_target::{GrpcTarget, Io};
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 /// The form of requests over HTTP.
 const PROTOBUF: &str = "application/x-protobuf";
-/// The most bytes of an answer.
+/// Maximum size of a response.
 const MAX_ANSWER: usize = 64 << 10;
 
 pub(crate) struct Collector {
     config: Config,
-    /// The channel of gRPC, once there is one.
+    /// The gRPC channel, once there is one.
     channel: Option<Channel>,
 }
 
-/// Why spans were not taken.
+/// Errors of sending spans.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
-    /// The endpoint cannot be asked by gRPC.
+    /// The endpoint is not a valid gRPC target.
     #[error("invalid host:port {0:?}")]
     Address(String),
-    /// TLS cannot be set up.
+    /// The TLS configuration is invalid.
     #[error("failed to configure TLS")]
     Tls(#[from] TlsError),
-    /// No connection of gRPC.
+    /// Connecting for gRPC failed.
     #[error("failed to connect")]
     Connect(#[source] tonic::transport::Error),
-    /// No connection of HTTP.
+    /// Connecting for HTTP failed.
     #[error("failed to connect")]
     Open(#[source] io::Error),
-    /// The collector's answer by gRPC.
+    /// The collector's gRPC status.
     #[error("gRPC status {:?}: {}", .0.code(), .0.message())]
     Grpc(#[source] Box<tonic::Status>),
-    /// The collector's answer by HTTP, and when it wants to be asked again.
+    /// The collector's HTTP status, and its `Retry-After`.
     #[error("unexpected HTTP status {0}")]
     Http(StatusCode, Option<Duration>),
-    /// The conversation failed.
+    /// The HTTP exchange failed.
     #[error("HTTP request failed")]
     Conversation(#[from] hyper::Error),
-    /// The request could not be written.
+    /// The request is invalid.
     #[error("failed to build the HTTP request")]
     Request(#[from] http::Error),
-    /// The answer is too long, or broke off.
+    /// Reading the response failed, or it is too large.
     #[error("failed to read the response body")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It took too long.
+    /// The timeout was exceeded.
     #[error("timed out after {0:?}")]
     Timeout(Duration),
 }
 
 impl SendError {
-    /// Whether the same may be taken later, as OTLP has it.
+    /// Whether a retry may succeed, as specified by OTLP.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Grpc(status) => matches!(
@@ -89,7 +89,7 @@ impl SendError {
                     | Code::ResourceExhausted
             ),
             Self::Http(status, _) => matches!(status.as_u16(), 429 | 502..=504),
-            // Files may be put right, and addresses found.
+            // Files may be corrected, and addresses may resolve later.
             Self::Tls(_)
             | Self::Connect(_)
             | Self::Open(_)
@@ -100,7 +100,7 @@ impl SendError {
         }
     }
 
-    /// When the collector wants to be asked again.
+    /// The retry delay that the collector asked for.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         if let Self::Http(_, after) = self { *after } else { None }
     }
@@ -111,7 +111,7 @@ impl Collector {
         Self { config, channel: None }
     }
 
-    /// Sends once. What the collector did not take is in its answer.
+    /// Sends once. The response has the rejected spans.
     pub(crate) async fn send(
         &mut self,
         request: &ExportTraceServiceRequest,
@@ -125,7 +125,7 @@ impl Collector {
         };
         let outcome = tokio::time::timeout(timeout, sent).await.unwrap_or(Err(SendError::Timeout(timeout)));
         if outcome.is_err() {
-            // The next connection reads certificates anew.
+            // The next connection reads the certificates again.
             self.channel = None;
         }
         outcome
@@ -158,7 +158,7 @@ async fn connect(config: &Config) -> Result<Channel, SendError> {
     target.connect(config.timeout, secure).await.map_err(SendError::Connect)
 }
 
-/// What is spoken on a connection.
+/// The transport of a connection.
 async fn speak(stream: TcpStream, host: Arc<str>, tls: Option<TlsConnector>) -> io::Result<Box<dyn Io>> {
     match tls {
         Some(tls) => Ok(Box::new(tls::secure(&tls, &host, stream).await?)),
@@ -186,7 +186,7 @@ async fn post(config: &Config, request: &ExportTraceServiceRequest) -> Result<Ex
     } else {
         converse(stream, request).await?
     };
-    // What is no message says nothing of spans that were not taken.
+    // A response that is not a message has no rejected spans.
     Ok(ExportTraceServiceResponse::decode(answer).unwrap_or_default())
 }
 
@@ -196,7 +196,7 @@ fn compressed(body: &[u8]) -> io::Result<Bytes> {
     Ok(encoder.finish()?.into())
 }
 
-/// Asks over a connection.
+/// Sends a request over a connection.
 async fn converse<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Bytes, SendError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

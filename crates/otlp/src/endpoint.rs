@@ -1,17 +1,17 @@
-//! Where a collector is.
+//! The address of a collector.
 
 use http::Uri;
 
-/// Where a collector is, as `OTEL_EXPORTER_OTLP_ENDPOINT` says.
+/// The address of a collector (`OTEL_EXPORTER_OTLP_ENDPOINT`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whether TLS is spoken.
+    /// Whether to use TLS.
     pub tls: bool,
     /// The host, without brackets.
     pub host: String,
     /// The URL's port, else the scheme's default.
     pub port: u16,
-    /// The path, which counts for HTTP alone.
+    /// The path, for HTTP only.
     pub path: String,
 }
 
@@ -39,7 +39,7 @@ impl Endpoint {
         Some(Self { tls, host: host.to_owned(), port, path: uri.path().to_owned() })
     }
 
-    /// `host:port`, as it is asked for.
+    /// `host:port`.
     #[must_use]
     pub fn authority(&self) -> String {
         if self.host.contains(':') {

@@ -1,4 +1,4 @@
-//! The queue of spans, and the task that empties it.
+//! The queue of spans, and the task that exports them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +16,28 @@ use crate::variables::{Batching, Config};
 
 /// Delay before a batch is sent again; doubled each time up to [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The longest such wait, also where a collector asks for a longer one.
+/// Maximum retry delay, also if a collector asks for a longer one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
-/// How long what is left may take once the process ends.
+/// Maximum time to send the remaining spans at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Takes the spans of traces. Never waits.
+/// The sending half: accepts the spans of traces without waiting.
 #[derive(Clone, Debug)]
 pub struct SpanQueue {
     traces: mpsc::UnboundedSender<Waiting>,
-    /// What bounds the queue: a permit for each span that is neither sent nor given up.
+    /// Limits the queue: a permit for each span that is neither sent nor dropped.
     room: Arc<Semaphore>,
     metrics: Metrics,
 }
 
-/// The spans of a trace, with the room that they take.
+/// The spans of a trace, with their permits.
 #[derive(Debug)]
 struct Waiting {
     spans: Vec<Span>,
     room: OwnedSemaphorePermit,
 }
 
-/// Sends what is in the queue.
+/// The receiving half: sends the queued spans.
 pub struct Exporter {
     traces: mpsc::UnboundedReceiver<Waiting>,
     collector: Collector,
@@ -46,7 +46,7 @@ pub struct Exporter {
     resource: Vec<KeyValue>,
     scope: InstrumentationScope,
     metrics: Metrics,
-    /// Whether the last batch was not taken, which has been logged.
+    /// Whether the last batch failed, which has been logged.
     is_failing: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn start(config: Config, resource: Vec<KeyValue>, version: &str, metrics: Me
 }
 
 impl SpanQueue {
-    /// Takes all spans of a trace, or drops and counts all where there is no room for them.
+    /// Queues all spans of a trace, or drops and counts all if the queue is full.
     pub fn offer(&self, spans: Vec<Span>) {
         let count = spans.len();
         let room = u32::try_from(count).ok().and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
@@ -94,7 +94,7 @@ impl Exporter {
         }
     }
 
-    /// Sends until the queue is given up and empty.
+    /// Sends until the queue is closed and empty.
     async fn send_all(&mut self, stop: &CancellationToken) {
         while let Some(first) = self.traces.recv().await {
             let mut gathered = vec![first];
@@ -114,7 +114,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch, more than once where the collector cannot take it yet.
+    /// Sends a batch, with retries.
     async fn send(&mut self, spans: &[Span], stop: &CancellationToken) {
         let request = self.request(spans);
         let until = Instant::now() + self.batching.timeout;
@@ -162,7 +162,7 @@ impl Exporter {
         self.is_failing = rejected > 0;
     }
 
-    /// A batch is given up.
+    /// Drops a batch.
     fn failed(&mut self, spans: usize, error: &SendError) {
         self.metrics.count(Outcome::Failed, spans);
         if !std::mem::replace(&mut self.is_failing, true) {

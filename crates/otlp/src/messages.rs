@@ -13,21 +13,21 @@ const INTERNAL: i32 = 1;
 /// Flags of a span that is sampled, and whose parent is known to be of the same process.
 const FLAGS: u32 = 0x101;
 
-/// What is sent.
+/// The export request.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExportTraceServiceRequest {
     #[prost(message, repeated, tag = "1")]
     pub(crate) resource_spans: Vec<ResourceSpans>,
 }
 
-/// What a collector answers.
+/// The collector's response.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExportTraceServiceResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) partial_success: Option<ExportTracePartialSuccess>,
 }
 
-/// What a collector did not take.
+/// The rejected spans.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ExportTracePartialSuccess {
     #[prost(int64, tag = "1")]
@@ -61,7 +61,7 @@ pub(crate) struct ScopeSpans {
     pub(crate) spans: Vec<Span>,
 }
 
-/// One span: what took from one moment to another.
+/// One span.
 #[derive(Clone, PartialEq, Message)]
 pub struct Span {
     /// 16 bytes.
@@ -73,7 +73,7 @@ pub struct Span {
     /// 8 bytes; empty for the root of a trace.
     #[prost(bytes = "bytes", tag = "4")]
     pub parent_span_id: Bytes,
-    /// What happened, in words that are the same for all of its kind.
+    /// The name of the operation.
     #[prost(string, tag = "5")]
     pub name: String,
     /// `SpanKind`.
@@ -85,10 +85,10 @@ pub struct Span {
     /// Nanoseconds since 1970.
     #[prost(fixed64, tag = "8")]
     pub end_time_unix_nano: u64,
-    /// What it was about.
+    /// Attributes.
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
-    /// How it went, where it went wrong.
+    /// The status, if it is an error.
     #[prost(message, optional, tag = "15")]
     pub status: Option<Status>,
     /// Of W3C's trace context, and whether the parent is remote.
@@ -96,10 +96,10 @@ pub struct Span {
     pub(crate) flags: u32,
 }
 
-/// How a span went.
+/// The status of a span.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
-    /// What went wrong.
+    /// The error message.
     #[prost(string, tag = "2")]
     pub(crate) message: String,
     /// `StatusCode`.
@@ -123,7 +123,7 @@ impl Span {
 }
 
 impl Status {
-    /// It went wrong.
+    /// The error status.
     #[must_use]
     pub fn error(message: String) -> Self {
         Self { message, code: ERROR }

@@ -1,11 +1,11 @@
-//! What is counted of spans.
+//! Metrics of spans.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// Handles of the metrics. Clones are one; by default nobody sees them.
+/// Handles of the metrics. Clones share them; by default they are not registered.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// `navarch_otlp_spans_total`.
@@ -14,22 +14,22 @@ pub struct Metrics {
     missed: Counter,
 }
 
-/// What became of a span.
+/// The outcome label of a span.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What becomes of spans.
+/// The outcome of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The collector took them.
+    /// The collector accepted them.
     Sent,
-    /// There was no room for them in the queue.
+    /// The queue was full.
     QueueFull,
-    /// The collector could not be reached in time, or took none.
+    /// The collector was unreachable in time, or rejected the batch.
     Failed,
-    /// The collector took others, and said that it did not take these.
+    /// The collector accepted others of the batch and rejected these.
     Rejected,
 }
 
@@ -46,7 +46,7 @@ impl Outcome {
 }
 
 impl Metrics {
-    /// Shows them.
+    /// Registers them.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -57,19 +57,19 @@ impl Metrics {
         metrics
     }
 
-    /// That many changes are in no trace.
+    /// Counts changes without a trace.
     pub fn missed(&self, changes: u64) {
         self.missed.inc_by(changes);
     }
 
-    /// So many spans came to this.
+    /// Counts spans with this outcome.
     pub(crate) fn count(&self, outcome: Outcome, spans: usize) {
         if spans > 0 {
             self.spans.get_or_create(&outcome.label()).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
         }
     }
 
-    /// How many spans came to this.
+    /// The number of spans with this outcome.
     #[cfg(test)]
     pub(crate) fn counted(&self, outcome: Outcome) -> u64 {
         self.spans.get_or_create(&outcome.label()).get()

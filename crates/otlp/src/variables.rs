@@ -49,30 +49,30 @@ pub const NAMES: [&str; 28] = [
     "OTEL_TRACES_SAMPLER_ARG",
 ];
 
-/// How traces are sent.
+/// Settings of trace export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the collector is.
+    /// The collector's address.
     pub endpoint: Endpoint,
-    /// What is spoken.
+    /// The protocol.
     pub protocol: Protocol,
-    /// What is sent with each request.
+    /// Headers of each request.
     pub headers: Headers,
-    /// How long one request may take.
+    /// Timeout of a request.
     pub timeout: Duration,
     /// Whether requests are compressed (HTTP).
     pub gzip: bool,
-    /// What TLS is made of.
+    /// TLS files.
     pub tls: TlsFiles,
     /// Resource attributes of the process (`OTEL_RESOURCE_ATTRIBUTES`).
     pub resource: BTreeMap<String, String>,
     /// Which traces are sent.
     pub sampler: Sampler,
-    /// How spans are gathered.
+    /// Settings of batching.
     pub batching: Batching,
 }
 
-/// What is spoken with a collector.
+/// The protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC.
@@ -90,33 +90,33 @@ pub struct Headers(pub(crate) Vec<(http::HeaderName, http::HeaderValue)>);
 pub struct TlsFiles {
     /// Roots of the collector's certificate; those of the system if unset.
     pub roots: Option<PathBuf>,
-    /// A certificate and key that are shown to it.
+    /// A client certificate and its key.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
 /// How spans are gathered, as OpenTelemetry's batching processor does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batching {
-    /// `OTEL_BSP_SCHEDULE_DELAY`: how long they are gathered. Default 5 s.
+    /// `OTEL_BSP_SCHEDULE_DELAY`: maximum delay of a batch. Default 5 s.
     pub delay: Duration,
-    /// `OTEL_BSP_EXPORT_TIMEOUT`: how long it is tried to send a batch. Default 30 s.
+    /// `OTEL_BSP_EXPORT_TIMEOUT`: timeout of sending a batch, with retries. Default 30 s.
     pub timeout: Duration,
-    /// `OTEL_BSP_MAX_QUEUE_SIZE`: spans that are kept. Default 2048.
+    /// `OTEL_BSP_MAX_QUEUE_SIZE`: maximum queued spans. Default 2048.
     pub queue: usize,
-    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`: spans of one request. Default 512.
+    /// `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`: maximum spans of a request. Default 512.
     pub batch: usize,
 }
 
-/// What the variables say.
+/// The result of parsing the variables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// How traces are sent; `None` where none are.
+    /// Settings of trace export; `None` if it is disabled.
     pub config: Option<Config>,
-    /// What is set and not obeyed, with the reason. None where no traces are asked for.
+    /// Variables that are set and ignored, with the reason. Empty if traces are disabled.
     pub warnings: Vec<String>,
 }
 
-/// The variables that are set, and what is not obeyed of them.
+/// The variables that are set, and the ignored ones.
 struct Reader {
     set: BTreeMap<&'static str, String>,
     warnings: Vec<String>,
@@ -145,7 +145,7 @@ pub fn read(variable: impl Fn(&str) -> Option<String>) -> Reading {
 }
 
 impl Reader {
-    /// Whether traces are asked for.
+    /// Whether traces are enabled.
     fn is_wanted(&mut self) -> bool {
         let exporters = self.set.get("OTEL_TRACES_EXPORTER").cloned();
         let mut is_wanted = exporters.is_none() && self.exporter("ENDPOINT").is_some();
@@ -202,7 +202,7 @@ impl Reader {
             self.warnings.push(format!("{insecure} has no effect: the scheme of {name} says whether TLS is spoken"));
         }
         let Some(endpoint) = Endpoint::parse(&format!("{scheme}{text}")) else {
-            // The address is not repeated: there may be a secret in it.
+            // The address is not logged, as it may contain a secret.
             let form = "http://HOST:PORT or https://HOST:PORT, without user and password";
             self.warnings.push(format!("{name} is not of the form {form}: no traces are sent"));
             return None;
@@ -214,7 +214,7 @@ impl Reader {
         Some(endpoint.with_path(path))
     }
 
-    /// Which traces are sent; `None` where none are.
+    /// The sampler; `None` if no traces are sent.
     fn sampler(&mut self) -> Option<Sampler> {
         let share = |text: &str| {
             let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
@@ -244,7 +244,7 @@ impl Reader {
         let Some((name, text)) = self.exporter("HEADERS") else { return Headers::default() };
         let (headers, wrong) = header_list(&text);
         if wrong > 0 {
-            // What is in them may be secret.
+            // They may be secret.
             self.warnings.push(format!("{name}: {wrong} of its parts are not NAME=VALUE and are not sent"));
         }
         Headers(headers)

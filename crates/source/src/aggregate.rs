@@ -14,7 +14,7 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
 use navarch_api::object::ObjectRef;
 
-/// Several sources, in the order in which they count.
+/// Several sources, in order of precedence.
 #[derive(Debug)]
 pub struct Aggregate {
     /// What each is called in problems, such as `k8s://`, and what it tells.
@@ -28,7 +28,7 @@ impl Aggregate {
         Self { sources }
     }
 
-    /// Tells what the sources tell until all have ended or nobody listens. It is in sync when all are.
+    /// Forwards events until all sources have ended or the receiver is closed. It is in sync when all sources are.
     pub async fn run(self, events: mpsc::Sender<Batch>) {
         let mut state = Merged { names: Vec::new(), holders: BTreeMap::new(), unsynced: self.sources.len() };
         let mut batches = StreamMap::new();
@@ -50,14 +50,14 @@ impl Aggregate {
 struct Merged {
     /// What the sources are called.
     names: Vec<Arc<str>>,
-    /// Who holds an object, by name; the first counts.
+    /// The sources of each object, by name; the first one wins.
     holders: BTreeMap<ObjectRef, BTreeMap<usize, AnyObject>>,
-    /// How many sources are not in sync.
+    /// Number of sources that are not in sync.
     unsynced: usize,
 }
 
 impl Merged {
-    /// Takes in what one source tells.
+    /// Applies an event of a source.
     fn apply(&mut self, source: usize, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(object) | SourceEvent::Updated(object) => self.put(source, object, batch),
@@ -77,7 +77,7 @@ impl Merged {
         }
     }
 
-    /// A source holds an object.
+    /// A source has an object.
     fn put(&mut self, source: usize, object: AnyObject, batch: &mut Batch) {
         let name = object.object_ref();
         let holders = self.holders.entry(name.clone()).or_default();
@@ -90,7 +90,7 @@ impl Merged {
         tell_change(&name, before, now, batch);
     }
 
-    /// A source holds an object no more.
+    /// A source no longer has an object.
     fn remove(&mut self, source: usize, name: &ObjectRef, batch: &mut Batch) {
         let Some(holders) = self.holders.get_mut(name) else { return };
         let before = holders.first_key_value().map(|(_, object)| object.clone());
@@ -106,7 +106,7 @@ impl Merged {
         tell_change(name, before, now, batch);
     }
 
-    /// Tells for each source whether it holds the object in vain.
+    /// Sends the duplicate problems of an object for each source.
     fn tell_duplicates(&self, name: &ObjectRef, batch: &mut Batch) {
         let holders = self.holders.get(name);
         let first = holders.and_then(|holders| holders.keys().next().copied());
@@ -129,7 +129,7 @@ impl Merged {
     }
 }
 
-/// Tells how the object that counts has changed, if it has.
+/// Sends the change of the winning object, if any.
 fn tell_change(name: &ObjectRef, before: Option<AnyObject>, now: Option<AnyObject>, batch: &mut Batch) {
     match (before, now) {
         (None, Some(now)) => batch.push(SourceEvent::Added(now)),

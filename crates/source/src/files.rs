@@ -4,8 +4,8 @@
 //! file system ─▶ inbox ─▶ agenda ─▶ read what is due ─▶ index ─▶ batch of events
 //! ```
 //!
-//! One thread owns it all: it waits for the file system, reads and decodes the files that changed, and tells what
-//! became different. Only those files are read; the tree as a whole is merely looked over when its shape changes.
+//! One thread owns all state: it waits for file system events, reads and decodes changed files, and sends the differences. Only
+//! changed files are read; the whole tree is only scanned when its structure changes.
 
 mod agenda;
 mod index;
@@ -42,7 +42,7 @@ pub struct FileSourceConfig {
 
 /// A directory as a source: files that end in `.yaml`, `.yml` or `.json`, each with any number of objects.
 ///
-/// Until the directory can be read, nothing is synced; when it cannot be read any more, what it held stays in force.
+/// Until the directory is readable, nothing is synced; when it becomes unreadable, its objects stay in force.
 #[derive(Debug)]
 pub struct FileSource {
     config: FileSourceConfig,
@@ -55,13 +55,13 @@ impl FileSource {
         Self { config }
     }
 
-    /// Tells what the directory holds, and from then on what changes, until nobody listens or the future is dropped.
-    /// Whenever `reload` is notified, every file is read anew.
+    /// Sends the objects of the directory and then changes, until the receiver is closed or the future is dropped. When `reload` is
+    /// notified, every file is read again.
     ///
-    /// When the channel is full, it waits: meanwhile changes gather in the file system, and count once.
+    /// It blocks when the channel is full: changes in the meantime are merged.
     ///
     /// # Errors
-    /// When the thread that reads fails.
+    /// If the reader thread fails.
     pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
         let inbox = Arc::new(Inbox::default());
         let place = self.config.root.display().to_string();
@@ -70,7 +70,7 @@ impl FileSource {
     }
 }
 
-/// Runs a reader on a thread of its own until nobody listens or the future is dropped, and passes `reload` on to it.
+/// Runs a reader on a thread of its own until the receiver is closed or the future is dropped, and forwards `reload` to it.
 pub(super) async fn run_thread(
     place: String,
     inbox: Arc<Inbox>,
@@ -98,42 +98,41 @@ pub(super) async fn run_thread(
     }
 }
 
-/// Starts a thread of its own, which the end of the process does not wait for: a file system may not answer. An error in
-/// place of its end is a panic.
+/// Starts a thread, which the end of the process does not wait for, as a file system may hang. An error as its result is a panic.
 fn start_thread(reader: impl FnOnce() + Send + 'static) -> std::io::Result<oneshot::Receiver<()>> {
     let (sender, ended) = oneshot::channel();
     let run = move || {
         reader();
-        // Nobody waits for it where the source was dropped.
+        // The receiver may be dropped with the source.
         sender.send(()).unwrap_or_default();
     };
     std::thread::Builder::new().name("file reader".to_owned()).spawn(run)?;
     Ok(ended)
 }
 
-/// The thread that reads.
+/// The reader thread.
 struct Worker {
     root: PathBuf,
-    /// What was heard.
+    /// File system events.
     inbox: Arc<Inbox>,
-    /// Who wants to know.
+    /// The receiver of batches.
     events: mpsc::Sender<Batch>,
-    /// The ear; `None` while the system gives none.
+    /// The file watcher; `None` while the system has none left.
     watch: Option<Watch>,
-    /// What is to be done when.
+    /// The schedule.
     agenda: Agenda,
-    /// The files as they were when last read.
+    /// Metadata of the files when last read.
     stamps: BTreeMap<PathBuf, Stamp>,
-    /// Folders and files that could not be looked at.
+    /// Unreadable directories and files.
     unreadable: BTreeSet<PathBuf>,
-    /// What the files hold.
+    /// The objects of the files.
     index: Index,
     /// Whether all initial objects were sent.
     synced: bool,
 }
 
 impl Worker {
-    /// A reader with everything before it.
+    /// A reader before its first scan.
     fn new(root: PathBuf, inbox: Arc<Inbox>, events: mpsc::Sender<Batch>) -> Self {
         Self {
             root,
@@ -148,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// Works until nobody listens.
+    /// Runs until the receiver is closed.
     fn run(mut self) {
         loop {
             let news = self.inbox.wait(self.agenda.next());
@@ -178,9 +177,9 @@ impl Worker {
         }
     }
 
-    /// Looks over the tree; adds the files that changed, or `all`, to those to be read. Says whether it could be looked at.
+    /// Scans the tree; schedules changed files, or `all`, for reading. Returns whether the scan succeeded.
     fn look_over(&mut self, due: &mut Vec<PathBuf>, all: bool) -> bool {
-        // Listen first: what changes after the look is heard of.
+        // Watch first, so that changes after the scan cause events.
         let deaf = self.listen().err();
         let walk = scan::walk(&self.root);
         self.agenda.set_blind(deaf.is_some() || walk.is_err());
@@ -206,7 +205,7 @@ impl Worker {
         true
     }
 
-    /// Listens to the directory and all that is in it now.
+    /// Watches the directory and its current subdirectories.
     fn listen(&mut self) -> notify::Result<()> {
         let watch = match &mut self.watch {
             Some(watch) => watch,
@@ -215,7 +214,7 @@ impl Worker {
         watch.attach()
     }
 
-    /// Notes the problems of folders that cannot be looked into, and the end of such problems.
+    /// Records the problems of unreadable directories, and their end.
     fn note_unreadable(&mut self, walk: &Walk) {
         let place = |path: &Path| Arc::from(path.display().to_string());
         for well in std::mem::take(&mut self.unreadable) {
@@ -229,19 +228,19 @@ impl Worker {
         }
     }
 
-    /// Reads a file and takes in what it holds, unless that would lose something that may come back.
+    /// Reads a file and applies its content, unless that would delete objects that may come back.
     fn apply(&mut self, path: &Path, now: Instant) {
         let file: Arc<str> = Arc::from(path.display().to_string());
         let stamp = scan::stamp(path);
         let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, stamp, self.index.hash(&file))));
-        // A fault of ours in one file must not take the others with it.
+        // A bug that one file triggers must not affect other files.
         let reading = reading.unwrap_or_else(|_| Reading::Unreadable("reading it failed, which is a bug".to_owned()));
         let is_told_at_once = matches!(reading, Reading::Unfit(_));
         if matches!(reading, Reading::Changing) || (!is_told_at_once && scan::stamp(path) != stamp) {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);
             return;
         }
-        // The walk found that it could not be looked at; that is over.
+        // The scan had found it unreadable, which is over.
         let is_faulty = matches!(reading, Reading::Failed(_) | Reading::Unfit(_));
         if !is_faulty && self.unreadable.remove(path) {
             self.index.set_problem(&file, None);

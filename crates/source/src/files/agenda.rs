@@ -1,8 +1,8 @@
-//! When to look at which file: events in, due work out, without a clock of its own.
+//! The schedule of reading files: events in, due work out, without a clock of its own.
 //!
-//! A file is read right after its writer closed it, or once it has been quiet for a while where no closing is seen
-//! (links, other systems). A reading that would lose objects waits: editors take a file away before they put the new
-//! one, and truncate before they write.
+//! A file is read right after its writer closed it, or once it has been unchanged for a while if there are no close events (links,
+//! other systems). Applying a file that would delete objects is delayed: editors delete a file before they create the new one, and
+//! truncate before they write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,67 +10,67 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long events of one stroke are gathered (all files of a swapped mount, say).
+/// Debounce time of related events, such as all files of a swapped mount.
 const DEBOUNCE: Duration = Duration::from_millis(1);
 
-/// How long a file that was touched, but not closed, must be quiet.
+/// How long a file that was written, but not closed, must be unchanged.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// When a file that could not be read is read again: what is missing, such as file descriptors, may be there by then.
+/// Retry delay of an unreadable file, as when file descriptors are missing.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a loss waits for its reason to go away.
+/// How long a deletion is delayed.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// When to walk the tree once more after it changed shape: what was put into a new folder before that was watched.
+/// Delay of a second scan after a structural change, for files that were created in a new directory before it was watched.
 const RESCAN_DELAY: Duration = Duration::from_millis(100);
 
-/// How often the tree is walked though nothing was heard. Some file systems tell nothing.
+/// Interval of scans without events, as some file systems send none.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How often the tree is walked while it cannot be watched or read.
+/// Interval of scans while the tree cannot be watched or read.
 const BLIND_SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was heard of a file.
+/// An event of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// The write is complete, as far as inotify reports: closed, moved, or deleted.
     Settled,
-    /// Somebody may be at it still.
+    /// It may still be written.
     Touched,
     /// Reading it failed.
     Failed,
 }
 
-/// What is to be done when.
+/// The schedule.
 #[derive(Debug)]
 pub(crate) struct Agenda {
-    /// Files to be read.
+    /// Files to read.
     files: BTreeMap<PathBuf, Instant>,
-    /// Files whose loss waits, since when.
+    /// Files with a delayed deletion, since when.
     losses: BTreeMap<PathBuf, Instant>,
-    /// When to walk the tree; the last ends with the sweep.
+    /// When to scan the tree.
     walks: BTreeSet<Instant>,
-    /// Whether nothing is heard of the tree.
+    /// Whether the tree is not watched.
     blind: bool,
 }
 
 /// What is due now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Files to be read.
+    /// Files to read.
     pub(crate) files: Vec<PathBuf>,
-    /// Whether to walk the tree.
+    /// Whether to scan the tree.
     pub(crate) walk: bool,
 }
 
 impl Agenda {
-    /// Starts with nothing but a walk, at once.
+    /// Starts with an immediate scan.
     pub(crate) fn new(now: Instant) -> Self {
         Self { files: BTreeMap::new(), losses: BTreeMap::new(), walks: BTreeSet::from([now]), blind: false }
     }
 
-    /// Notes what was heard of a file.
+    /// Records an event of a file.
     pub(crate) fn note_file(&mut self, path: PathBuf, signal: Signal, now: Instant) {
         let wait = match signal {
             Signal::Settled => DEBOUNCE,
@@ -80,19 +80,19 @@ impl Agenda {
         self.files.insert(path, now + wait);
     }
 
-    /// Notes that the tree changed shape.
+    /// Records a structural change.
     pub(crate) fn note_tree(&mut self, now: Instant) {
-        // Two walks at most are kept: the next, and one after the last change.
+        // At most two scans are scheduled: the next, and one after the last change.
         let next = self.walks.first().copied().filter(|at| *at <= now + DEBOUNCE);
         self.walks = BTreeSet::from([next.unwrap_or(now + DEBOUNCE), now + RESCAN_DELAY]);
     }
 
-    /// Notes whether anything is heard of the tree.
+    /// Records whether the tree is watched.
     pub(crate) fn set_blind(&mut self, blind: bool) {
         self.blind = blind;
     }
 
-    /// When there is something to be done next.
+    /// When the next work is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.files.values().chain(&self.walks).min().copied()
     }
@@ -110,7 +110,7 @@ impl Agenda {
         Due { files, walk }
     }
 
-    /// Whether a loss in this file may be taken for true. If not yet, the file comes up again.
+    /// Whether a deletion in this file may be applied. If not yet, the file is scheduled again.
     pub(crate) fn may_lose(&mut self, path: &Path, now: Instant) -> bool {
         match self.losses.get(path) {
             Some(since) if now >= *since + GRACE => {
@@ -129,7 +129,7 @@ impl Agenda {
         }
     }
 
-    /// Notes that a file loses nothing, or nothing any more.
+    /// Records that a file has no deletion any more.
     pub(crate) fn forget_loss(&mut self, path: &Path) {
         self.losses.remove(path);
     }
