@@ -125,13 +125,13 @@ async fn a_record_that_was_changed_torn_or_broken_says_where() {
     // The process was killed while it wrote.
     std::fs::write(&file, &whole[..whole.len() - 20]).unwrap();
     let (words, code) = replay();
-    assert!(code == 0 && words.contains("note: ") && words.contains("all before it counts"), "{code} {words}");
+    assert!(code == 0 && words.contains("note: ") && words.contains("the lines before it are used"), "{code} {words}");
     // A line in the middle is nonsense: what comes after in the file is not believed.
     let middle = whole.match_indices("{\"push\":").last().unwrap().0;
     std::fs::write(&file, format!("{}nonsense{}", &whole[..middle], &whole[middle..])).unwrap();
     let (words, code) = replay();
     let place = format!("record-0000000001.jsonl at byte {middle}: ");
-    assert!(code == 1 && words.contains(&place) && words.contains("is passed over"), "{code} {words}");
+    assert!(code == 1 && words.contains(&place) && words.contains("is skipped"), "{code} {words}");
     let empty = tempfile::tempdir().unwrap();
     let (words, code) = told(&["replay", empty.path().to_str().unwrap()]);
     assert!(code == 1 && words.contains("no recording in"), "{code} {words}");

@@ -207,7 +207,11 @@ impl AgentMetrics {
             m.dns_time,
         );
         registry.register("scrape_failures", "Failed scrapes, by source", m.scrape_failures);
-        registry.register("startup_duration_seconds", "Seconds from start until the pod was first ready; 0 until then", m.startup);
+        registry.register(
+            "startup_duration_seconds",
+            "Seconds from start until the pod was first ready; 0 until then",
+            m.startup,
+        );
         registry.register("wasm_cache_entries", "Wasm modules in the cache", m.modules);
         registry.register("wasm_cache_lookup_count", "Wasm module cache lookups, by hit", m.module_lookups);
         registry.register("wasm_remote_fetch_count", "Wasm module fetches, by result", m.module_fetches);

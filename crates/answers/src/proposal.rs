@@ -231,7 +231,7 @@ pub fn kind_of(text: &str) -> Result<Kind, String> {
     // Istio's Gateway comes before that of the Gateway API, as `kubectl get gw` has it with Istio alone.
     let found = Kind::ALL.into_iter().find(|kind| is(kind) && kind.group().ends_with("istio.io"));
     let found = found.or_else(|| Kind::ALL.into_iter().find(is));
-    found.ok_or_else(|| format!("{text:?} is no kind that is read here"))
+    found.ok_or_else(|| format!("{text:?} is an unknown kind"))
 }
 
 #[cfg(test)]

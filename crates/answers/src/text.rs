@@ -17,7 +17,7 @@ impl fmt::Display for Action {
             Self::Removed => "removed",
             Self::Unchanged => "unchanged",
             Self::Refused => "REFUSED",
-            Self::Ignored => "ignored: no kind that is read",
+            Self::Ignored => "ignored: unsupported kind",
         })
     }
 }

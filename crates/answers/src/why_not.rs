@@ -117,7 +117,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     answer.request = format!("{} {}:{port}{} from {}", request.method, request.host, request.path, from.proxy().name);
     match found {
         Some(service) => answer.steps.push(format!("{} is {}", request.host, service.origin)),
-        None => answer.steps.push(format!("{} is no service that is known", request.host)),
+        None => answer.steps.push(format!("{} is not a known service", request.host)),
     }
     let declared = found.and_then(|service| service.port(port));
     if let Some(service) = found.filter(|_| declared.is_none()) {

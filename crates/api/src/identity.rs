@@ -53,7 +53,7 @@ pub struct PodOfCaller {
 
 /// Why a text is no identity of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>")]
+#[error("{0:?} is not an identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>")]
 pub struct IdentityError(String);
 
 impl Identity {

@@ -83,7 +83,7 @@ fn message_of(kind: Kind) -> &'static str {
 /// When the object is of no kind that is told, or has a field that the message of its kind has not.
 pub fn encode(object: &AnyObject) -> Result<Bytes, FieldError> {
     let kind = object.kind();
-    let spec = spec_of(object).ok_or_else(|| FieldError::new("kind", format!("{kind} is not told over xDS")))?;
+    let spec = spec_of(object).ok_or_else(|| FieldError::new("kind", format!("{kind} is not served over xDS")))?;
     let message = message_of(kind);
     let value = codec().from_json(message, &spec).map_err(|error| FieldError::new("spec", error.to_string()))?;
     let meta = object.meta();

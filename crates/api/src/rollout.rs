@@ -244,7 +244,7 @@ pub fn faults(kind: Kind, meta: &ObjectMeta) -> Vec<RolloutFault> {
     check(ROLLOUT, |value| if value == OFF { Ok(()) } else { Stages::parse(value).map(drop) });
     check(ROLLOUT_PAUSE, |value| parse_pause(value).map(drop));
     check(ROLLOUT_QUERY, |value| match value.trim().len() {
-        0 => Err("must be a query of Prometheus".to_owned()),
+        0 => Err("must be a Prometheus query".to_owned()),
         1..=MAX_QUERY => Ok(()),
         _ => Err(format!("must be at most {MAX_QUERY} bytes")),
     });

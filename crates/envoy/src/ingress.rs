@@ -102,7 +102,7 @@ fn gateway_of(ingress: &Object<Ingress>, settings: &Settings, view: &View<'_>) -
     for (index, tls) in ingress.spec.tls.iter().enumerate() {
         if tls.secret_name.is_empty() {
             view.remark(format!(
-                "Ingress {key}: spec.tls[{index}] has no secretName, its hosts are not served over TLS"
+                "Ingress {key}: spec.tls[{index}] has no secretName: its hosts are not served over TLS"
             ));
             continue;
         }

@@ -89,7 +89,7 @@ fn build(name: &str, view: &View<'_>) -> Option<Listener> {
     if let Some(Address::Pipe(pipe)) = listener.address.as_ref().and_then(|own| own.address.as_ref())
         && pipe.path.len() > MAX_UNIX_PATH
     {
-        view.remark(format!("Sidecar: the listener {name} is left out: its path has more than {MAX_UNIX_PATH} bytes"));
+        view.remark(format!("Sidecar: the listener {name} is ignored: its path has more than {MAX_UNIX_PATH} bytes"));
         return None;
     }
     Some(listener)

@@ -61,5 +61,6 @@ where
 {
     let object = view.object::<T>(name)?;
     let told = mcp::encode(&AnyObject::from(object.clone()));
-    told.inspect_err(|error| view.remark(format!("{} {name}: {error}; it is not told over xDS", T::KIND))).ok()
+    told.inspect_err(|error| view.remark(format!("{} {name}: {error}; the object is not served over xDS", T::KIND)))
+        .ok()
 }

@@ -46,17 +46,17 @@ enum Refusal {
     Stranger,
     /// It lives in another namespace.
     #[error(
-        "it is in another namespace than the proxy's, {0}; that takes a Gateway of the Gateway API and a ReferenceGrant"
+        "it is not in the proxy's namespace, {0}; a reference across namespaces needs a Gateway of the Gateway API and a ReferenceGrant"
     )]
     OtherNamespace(Namespace),
     /// No Gateway that the proxy serves may refer to it.
-    #[error("no Gateway that the proxy serves may refer to it; from another namespace that takes a ReferenceGrant")]
+    #[error("no Gateway of the proxy may refer to it; a reference across namespaces needs a ReferenceGrant")]
     Unverified,
     /// The API server does not let the service account list secrets.
-    #[error("service account {0} may not list the secrets of its namespace")]
+    #[error("service account {0} is not authorized to list secrets in its namespace")]
     Unauthorised(NamespacedName),
     /// The proxy runs in a cluster whose secrets are not read.
-    #[error("the proxy is in cluster {0:?}, whose secrets are not read here")]
+    #[error("the proxy is in cluster {0:?}, whose secrets this control plane does not read")]
     OtherCluster(String),
 }
 
@@ -75,7 +75,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let key = match admit(&reference, name, view) {
         Ok(key) => key,
         Err(refusal) => {
-            view.remark(format!("secret {name} is kept back: {refusal}"));
+            view.remark(format!("secret {name} is withheld: {refusal}"));
             view.fail(Unavailable::Secret, name.as_str());
             return None;
         }
@@ -162,7 +162,7 @@ fn build(
             let secret = first_of(view, [key]).ok_or(MaterialError::Missing)?;
             let material = Material::of_secret(&secret.spec)?;
             if let Err(fault) = pem::check_pair(&material.certificates, &material.key) {
-                view.remark(format!("secret {name} is served but will not work: {key}: {fault}"));
+                view.remark(format!("secret {name} is served but is invalid: {key}: {fault}"));
             }
             secret::Type::TlsCertificate(private_key::certificate(material, view))
         }
@@ -181,7 +181,7 @@ fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Opt
 /// Roots and revocations as Envoy checks with them.
 fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Type {
     if let Err(fault) = pem::check_certificates(&roots.certificates) {
-        view.remark(format!("secret {name} is served but will not work: {fault}"));
+        view.remark(format!("secret {name} is served but is invalid: {fault}"));
     }
     secret::Type::ValidationContext(CertificateValidationContext {
         trusted_ca: Some(inline(roots.certificates)),

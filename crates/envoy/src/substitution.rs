@@ -193,17 +193,17 @@ fn command(text: &str) -> Result<&str, String> {
     let (name, after) = text.split_at(length);
     let shown = || text.chars().take(30).collect::<String>();
     if name.is_empty() {
-        return Err(format!("no command begins at \"%{}\"; a percent sign is written as %%", shown()));
+        return Err(format!("no command operator begins at \"%{}\"; write a percent sign as %%", shown()));
     }
     let rest = match after.strip_prefix('(') {
         Some(parameters) => parameters
             .match_indices(')')
             .find_map(|(at, _)| end(parameters.get(at + 1..)?))
-            .ok_or_else(|| format!("the command at \"%{}\" does not end", shown()))?,
-        None => end(after).ok_or_else(|| format!("the command at \"%{}\" does not end", shown()))?,
+            .ok_or_else(|| format!("the command operator at \"%{}\" is not terminated", shown()))?,
+        None => end(after).ok_or_else(|| format!("the command operator at \"%{}\" is not terminated", shown()))?,
     };
     if COMMANDS.binary_search(&name).is_err() {
-        return Err(format!("%{name}% is no command of Envoy"));
+        return Err(format!("%{name}% is not a command operator of Envoy"));
     }
     if WITH_PARAMETERS.contains(&name) && !after.starts_with('(') {
         return Err(format!("%{name}% needs a name in parentheses"));

@@ -108,7 +108,7 @@ impl Query for ExtensionsOf {
             if let Program::Lua(script) = &extension.program
                 && let Err(fault) = constraints::check_script(script)
             {
-                view.remark(format!("TrafficExtension {}: spec.lua is left out: {fault}", object.meta.key()));
+                view.remark(format!("TrafficExtension {}: spec.lua is ignored: {fault}", object.meta.key()));
                 return None;
             }
             Some((&object.meta, extension))

@@ -149,7 +149,7 @@ impl Query for ServedServices {
             let is_kept = service.resolution != Resolution::DynamicDns || service.mesh_external;
             if !is_kept {
                 let host = &service.key.hostname;
-                view.remark(format!("ServiceEntry of {host}: DYNAMIC_DNS is for MESH_EXTERNAL services alone; its waypoint leaves it out"));
+                view.remark(format!("ServiceEntry of {host}: DYNAMIC_DNS is supported for MESH_EXTERNAL services only; its waypoint ignores it"));
             }
             is_kept
         });

@@ -99,40 +99,44 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
-        registry.register("pilot_inbound_updates", "Changes of the input, by what they change", m.updates);
-        registry.register("pilot_push_triggers", "What proxies were sent for changes, by what had changed", m.triggers);
-        registry.register("pilot_debounce_time", "Seconds from the first gathered change to the push", m.gathering);
-        registry.register("pilot_pushcontext_init_seconds", "Seconds to take changes into a snapshot", m.snapshot);
+        registry.register("pilot_inbound_updates", "Changes of objects and other inputs, by type", m.updates);
         registry.register(
-            "pilot_k8s_cfg_events",
-            "Objects that configure the mesh that came and went",
-            m.configuration,
+            "pilot_push_triggers",
+            "Pushes to proxies, by the type of the change that caused them",
+            m.triggers,
         );
-        registry.register("pilot_k8s_reg_events", "Objects that make up services that came and went", m.registry);
-        registry.register("xds_cache_size", "Results that are kept, resources among them", m.results);
-        registry.register("xds_cache_dependent_config_size", "Inputs that results rest on", m.inputs);
-        registry.register("xds_cache_reads", "Results that were asked for, by whether they held (hit)", m.reads);
-        let help = "Endpoints of slices that wait for their pods to be known";
+        registry.register("pilot_debounce_time", "Seconds from the first debounced change to the push", m.gathering);
+        registry.register(
+            "pilot_pushcontext_init_seconds",
+            "Seconds to apply a batch of changes and build the snapshot",
+            m.snapshot,
+        );
+        registry.register("pilot_k8s_cfg_events", "Events of objects that configure the mesh", m.configuration);
+        registry.register("pilot_k8s_reg_events", "Events of objects that define services and endpoints", m.registry);
+        registry.register("xds_cache_size", "Cached results of the engine, resources included", m.results);
+        registry.register("xds_cache_dependent_config_size", "Inputs that cached results depend on", m.inputs);
+        registry.register("xds_cache_reads", "Lookups of engine results, by hit or miss", m.reads);
+        let help = "Endpoints of EndpointSlices whose pods are not known yet";
         registry.register("pilot_k8s_endpoints_pending_pod", help, m.pending.clone());
         registry.register("endpoint_no_pod", help, m.pending);
         registry.register(
             "pilot_k8s_endpoints_with_no_pods",
-            "Endpoints of slices that came to wait for their pods",
+            "Endpoints of EndpointSlices that arrived before their pods",
             m.without_pod,
         );
         registry.register(
             "pilot_sds_certificate_errors_total",
-            "Keys, certificates and roots that proxies asked for and could not be given",
+            "Requests of proxies for keys, certificates and roots that failed",
             m.secrets,
         );
         registry.register(
             "provider_lookup_cluster_failures",
-            "Services of extension providers that are not known, by kind of the provider",
+            "Failed lookups of the services of extension providers, by kind of the provider",
             m.providers,
         );
         registry.register(
             "pilot_k8s_proxies_with_no_service_targets",
-            "Proxies that serve no Kubernetes Service, by the reason",
+            "Proxies that no Kubernetes Service selects, by reason",
             m.targets,
         );
         metrics

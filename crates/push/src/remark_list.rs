@@ -80,11 +80,11 @@ const LOGGED_REMARKS: usize = 100;
 /// Logs what was left out of what proxies get; of more than [`LOGGED_REMARKS`], the number.
 pub(super) fn log_remarks(remarks: &BTreeSet<Arc<str>>) {
     for remark in remarks.iter().take(LOGGED_REMARKS) {
-        tracing::warn!(%remark, "left out");
+        tracing::warn!(%remark, "configuration skipped");
     }
     let more = remarks.len().saturating_sub(LOGGED_REMARKS);
     if more > 0 {
-        tracing::warn!(more, "configuration left out; see /debug/push_status for all");
+        tracing::warn!(more, "more configuration skipped; /debug/push_status lists all of it");
     }
 }
 

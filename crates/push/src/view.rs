@@ -121,7 +121,7 @@ impl View<'_> {
         match answer {
             Some(Derived::From(node)) => self.typed::<Q>(node),
             Some(Derived::Failed(text)) => resume_unwind(Box::new(text.to_string())),
-            None => resume_unwind(Box::new("a proxy that has gone was asked")),
+            None => resume_unwind(Box::new("a query reads a proxy that has disconnected")),
         }
     }
 
@@ -220,7 +220,9 @@ impl View<'_> {
         let definition = self.core.borrow().attr(attr);
         let outcome = match definition {
             Some(AttrDef::Derived { query, answer }) => self.node_of(query).map(|node| (node, answer)),
-            Some(AttrDef::Plain(_)) | None => Err(Failure::new("a plain question is never derived")),
+            Some(AttrDef::Plain(_)) | None => {
+                Err(Failure::new("a result that is not derived has a key of a derived one"))
+            }
         };
         let mut core = self.core.borrow_mut();
         match outcome {
@@ -270,7 +272,7 @@ impl View<'_> {
             match core.nodes.get(&id) {
                 Some(node) if node.dirty => (node.query, node.deps.clone(), node.verified_at),
                 Some(_) => return Ok(id),
-                None => return Err(Failure::new("a forgotten result was asked for")),
+                None => return Err(Failure::new("a query reads a result that was dropped")),
             }
         };
         for (at, dep) in (1..).zip(deps.iter()) {
@@ -312,7 +314,7 @@ impl View<'_> {
         let (code, depth, before) = {
             let mut core = self.core.borrow_mut();
             if core.frames.len() >= MAX_DEPTH {
-                return Err(Failure::new("queries ask for each other without end"));
+                return Err(Failure::new("cycle of queries"));
             }
             core.frames.push(Frame::default());
             core.computed += 1;

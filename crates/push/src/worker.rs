@@ -477,7 +477,7 @@ impl Worker {
         self.paused_until = started + took + pause::after(took);
         self.metrics.pushed(triggers, settled.published);
         self.tell_applied(told);
-        tracing::debug!(facts, published = settled.published, ?took, "pushed");
+        tracing::debug!(facts, published = settled.published, ?took, "push completed");
         if self.pushes.len() >= REMEMBERED {
             self.pushes.pop_front();
         }

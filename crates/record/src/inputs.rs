@@ -126,10 +126,10 @@ fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: Optio
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
     /// It is of a kind that this version does not know.
-    #[error("{0} is of no kind that is read here")]
+    #[error("{0} is of an unsupported kind")]
     Kind(String),
     /// It cannot be read.
-    #[error("{object} cannot be read: {reason}")]
+    #[error("failed to parse {object}: {reason}")]
     Object {
         /// Which object.
         object: String,

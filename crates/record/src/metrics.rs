@@ -20,9 +20,9 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
-        registry.register("navarch_record_bytes", "Bytes written to the record (`--record`)", m.bytes);
-        registry.register("navarch_record_failures", "How often the record could not be written", m.failures);
-        registry.register("navarch_record_active", "1 while all that comes in is recorded", m.active);
+        registry.register("navarch_record_bytes", "Bytes written to the recording (`--record`)", m.bytes);
+        registry.register("navarch_record_failures", "Failed writes of the recording", m.failures);
+        registry.register("navarch_record_active", "1 while all inputs are recorded", m.active);
         metrics
     }
 }

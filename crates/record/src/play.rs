@@ -28,13 +28,13 @@ pub enum PlayError {
     #[error("{0}")]
     Input(String),
     /// A proxy cannot be.
-    #[error("proxy {0} cannot be read: {1}")]
+    #[error("failed to parse proxy {0}: {1}")]
     Proxy(u64, String),
     /// A line names what no line before it told of.
-    #[error("it names {0}, which no line before it tells of")]
+    #[error("it refers to {0}, which no earlier line defines")]
     Unknown(String),
     /// No pair of certificate and key could be made.
-    #[error("no stand-in for private keys can be made: {0}")]
+    #[error("failed to generate replacements for private keys: {0}")]
     Key(String),
 }
 

@@ -62,8 +62,8 @@ pub struct Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.is_torn {
-            true => "it was being written when the process ended; all before it counts",
-            false => "the rest of this segment is passed over",
+            true => "it is truncated, since the process ended while writing it; the lines before it are used",
+            false => "the rest of this segment is skipped",
         };
         write!(f, "{} at byte {}: {}; {what}", self.file.display(), self.offset, self.reason)
     }
@@ -114,7 +114,7 @@ impl Segment {
         let read = serde_json::from_slice::<Line>(text).map_err(|error| error.to_string());
         let is_first = std::mem::take(&mut self.is_first_line);
         let checked = read.and_then(|line| check(is_first, line));
-        let checked = if end.is_none() { Err("the line does not end".to_owned()) } else { checked };
+        let checked = if end.is_none() { Err("the line is not terminated".to_owned()) } else { checked };
         match checked {
             Ok(line) => {
                 self.at = offset + text.len() + 1;
@@ -138,7 +138,7 @@ impl Segment {
 /// Whether a line may stand where it stands.
 fn check(is_first: bool, line: Line) -> Result<Line, String> {
     let Line::Header(header) = &line else {
-        return if is_first { Err("it does not begin with a header".to_owned()) } else { Ok(line) };
+        return if is_first { Err("it does not start with a header".to_owned()) } else { Ok(line) };
     };
     if !is_first {
         return Err("a header within a segment".to_owned());
@@ -147,7 +147,7 @@ fn check(is_first: bool, line: Line) -> Result<Line, String> {
         return Ok(line);
     }
     Err(format!(
-        "its format has version {}, and this version of navarch reads {VERSION}; it was written by navarch {}",
+        "unsupported format version {}; this version of navarch reads {VERSION}, the file was written by navarch {}",
         header.format, header.navarch
     ))
 }
@@ -179,7 +179,7 @@ mod tests {
         let broken = middle.next_line().unwrap_err();
         assert!(!broken.is_torn);
         let text = broken.to_string();
-        assert!(text.contains("record-0000000007.jsonl at byte") && text.contains("is passed over"), "{text}");
+        assert!(text.contains("record-0000000007.jsonl at byte") && text.contains("is skipped"), "{text}");
         assert!(!open("{\"synced\"", false).next_line().unwrap_err().is_torn, "not the last segment");
     }
 
@@ -189,6 +189,6 @@ mod tests {
         let broken = open(&format!("{other}\n"), true).next_line().unwrap_err();
         assert!(broken.reason.contains("version 2"), "{}", broken.reason);
         let broken = open("{\"synced\":{\"at\":\"2026-01-01T00:00:00Z\"}}\n", true).next_line().unwrap_err();
-        assert_eq!(broken.reason, "it does not begin with a header");
+        assert_eq!(broken.reason, "it does not start with a header");
     }
 }

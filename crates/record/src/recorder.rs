@@ -165,7 +165,7 @@ impl Writer {
             self.write(events, &taken, (shared.clock)());
             if is_overrun {
                 let dir = self.config.dir.display();
-                tracing::error!(%dir, "the disk does not keep up: the record ends here; restart to record again");
+                tracing::error!(%dir, "recording stopped: the disk is too slow; restart to record again");
                 self.config.metrics.failures.inc();
                 self.config.metrics.active.set(0);
             }
@@ -226,7 +226,7 @@ impl Writer {
         match self.try_begin(now) {
             Ok(()) if self.has_told => {
                 self.has_told = false;
-                tracing::info!(dir = %self.config.dir.display(), "recording again");
+                tracing::info!(dir = %self.config.dir.display(), "recording resumed");
             }
             Ok(()) => {}
             Err(error) => return self.fail(&error, now),
@@ -261,8 +261,8 @@ impl Writer {
         if !std::mem::replace(&mut self.has_told, true) {
             tracing::error!(
                 %dir, %error,
-                "cannot record; proxies are served all the same, and it is tried again every 30 s: make --record a \
-                 directory that can be written and has room for --record-max-size"
+                "failed to write the recording; proxies are served regardless, retrying every 30 s: set --record to a \
+                 writable directory with room for --record-max-size"
             );
         }
     }

@@ -129,7 +129,11 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
 
 /// Publishes the content of the files and every change of it; does not return. Invalid content is reported once, and the last
 /// valid one stays.
-pub(super) async fn follow(wanted: FileResource, (debounce, metrics): (Duration, &AgentMetrics), publish: impl Fn(Secret)) {
+pub(super) async fn follow(
+    wanted: FileResource,
+    (debounce, metrics): (Duration, &AgentMetrics),
+    publish: impl Fn(Secret),
+) {
     let mut events = FileEvents::of_files(wanted.paths());
     let mut seen = None;
     let mut usable = false;

@@ -35,7 +35,7 @@ use crate::shared_texts::{HasTexts, SharedTexts};
 #[derive(Debug, thiserror::Error)]
 pub enum BinaryError {
     /// It does not start as all messages do, or holds something else.
-    #[error("is no message of Kubernetes")]
+    #[error("is not a Kubernetes protobuf message")]
     Foreign,
     /// It cannot be taken apart.
     #[error(transparent)]

@@ -172,7 +172,7 @@ fn headers(names: &[String]) -> Option<ListStringMatcher> {
 fn body(view: &View<'_>, body: Option<&EnvoyExternalAuthorizationRequestBody>) -> Option<BufferSettings> {
     let sound = body.filter(|body| body.max_request_bytes > 0);
     if body.is_some() && sound.is_none() {
-        view.remark("mesh config: includeRequestBodyInCheck of a provider is left out: its maxRequestBytes is 0");
+        view.remark("mesh config: includeRequestBodyInCheck of a provider is ignored: its maxRequestBytes is 0");
     }
     sound.map(|body| BufferSettings {
         max_request_bytes: body.max_request_bytes,

@@ -116,7 +116,7 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
 pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
     let size = hash.ring_hash.as_ref().map_or(hash.minimum_ring_size, |ring| ring.minimum_ring_size);
     if size > MAX_RING_SIZE {
-        return Some(format!("minimumRingSize {size} is left out: the largest that Envoy takes is {MAX_RING_SIZE}"));
+        return Some(format!("minimumRingSize {size} is ignored: Envoy accepts at most {MAX_RING_SIZE}"));
     }
     let named = [
         ("httpHeaderName", hash.http_header_name.as_deref()),
@@ -124,7 +124,7 @@ pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
         ("httpQueryParameterName", hash.http_query_parameter_name.as_deref()),
     ];
     let empty = named.into_iter().find(|(_, name)| *name == Some(""));
-    empty.map(|(field, _)| format!("{field} is left out: it is empty"))
+    empty.map(|(field, _)| format!("{field} is ignored: it is empty"))
 }
 
 /// Picks by a hash.

@@ -135,7 +135,7 @@ fn sound_name(view: &View<'_>, cluster: &str, name: &str) -> String {
         return name.to_owned();
     }
     view.remark(format!(
-        "DestinationRule: the sni for cluster {cluster} has more than {MAX_SERVER_NAME} bytes and is left out"
+        "DestinationRule: the sni for cluster {cluster} has more than {MAX_SERVER_NAME} bytes and is ignored"
     ));
     String::new()
 }

@@ -47,9 +47,9 @@ pub(super) fn check(message: &DynamicMessage) -> Result<(), FieldError> {
 /// Checks a script, for those that bring one elsewhere.
 ///
 /// # Errors
-/// With the line on which it is no Lua.
+/// With the line on which it is not valid Lua.
 pub fn check_script(script: &str) -> Result<(), String> {
-    lua::check(script).map_err(|fault| format!("it is no Lua: {fault}"))
+    lua::check(script).map_err(|fault| format!("it is not valid Lua: {fault}"))
 }
 
 /// The text in a field; empty if there is none.
@@ -74,9 +74,9 @@ fn source(message: &DynamicMessage, field: &str) -> Result<(), FieldError> {
 fn expression(message: &DynamicMessage) -> Result<(), FieldError> {
     let fault = |reason: String| Err(FieldError::new("regex", reason));
     match check_regex(&text(message, "regex")) {
-        Err(reason) => fault(format!("it is no RE2 expression: {reason}")),
+        Err(reason) => fault(format!("it is not a valid RE2 expression: {reason}")),
         Ok(size) if size > MAX_REGEX_PROGRAM => {
-            fault(format!("its program has some {size} steps, and proxies take {MAX_REGEX_PROGRAM} at most"))
+            fault(format!("its program has about {size} instructions, and proxies accept at most {MAX_REGEX_PROGRAM}"))
         }
         Ok(_) => Ok(()),
     }
@@ -100,9 +100,9 @@ mod tests {
         let lua = |json| fault(super::LUA, &json);
         assert_eq!(lua(json!({ "inline_code": "function envoy_on_request(h) end" })), None);
         let broken = lua(json!({ "inline_code": "function envoy_on_request(h)" })).unwrap();
-        assert_eq!(broken, "inline_code: it is no Lua: line 1: \"end\" is missing at the end");
+        assert_eq!(broken, "inline_code: it is not valid Lua: line 1: \"end\" is missing at the end");
         let codes = lua(json!({ "source_codes": { "a": { "inline_string": "x =" } } })).unwrap();
-        assert!(codes.starts_with("source_codes.inline_string: it is no Lua"), "{codes}");
+        assert!(codes.starts_with("source_codes.inline_string: it is not valid Lua"), "{codes}");
         let route = json!({ "source_code": { "inline_string": "x =" } });
         assert!(fault(super::LUA_PER_ROUTE, &route).is_some());
     }
@@ -111,7 +111,7 @@ mod tests {
     fn expressions_must_be_re2_and_not_too_large() {
         let regex = |regex: &str| fault(super::REGEX, &json!({ "regex": regex }));
         assert_eq!(regex("^/a/[0-9]{1,100}$"), None);
-        assert!(regex("(?=a)").unwrap().starts_with("regex: it is no RE2 expression"));
+        assert!(regex("(?=a)").unwrap().starts_with("regex: it is not a valid RE2 expression"));
         assert!(regex("(aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa){1000}").unwrap().contains("32768 at most"));
     }
 }

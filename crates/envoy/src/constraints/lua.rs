@@ -175,7 +175,7 @@ impl<'a> Parser<'a> {
                 let is_empty = self.token.kind == Kind::End || ends.iter().any(|end| self.is(end));
                 if is_empty { Ok(()) } else { self.expressions() }
             }
-            "break" if self.loops == 0 => Err(self.fault("there is no loop to leave")),
+            "break" if self.loops == 0 => Err(self.fault("break outside of a loop")),
             "break" => self.advance().map(drop),
             ";" => Ok(()),
             "::" => {

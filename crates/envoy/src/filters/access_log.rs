@@ -123,7 +123,9 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
             Ok(()) => true,
             Err(fault) => {
                 let name = &chosen.name;
-                view.remark(format!("Telemetry: the filter of provider {name} is left out, as it is no CEL: {fault}"));
+                view.remark(format!(
+                    "Telemetry: the filter of provider {name} is ignored, since it is not valid CEL: {fault}"
+                ));
                 false
             }
         });

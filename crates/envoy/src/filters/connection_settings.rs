@@ -38,14 +38,18 @@ const MIN_WINDOW: u32 = 65_535;
 /// Says which settings of HTTP/2 Envoy would refuse; they are left out.
 fn note_refused(view: &View<'_>, settings: &ConnectionSettings) {
     if settings.http_max_concurrent_streams == Some(0) {
-        view.remark("ProxyConfig: connectionSettings.httpMaxConcurrentStreams is left out: Envoy takes 1 and more");
+        view.remark(
+            "ProxyConfig: connectionSettings.httpMaxConcurrentStreams is ignored: Envoy accepts only 1 or more",
+        );
     }
     let windows = [
         ("http2InitialStreamWindowSize", settings.http2_initial_stream_window_size),
         ("http2InitialConnectionWindowSize", settings.http2_initial_connection_window_size),
     ];
     for (field, _) in windows.iter().filter(|(_, size)| unsigned(*size).is_some_and(|size| size < MIN_WINDOW)) {
-        view.remark(format!("ProxyConfig: connectionSettings.{field} is left out: Envoy takes {MIN_WINDOW} and more"));
+        view.remark(format!(
+            "ProxyConfig: connectionSettings.{field} is ignored: Envoy accepts only {MIN_WINDOW} or more"
+        ));
     }
 }
 

@@ -291,10 +291,14 @@ fn note_unknown(view: &View<'_>) {
     for (field, config) in [("tlsDefaults", &mesh.tls_defaults), ("meshMTLS", &mesh.mesh_mtls)] {
         let Some(config) = config else { continue };
         for suite in config.cipher_suites.iter().filter(|suite| !is_cipher_suite(suite)) {
-            view.remark(format!("mesh config: {field}.cipherSuites: {suite:?} is left out, as Envoy does not know it"));
+            view.remark(format!(
+                "mesh config: {field}.cipherSuites: {suite:?} is ignored, since Envoy does not support it"
+            ));
         }
         for curve in config.ecdh_curves.iter().filter(|curve| !CURVES.contains(&curve.as_str())) {
-            view.remark(format!("mesh config: {field}.ecdhCurves: {curve:?} is left out, as Envoy does not know it"));
+            view.remark(format!(
+                "mesh config: {field}.ecdhCurves: {curve:?} is ignored, since Envoy does not support it"
+            ));
         }
     }
 }

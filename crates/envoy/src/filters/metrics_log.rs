@@ -189,10 +189,10 @@ impl Values<'_> {
         let checked = check_cel(expression).map_err(|fault| fault.to_string());
         let checked = checked.and_then(|()| match fits {
             true => Ok(()),
-            false => Err("it holds a line break or the signs )%, write it without".to_owned()),
+            false => Err("it contains a line break or the characters )%".to_owned()),
         });
         if let Err(fault) = checked {
-            self.view.remark(format!("Telemetry: the tag override {label:?} is left out: {fault}"));
+            self.view.remark(format!("Telemetry: the tag override {label:?} is ignored: {fault}"));
             return None;
         }
         let next = self.tags.len();

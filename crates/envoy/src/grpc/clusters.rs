@@ -89,7 +89,7 @@ fn balance(view: &View<'_>, cluster: &mut Cluster, balancer: &LoadBalancerSettin
         simple @ (SimpleLb::LeastConn | SimpleLb::Random | SimpleLb::Passthrough) => {
             let host = &service.hostname;
             view.remark(format!(
-                "DestinationRule of {host}: gRPC has no loadBalancer.simple {simple:?} and does round robin in its place"
+                "DestinationRule of {host}: gRPC does not support loadBalancer.simple {simple:?} and falls back to round robin"
             ));
         }
     }

@@ -104,7 +104,7 @@ fn destination(
     view: &View<'_>,
 ) -> Result<Destination, String> {
     let IngressBackend::Service { name, port } = backend else {
-        return Err("it names no service".to_owned());
+        return Err("its backend names no service".to_owned());
     };
     let number = match port {
         IngressPort::Number(number) => *number,

@@ -68,7 +68,7 @@ fn what_cannot_be_served_is_said() {
         [
             "Ingress shop/web: rule 1 has no paths",
             "Ingress shop/web: spec.rules[0].http.paths[0].backend is not served: Service shop/web has no port \"http\"",
-            "Ingress shop/web: spec.tls[0] has no secretName, its hosts are not served over TLS",
+            "Ingress shop/web: spec.tls[0] has no secretName: its hosts are not served over TLS",
         ]
     );
     mesh.apply(&crate::test_mesh::service("shop", "web", 80));

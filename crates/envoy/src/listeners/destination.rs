@@ -122,7 +122,7 @@ fn weighted_proxy(
     let sum: u64 = weighted.iter().map(|cluster| u64::from(cluster.weight)).sum();
     let specifier = if sum == 0 || sum > u64::from(u32::MAX) {
         view.remark(format!(
-            "VirtualService {virtual_service}: a route's weights add up to nothing, or to more than Envoy can count: its connections are closed"
+            "VirtualService {virtual_service}: the weights of a route add up to 0, or to more than Envoy's maximum: its connections are closed"
         ));
         ClusterSpecifier::Cluster(BLACK_HOLE.to_owned())
     } else {

@@ -27,8 +27,10 @@ pub(super) fn part(view: &View<'_>, listener: &mut Listener) {
         if !lost.is_empty() {
             let whose = object(chain).map(|path| format!(" of {path}"));
             let whose = whose.or_else(|| Some(format!(" to {}", cluster(chain)?))).unwrap_or_default();
-            let what = if stays { format!("no longer matches {}", lost.join(", ")) } else { "is left out".to_owned() };
-            view.remark(format!("listener {name}: a filter chain{whose} {what}: one before it matches the same"));
+            let what = if stays { format!("no longer matches {}", lost.join(", ")) } else { "is ignored".to_owned() };
+            view.remark(format!(
+                "listener {name}: a filter chain{whose} {what}: an earlier filter chain has the same match"
+            ));
         }
         stays
     });

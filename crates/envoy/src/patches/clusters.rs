@@ -35,7 +35,7 @@ pub fn patch_cluster(
             Ok(()) => patch.note(view),
             Err(error) => {
                 let cluster = &target.identity().name;
-                view.remark(format!("{} is not made to cluster {cluster}: {error}", patch.describe()));
+                view.remark(format!("{} does not apply to cluster {cluster}: {error}", patch.describe()));
             }
         }
     }

@@ -121,7 +121,7 @@ impl Patch {
                 // A value to be merged is part of a message only; extension configs are completed by the agent.
                 let is_whole = !patch.operation.merges() && patch.operation != PatchOperation::Remove;
                 if is_whole && config.apply_to != ApplyTo::ExtensionConfig {
-                    constraints::check(&message).map_err(|fault| format!("Envoy would refuse its value: {fault}"))?;
+                    constraints::check(&message).map_err(|fault| format!("Envoy would reject its value: {fault}"))?;
                 }
                 let bytes = codec().encode(&message);
                 Some(PatchValue { message, bytes })
@@ -205,7 +205,7 @@ impl CompiledFilter {
             match Patch::new(&name, index, config) {
                 Ok(patch) => patches.push(Arc::new(patch)),
                 Err(reason) => {
-                    view.remark(format!("EnvoyFilter {name}: spec.configPatches[{index}] is left out: {reason}"));
+                    view.remark(format!("EnvoyFilter {name}: spec.configPatches[{index}] is ignored: {reason}"));
                 }
             }
         }

@@ -74,7 +74,7 @@ fn drop_unreachable<T>(
     let names: BTreeSet<&str> = lost.iter().map(name).collect();
     for name in names {
         let by = by_name.get(name).map(|patches| patches.join(", ")).unwrap_or_default();
-        view.remark(format!("{by}: filter {name} is left out, as it would stand behind the one that ends its chain"));
+        view.remark(format!("{by}: filter {name} is ignored: it would come after the terminal filter of its chain"));
     }
 }
 
@@ -101,7 +101,7 @@ fn merge_filter(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
 pub(super) fn merge_config(view: &View<'_>, patch: &Patch, filter: &str, config: &mut TargetAny<'_>, patched: &Any) {
     match config.merge(patched) {
         Ok(()) => patch.note(view),
-        Err(error) => view.remark(format!("{} is not made to filter {filter}: {error}", patch.describe())),
+        Err(error) => view.remark(format!("{} does not apply to filter {filter}: {error}", patch.describe())),
     }
 }
 

@@ -36,7 +36,7 @@ pub fn patch_listener(
             Ok(()) => patch.note(view),
             Err(error) => {
                 let listener = &target.identity().name;
-                view.remark(format!("{} is not made to listener {listener}: {error}", patch.describe()));
+                view.remark(format!("{} does not apply to listener {listener}: {error}", patch.describe()));
             }
         }
     }
@@ -147,7 +147,9 @@ fn patch_chain(
             Err(error) => {
                 let (patch, listener) = (patch.describe(), &listener.name);
                 let chain = &target.identity().name;
-                view.remark(format!("{patch} is not made to filter chain {chain:?} of listener {listener}: {error}"));
+                view.remark(format!(
+                    "{patch} does not apply to filter chain {chain:?} of listener {listener}: {error}"
+                ));
             }
         }
     }

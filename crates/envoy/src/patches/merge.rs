@@ -29,7 +29,7 @@ pub(super) enum MergeError {
         patch: String,
     },
     /// Envoy would refuse what comes of it.
-    #[error("Envoy would refuse what comes of it: {0}")]
+    #[error("Envoy would reject the merged message: {0}")]
     Refused(FieldError),
     /// A message is of no type that is known, or no message of its type.
     #[error("{0}")]

@@ -50,7 +50,7 @@ fn of_kind<'a>(patches: &[&'a Patch], kind: ApplyTo) -> impl Iterator<Item = &'a
 fn merge_into<M: Identity>(view: &View<'_>, patch: &Patch, target: &mut Target<'_, M>) {
     match patch.message().map(|message| target.merge(patch.operation, message)) {
         Some(Ok(())) => patch.note(view),
-        Some(Err(error)) => view.remark(format!("{} is not made: {error}", patch.describe())),
+        Some(Err(error)) => view.remark(format!("{} does not apply: {error}", patch.describe())),
         None => {}
     }
 }

@@ -33,7 +33,7 @@ fn retain(changes: &mut Vec<HeaderValueOption>, faults: &mut Vec<String>) {
         let Some(header) = &change.header else { return true };
         let checked = substitution::check(&header.value);
         if let Err(fault) = &checked {
-            faults.push(format!("header {:?} is left out: {fault}", header.key));
+            faults.push(format!("header {:?} is ignored: {fault}", header.key));
         }
         checked.is_ok()
     });

@@ -52,19 +52,19 @@ fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, route
         return;
     };
     let (object, name) = (source.name, &route.name);
-    context.view.remark(format!("VirtualService {object}: route {name:?} is left out: {fault}"));
+    context.view.remark(format!("VirtualService {object}: route {name:?} is ignored: {fault}"));
 }
 
 /// What of a route Envoy would refuse.
 fn fault_of(route: &Route) -> Option<&'static str> {
     match &route.action {
-        None => Some("its redirectCode is none that Envoy has; write 301, 302, 303, 307 or 308"),
+        None => Some("Envoy does not support its redirectCode; use 301, 302, 303, 307 or 308"),
         Some(route::Action::Route(action)) => match &action.cluster_specifier {
             Some(ClusterSpecifier::WeightedClusters(all)) => {
                 let weights = all.clusters.iter().map(|cluster| u64::from(cluster.weight.unwrap_or_default()));
                 let sum: u64 = weights.sum();
                 (sum == 0 || sum > u64::from(u32::MAX))
-                    .then_some("the weights of its destinations add up to nothing, or to more than Envoy can count")
+                    .then_some("the weights of its destinations add up to 0, or to more than Envoy's maximum")
             }
             Some(_) | None => None,
         },

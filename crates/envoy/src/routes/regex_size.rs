@@ -19,7 +19,7 @@ pub(super) fn fault(route: &Route) -> Option<String> {
     let oversized = all.find(|matcher| check_regex(&matcher.regex).is_ok_and(|size| size > MAX_REGEX_PROGRAM))?;
     let start: String = oversized.regex.chars().take(40).collect();
     Some(format!(
-        "the regular expression that starts with {start:?} is too large: proxies take programs of {MAX_REGEX_PROGRAM} steps"
+        "the regular expression that starts with {start:?} is too large: proxies accept programs of up to {MAX_REGEX_PROGRAM} instructions"
     ))
 }
 

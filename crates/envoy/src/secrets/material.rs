@@ -49,13 +49,13 @@ pub(crate) struct Roots {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MaterialError {
     /// It is not there.
-    #[error("there is no such object")]
+    #[error("object not found")]
     Missing,
     /// The right entries hold nothing.
-    #[error("{0} is there but empty")]
+    #[error("{0} is empty")]
     Empty(&'static str),
     /// It has other entries.
-    #[error("it holds {found}, not {wanted}")]
+    #[error("it has the keys {found} instead of {wanted}")]
     Lacks {
         /// What it would have to hold.
         wanted: &'static str,

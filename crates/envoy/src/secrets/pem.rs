@@ -10,13 +10,13 @@ use navarch_api::kubernetes::SecretBytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PemFault {
     /// No certificate is in it.
-    #[error("it holds no certificate in PEM")]
+    #[error("it contains no PEM certificate")]
     NoCertificate,
     /// A certificate cannot be read.
-    #[error("a certificate in it cannot be read")]
+    #[error("it contains a malformed certificate")]
     Certificate,
     /// No key can be read.
-    #[error("its key is not one in PEM")]
+    #[error("its private key is not in PEM format")]
     Key,
 }
 

@@ -30,10 +30,10 @@ pub(super) enum Store {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReferenceError {
     /// It starts with nothing known.
-    #[error("{0:?} names no secret: known are kubernetes://, kubernetes-gateway:// and configmap://")]
+    #[error("{0:?} is not a secret name: the scheme must be kubernetes://, kubernetes-gateway:// or configmap://")]
     Unknown(String),
     /// Namespace or name are missing.
-    #[error("{0:?} names no secret: it must end in <namespace>/<name>")]
+    #[error("{0:?} is not a secret name: it must end in <namespace>/<name>")]
     Incomplete(String),
 }
 

@@ -67,7 +67,7 @@ fn cve_2021_34824_nobody_gets_a_secret_of_another_namespace_whoever_asked_before
     }
     assert!(mesh.secret(stranger, "kubernetes://edge/web-cacert").is_none());
     let remarks = mesh.remarks().join("\n");
-    assert!(remarks.contains("secret kubernetes://edge/web is kept back: it is in another namespace"), "{remarks}");
+    assert!(remarks.contains("secret kubernetes://edge/web is withheld: it is in another namespace"), "{remarks}");
     assert!(remarks.contains("only proxies with a verified identity"), "{remarks}");
     assert!(!remarks.contains("KEY-MATERIAL") && !remarks.contains("CERT"), "{remarks}");
 }
@@ -111,18 +111,19 @@ fn missing_and_broken_secrets_say_so_and_recover() {
     assert_eq!(mesh.secret(gateway, "kubernetes://web"), None);
     assert_eq!(
         mesh.remarks().join("\n"),
-        "secret kubernetes://web cannot be served: edge/web: tls.crt or tls.key is there but empty"
+        "secret kubernetes://web cannot be served: edge/web: tls.crt or tls.key is empty"
     );
     mesh.apply(&secret_of("edge", "web", "a: '1', b: '2', c: '3', d: '4'"));
     let said = mesh.remarks().join("\n");
-    assert!(said.ends_with("it holds a, b, c and 1 more, not tls.crt and tls.key, or cert and key"), "{said}");
+    assert!(
+        said.ends_with("it has the keys a, b, c and 1 more instead of tls.crt and tls.key, or cert and key"),
+        "{said}"
+    );
     mesh.apply(&pair("edge", "web"));
     assert!(mesh.secret(gateway, "kubernetes://web").is_some());
-    assert!(
-        mesh.remarks().join("\n").ends_with("is served but will not work: edge/web: it holds no certificate in PEM")
-    );
+    assert!(mesh.remarks().join("\n").ends_with("is served but is invalid: edge/web: it contains no PEM certificate"));
     assert_eq!(mesh.secret(gateway, "kubernetes://none"), None);
-    assert!(mesh.remarks().join("\n").contains("edge/none: there is no such object"));
+    assert!(mesh.remarks().join("\n").contains("edge/none: object not found"));
 }
 
 #[test]

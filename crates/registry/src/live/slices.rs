@@ -63,7 +63,7 @@ impl Registry {
             if left_out > 0 && state.left_out == 0 {
                 tracing::warn!(
                     %name, left_out,
-                    "ServiceEntry: spec.workloadSelector selects more workloads than are served with so many ports and hosts"
+                    "ServiceEntry selects more workloads than its ports and hosts allow; the rest is ignored"
                 );
             }
             let is_same = state.endpoints == new;

@@ -82,7 +82,7 @@ impl<'a> Lexer<'a> {
         }
         match SIGNS.into_iter().find(|sign| self.rest.starts_with(sign)) {
             Some(sign) => Ok(self.token(Kind::Sign, sign.len())),
-            None => Err(self.fault(format!("{first:?} means nothing here"))),
+            None => Err(self.fault(format!("unexpected character {first:?}"))),
         }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Lexer<'a> {
             before = byte;
         }
         let token = self.token(Kind::Number, length);
-        if is_number(token.text) { Ok(token) } else { Err(self.fault(format!("{:?} is no number", token.text))) }
+        if is_number(token.text) { Ok(token) } else { Err(self.fault(format!("{:?} is not a number", token.text))) }
     }
 
     /// A string in quotes.
@@ -155,7 +155,7 @@ impl<'a> Lexer<'a> {
             match next {
                 '\n' | '\r' => return Err(unfinished(self)),
                 '\\' => {
-                    rest = after_escape(rest).ok_or_else(|| self.fault("a string has an escape that there is not"))?;
+                    rest = after_escape(rest).ok_or_else(|| self.fault("a string has an invalid escape sequence"))?;
                 }
                 _ if next == quote => return Ok(self.token(Kind::Text, start.len() - rest.len())),
                 _ => {}
@@ -165,7 +165,7 @@ impl<'a> Lexer<'a> {
 
     /// A string or comment in long brackets.
     fn bracketed(&mut self, what: &str) -> Result<Token<'a>, Fault> {
-        let Some(level) = level(self.rest) else { return Err(self.fault("a long bracket is not opened right")) };
+        let Some(level) = level(self.rest) else { return Err(self.fault("a long bracket is malformed")) };
         let close = format!("]{}]", "=".repeat(level));
         match tail(self.rest, level + 2).find(&close) {
             Some(length) => Ok(self.token(Kind::Text, 2 * (level + 2) + length)),

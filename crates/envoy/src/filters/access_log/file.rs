@@ -101,7 +101,7 @@ pub(super) fn sound_text<'a>(view: &View<'_>, whose: &str, text: &'a str) -> &'a
     match substitution::check(text) {
         Ok(()) => text,
         Err(fault) => {
-            view.remark(format!("{whose}: {fault}; the default format is used in its place"));
+            view.remark(format!("{whose}: {fault}; the default format is used instead"));
             ""
         }
     }
@@ -112,7 +112,7 @@ pub(super) fn sound_fields(view: &View<'_>, whose: &str, mut fields: Struct) -> 
     fields.fields.retain(|name, value| {
         let checked = check_value(value);
         if let Err(fault) = &checked {
-            view.remark(format!("{whose}: field {name:?} is left out: {fault}"));
+            view.remark(format!("{whose}: field {name:?} is ignored: {fault}"));
         }
         checked.is_ok()
     });

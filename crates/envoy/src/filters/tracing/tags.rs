@@ -154,7 +154,7 @@ pub(super) fn all(
         let is_sound = !tag.tag.is_empty() && tag.r#type.as_ref().is_none_or(names_its_source);
         if !is_sound {
             view.remark(format!(
-                "tracing tag {:?} is left out: it, or the header or variable that it is read from, has no name",
+                "tracing tag {:?} is ignored: its name, or the name of its header or variable, is empty",
                 tag.tag
             ));
         }
@@ -225,7 +225,7 @@ fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTa
         TagSource::Literal(literal.value.clone())
     } else if let Some(formatter) = formatter {
         if let Err(fault) = substitution::check(&formatter.value) {
-            view.remark(format!("Telemetry: tracing tag {name:?} is left out: {fault}"));
+            view.remark(format!("Telemetry: tracing tag {name:?} is ignored: {fault}"));
             return None;
         }
         let value = custom_tag::Type::Value(formatter.value.clone());
