@@ -13,7 +13,7 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use super::{proxies, scratch};
 use navarch_api::proto_json::to_proto_json;
-use navarch_envoy::scope::{DescribeScope, OutboundPolicy, RuleDescription, ScopeDescription};
+use navarch_envoy::sidecar_scope::{DescribeScope, OutboundPolicy, RuleDescription, ScopeDescription};
 use navarch_push::proxy::Proxy;
 use navarch_push::targets::TargetsOfProxy;
 use navarch_registry::model::{Service, ServiceTarget};

@@ -16,8 +16,8 @@ use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::ambient;
 use navarch_answers::fields::{Effect, effects};
-use navarch_answers::why::{FieldsKnown, Made, MadeOf, Pushed, WhyProxy, WhyPush};
-use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
+use navarch_answers::why::{FieldsKnown, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush};
+use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_api::names::ResourceName;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_net::background;
@@ -81,7 +81,12 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
         };
         let objects = made_of(&context, &objects, &facts, effects.as_ref());
         let version = version.to_string();
-        resources.push(Made { r#type: kind.short_name().to_owned(), name: name.clone(), version, objects });
+        resources.push(ResourceProvenance {
+            r#type: kind.short_name().to_owned(),
+            name: name.clone(),
+            version,
+            objects,
+        });
     }
     reply::json(&parameters, &json!(WhyProxy { proxy: info.id.to_string(), resources }))
 }
@@ -118,7 +123,7 @@ fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
 }
 
 /// Objects and other inputs, with their effects if requested.
-fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effects: Option<&Effects>) -> Vec<MadeOf> {
+fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effects: Option<&Effects>) -> Vec<SourceObject> {
     let objects = objects.iter().map(|name| {
         let generation = context.objects.any(name).map(|object| object.meta().generation);
         let field = match effects.map(|effects| effects.get(name)) {
@@ -127,9 +132,9 @@ fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effe
             Some(Some(Effect::Fields(fields))) if !fields.is_empty() => FieldsKnown::Fields(fields.clone()),
             Some(Some(Effect::Fields(_)) | None) => FieldsKnown::Unknown,
         };
-        MadeOf { object: name.to_string(), generation, field }
+        SourceObject { object: name.to_string(), generation, field }
     });
-    let input = |object| MadeOf { object, generation: None, field: FieldsKnown::Unasked };
+    let input = |object| SourceObject { object, generation: None, field: FieldsKnown::Unasked };
     let mut seen = BTreeSet::new();
     let others = facts.iter().filter_map(other_input).filter(|one| seen.insert(one.clone()));
     objects.chain(others.map(input)).collect()
@@ -275,7 +280,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     let (answer, found) = oneshot::channel();
     let work = move || {
         let at = |ip: IpAddr| others.get(&ip).map(place);
-        let of_kind = |kind: ProxyKind| -> Vec<Place> {
+        let of_kind = |kind: ProxyKind| -> Vec<ProxySnapshot> {
             others.values().filter(|one| one.proxy.kind == kind).map(place).collect()
         };
         let (waypoints, ztunnels) = (|| of_kind(ProxyKind::Waypoint), || of_kind(ProxyKind::Ztunnel));
@@ -301,7 +306,7 @@ fn ambient_pod(context: &PushContext, parameters: &Parameters) -> Option<Proxy> 
 }
 
 /// A proxy and what it was sent.
-fn place(info: &ConnectionInfo) -> Place {
+fn place(info: &ConnectionInfo) -> ProxySnapshot {
     let had = info.types.iter().filter_map(|watch| Some((watch.kind, watch.resources.clone()?))).collect();
-    Place { proxy: info.proxy.clone(), had }
+    ProxySnapshot { proxy: info.proxy.clone(), had }
 }

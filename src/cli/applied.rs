@@ -9,7 +9,7 @@ use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::Answer;
-use navarch_answers::applied::{Applied, AppliedEverywhere, Replica, Standing};
+use navarch_answers::applied::{Applied, AppliedEverywhere, AppliedState, Replica};
 use navarch_answers::proposal::{kind_of, object_ref};
 
 /// How long one answer may take.
@@ -75,8 +75,8 @@ impl AppliedCommand {
         loop {
             let replicas = self.api.ask_each(&asked)?.into_iter().map(|(address, answer)| replica(address, answer));
             let all = AppliedEverywhere { object: object.clone(), replicas: replicas.collect() };
-            let standing = all.standing(self.generation);
-            let is_final = matches!(standing, Standing::Taken | Standing::Refused);
+            let standing = all.state(self.generation);
+            let is_final = matches!(standing, AppliedState::Taken | AppliedState::Refused);
             if !self.wait || is_final || Instant::now() >= end {
                 drop(progress);
                 print(self.output, &all, &all)?;
@@ -101,12 +101,12 @@ fn replica(address: String, answer: anyhow::Result<Answer>) -> Replica {
 }
 
 /// The exit code for how it stands.
-fn code(standing: Standing) -> u8 {
+fn code(standing: AppliedState) -> u8 {
     match standing {
-        Standing::Taken => 0,
-        Standing::Unknown => 1,
-        Standing::Pending => 3,
-        Standing::Refused => 4,
-        Standing::Missing => 5,
+        AppliedState::Taken => 0,
+        AppliedState::Unknown => 1,
+        AppliedState::Pending => 3,
+        AppliedState::Refused => 4,
+        AppliedState::Missing => 5,
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::output::{Output, print};
 use super::progress::Progress;
-use navarch_record::{Broken, Player, STACK, Segment, Step, segments};
+use navarch_record::{Broken, PlayedStep, Player, STACK, Segment, segments};
 
 /// The exit code where what comes of it is something else than what was recorded.
 const DIFFERS: u8 = 3;
@@ -43,7 +43,7 @@ pub(super) struct Replay {
 #[derive(Debug, Default)]
 struct Outcome {
     /// For programs, all that was done.
-    steps: Vec<Step>,
+    steps: Vec<PlayedStep>,
     broken: Vec<Broken>,
     pushes: usize,
     differs: bool,

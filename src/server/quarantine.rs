@@ -20,7 +20,7 @@ use super::until;
 use crate::admin::changed_at;
 use navarch_answers::STACK;
 use navarch_answers::client::Client;
-use navarch_answers::difference::Step;
+use navarch_answers::difference::CollectionDiff;
 use navarch_answers::mirror::Mirror;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_push::context::facts_of;
@@ -214,7 +214,7 @@ impl QuarantineWork {
         let since = taken_at(watch);
         let looked = self.push.inspect(move |inspect| {
             let shown = inspect.engine.shown(id, kind);
-            let step = Step::between(taken.as_ref().map(|(collection, _)| &**collection), shown.as_deref());
+            let step = CollectionDiff::between(taken.as_ref().map(|(collection, _)| &**collection), shown.as_deref());
             let all: Vec<_> = step.new_resources().map(|resource| resource.name.clone()).collect();
             let named: Vec<_> = all.iter().filter(|name| said.contains(name.as_str())).cloned().collect();
             let names = if named.is_empty() { all } else { named };

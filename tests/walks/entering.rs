@@ -12,7 +12,7 @@ use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::{Plan, plan_of};
 use navarch_answers::why::WhyNot;
-use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
+use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use serde_json::json;
 
 use super::waypoint::changes;
@@ -116,9 +116,11 @@ fn mesh(more: &str) -> Arc<PushContext> {
 fn entering(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_json::Value>) -> WhyNot {
     let context = mesh(more);
     let mirror = Mirror::of(&context, implied(&context));
-    let places =
-        mirror.clients().enumerate().map(|(at, client)| Place { proxy: client.proxy.clone(), had: mirror.had(at) });
-    let places: Vec<Place> = places.collect();
+    let places = mirror
+        .clients()
+        .enumerate()
+        .map(|(at, client)| ProxySnapshot { proxy: client.proxy.clone(), had: mirror.had(at) });
+    let places: Vec<ProxySnapshot> = places.collect();
     let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
     let gateway = at("10.2.0.1".parse().unwrap()).unwrap();
     let (host, port, path) = to;

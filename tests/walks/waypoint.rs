@@ -13,7 +13,7 @@ use navarch::push::world::{Change, World};
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::{Plan, plan_of};
 use navarch_answers::why::WhyNot;
-use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
+use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_answers::{ambient, implied};
 
 /// The waypoint, and what it is sent for `web`.
@@ -118,9 +118,11 @@ pub(crate) fn snapshot(more: &str) -> Arc<PushContext> {
 pub(crate) fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
-    let places =
-        mirror.clients().enumerate().map(|(at, client)| Place { proxy: client.proxy.clone(), had: mirror.had(at) });
-    let places: Vec<Place> = places.collect();
+    let places = mirror
+        .clients()
+        .enumerate()
+        .map(|(at, client)| ProxySnapshot { proxy: client.proxy.clone(), had: mirror.had(at) });
+    let places: Vec<ProxySnapshot> = places.collect();
     let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
     let name = NamespacedName::new("shop", pod);
     let origin = match ambient(&context, &name) {

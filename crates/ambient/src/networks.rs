@@ -26,8 +26,8 @@ use crate::wire::ip_of;
 
 /// How far a service reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Within the cluster that configures the mesh.
+pub enum ServiceReach {
+    /// Endpoints of the configuration cluster only.
     Cluster,
     /// All clusters of the mesh.
     Mesh,
@@ -35,7 +35,7 @@ pub enum Reach {
 
 /// How far a service reaches; `None` where no Service declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ReachOf(ServiceKey);
+struct ServiceReachOf(ServiceKey);
 
 /// The Services of remote clusters that reach beyond them, of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,14 +66,14 @@ pub(crate) fn are_joined(view: &View<'_>) -> bool {
 
 /// How far a service reaches; `None` where scopes are off, or no Service declares it.
 #[must_use]
-pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<Reach> {
-    if are_joined(view) { *view.get(&ReachOf(key.clone())) } else { None }
+pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<ServiceReach> {
+    if are_joined(view) { *view.get(&ServiceReachOf(key.clone())) } else { None }
 }
 
 /// The addresses in a network of a service that reaches beyond it; none of others. The empty network stands for all.
 #[must_use]
 pub fn addresses(view: &View<'_>, key: &ServiceKey, network: &NetworkId) -> Vec<IpAddr> {
-    if reach(view, key) != Some(Reach::Mesh) {
+    if reach(view, key) != Some(ServiceReach::Mesh) {
         return Vec::new();
     }
     let service = services::service(key, view);
@@ -136,16 +136,16 @@ fn is_far(view: &View<'_>, service: &Labels, namespace: Option<&Labels>) -> bool
     })
 }
 
-impl Query for ReachOf {
-    type Value = Option<Reach>;
+impl Query for ServiceReachOf {
+    type Value = Option<ServiceReach>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let name = service_name(view, &self.0)?;
         if let Some(own) = view.object::<Service>(&name) {
             let is_far = is_far(view, &own.meta.labels, view.namespace_labels(&self.0.namespace));
-            return Some(if is_far { Reach::Mesh } else { Reach::Cluster });
+            return Some(if is_far { ServiceReach::Mesh } else { ServiceReach::Cluster });
         }
-        (!remote_parts(view, &self.0).is_empty()).then_some(Reach::Mesh)
+        (!remote_parts(view, &self.0).is_empty()).then_some(ServiceReach::Mesh)
     }
 }
 
@@ -185,7 +185,7 @@ impl Query for FarIn {
         let mut far = BTreeSet::new();
         for hostname in bound::hosts_in(view, &self.0).iter() {
             let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
-            if reach(view, &key) != Some(Reach::Mesh) {
+            if reach(view, &key) != Some(ServiceReach::Mesh) {
                 continue;
             }
             let binding = (!leads_to_waypoints(view, &key)).then(|| bound::binding(view, &key)).flatten();

@@ -7,7 +7,7 @@ use navarch_proto::istio::workload::load_balancing::{HealthPolicy, Mode, Scope};
 use navarch_proto::istio::workload::{AppProtocol, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service};
 
 use super::mesh::{Mesh, MeshFacts};
-use super::networks::{self, Reach, namespace_there};
+use super::networks::{self, ServiceReach, namespace_there};
 use super::service_facts::{Origin, origin, visibility};
 use super::split_horizon;
 use super::waypoint::{self, Waypoint};
@@ -36,7 +36,7 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
         Origin::Service(name) => name,
         Origin::ServiceEntry(name) => return of_entry(key, view.object::<ServiceEntry>(&name)?, view),
     };
-    let is_far = networks::reach(view, key) == Some(Reach::Mesh);
+    let is_far = networks::reach(view, key) == Some(ServiceReach::Mesh);
     let mut service = match view.object::<Declared>(&name) {
         Some(object) => of_kubernetes(key, &Home::Config, object, view),
         // As in Istio, it is the first cluster's, whose waypoint stands before it.

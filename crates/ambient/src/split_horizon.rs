@@ -16,7 +16,7 @@ use navarch_registry::remote_gateway::KnownGateway;
 
 use crate::mesh::MeshFacts;
 use crate::network_gateways::{self, GatewaysInto};
-use crate::networks::{Reach, are_joined, far_service, network_of, reach, remote_parts};
+use crate::networks::{ServiceReach, are_joined, far_service, network_of, reach, remote_parts};
 use crate::selected::host_of;
 use crate::services;
 use crate::wire::{gateway_by_host, gateway_by_ip, ip_of};
@@ -42,7 +42,7 @@ impl Query for SharesOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut shares: Self::Value = BTreeMap::new();
-        if reach(view, &self.0) != Some(Reach::Mesh) {
+        if reach(view, &self.0) != Some(ServiceReach::Mesh) {
             return shares;
         }
         let mesh = view.get(&MeshFacts);
@@ -143,8 +143,8 @@ pub(crate) fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Se
             let service = far_service(view, &cluster, &object.name)?;
             let hostname = host_of(&service.meta.key.name, &object.name.namespace, &view.mesh().settings.domain_suffix);
             let key = ServiceKey { namespace: object.name.namespace.clone(), hostname };
-            // One that the own cluster declares may reach no further than that.
-            (reach(view, &key) == Some(Reach::Mesh)).then_some(key)
+            // A service that the own cluster declares may be local to it.
+            (reach(view, &key) == Some(ServiceReach::Mesh)).then_some(key)
         })
     })
 }

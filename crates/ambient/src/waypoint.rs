@@ -81,8 +81,8 @@ enum Allowed {
 
 /// What labels say of a waypoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
-    /// Nothing.
+enum WaypointLabel {
+    /// The labels are absent.
     Nothing,
     /// That there is none.
     None,
@@ -221,14 +221,14 @@ fn accounts(home: &Home, gateway: &NamespacedName, view: &View<'_>) -> Vec<Servi
     accounts
 }
 
-/// What labels say of a waypoint; one without a namespace is in `namespace`.
-fn said(labels: &Labels, namespace: &Namespace) -> Said {
+/// Parses the labels; a waypoint without a namespace is in `namespace`.
+fn said(labels: &Labels, namespace: &Namespace) -> WaypointLabel {
     match labels.get(USE_LABEL) {
-        None => Said::Nothing,
-        Some(name) if **name == *NO_WAYPOINT => Said::None,
+        None => WaypointLabel::Nothing,
+        Some(name) if **name == *NO_WAYPOINT => WaypointLabel::None,
         Some(name) => {
             let namespace = labels.get(USE_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
-            Said::Named(NamespacedName::of(namespace, name.clone()))
+            WaypointLabel::Named(NamespacedName::of(namespace, name.clone()))
         }
     }
 }
@@ -254,8 +254,8 @@ impl Query for WaypointOfNamespace {
     fn compute(&self, view: &View<'_>) -> Before {
         let Self(home, namespace) = self;
         match labels_of_namespace(home, namespace, view).map(|labels| said(labels, namespace)) {
-            Some(Said::Named(name)) => find(home, &name, namespace, view).map(Some),
-            Some(Said::Nothing | Said::None) | None => Ok(None),
+            Some(WaypointLabel::Named(name)) => find(home, &name, namespace, view).map(Some),
+            Some(WaypointLabel::Nothing | WaypointLabel::None) | None => Ok(None),
         }
     }
 }
@@ -264,9 +264,9 @@ impl Query for WaypointOfNamespace {
 /// whatever the namespace says.
 fn of_target(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
     match said(labels, namespace) {
-        Said::None => Ok(None),
-        Said::Named(name) => find(home, &name, namespace, view).map(Some),
-        Said::Nothing => (*view.get(&WaypointOfNamespace(home.clone(), namespace.clone()))).clone(),
+        WaypointLabel::None => Ok(None),
+        WaypointLabel::Named(name) => find(home, &name, namespace, view).map(Some),
+        WaypointLabel::Nothing => (*view.get(&WaypointOfNamespace(home.clone(), namespace.clone()))).clone(),
     }
 }
 
@@ -353,7 +353,7 @@ pub(super) fn weighted(
     view: &View<'_>,
 ) -> Result<Vec<WeightedWaypoint>, Refusal> {
     let namespace = &meta.key.namespace;
-    let names_own = matches!(said(&meta.labels, namespace), Said::Named(_));
+    let names_own = matches!(said(&meta.labels, namespace), WaypointLabel::Named(_));
     let home = &primary.home;
     let inherited = (!names_own).then(|| namespace_there(home, namespace, view)).flatten();
     let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {

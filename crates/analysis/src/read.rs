@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::context::Mesh;
 use crate::kind::Kind;
-use crate::resource::{Content, DocumentLines, Key, Place, Resource, Texts};
+use crate::resource::{Content, DocumentLines, Key, Resource, SourcePosition, Texts};
 
 /// Namespaces of Kubernetes' own, of which nothing is said.
 pub(crate) const IGNORED_NAMESPACES: [&str; 4] =
@@ -45,8 +45,8 @@ struct Source {
 
 impl Source {
     /// The place of an object in it.
-    fn place(&self, prefix: String, line: Option<usize>) -> Place {
-        Place { file: Arc::clone(&self.file), line, document: Arc::clone(&self.lines), prefix }
+    fn place(&self, prefix: String, line: Option<usize>) -> SourcePosition {
+        SourcePosition { file: Arc::clone(&self.file), line, document: Arc::clone(&self.lines), prefix }
     }
 }
 
@@ -168,7 +168,7 @@ impl Reader {
     }
 
     /// Takes an object of a file.
-    fn take_one(&mut self, value: &mut Value, place: Place) {
+    fn take_one(&mut self, value: &mut Value, place: SourcePosition) {
         let (file, line) = (place.file.to_string(), place.line.unwrap_or(1));
         match self.object(value, Some(place)) {
             Ok(Some(resource)) => {
@@ -180,7 +180,7 @@ impl Reader {
     }
 
     /// Reads an object; `None` where nothing looks at it.
-    fn object(&self, value: &mut Value, place: Option<Place>) -> Result<Option<Resource>, String> {
+    fn object(&self, value: &mut Value, place: Option<SourcePosition>) -> Result<Option<Resource>, String> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, name) = (text("apiVersion"), text("kind"));
         if api_version.is_empty() || name.is_empty() {

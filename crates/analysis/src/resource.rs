@@ -33,8 +33,8 @@ pub struct Resource {
     /// `status` as it was written.
     pub(crate) status: Value,
     pub(crate) content: Content,
-    /// Where it was read from; `None` for what a cluster gave.
-    pub(crate) place: Option<Place>,
+    /// Its source file; `None` for objects of a cluster.
+    pub(crate) place: Option<SourcePosition>,
     /// The remote cluster that it is of; `None` for files and for the cluster that configures the mesh.
     pub(crate) cluster: Option<Arc<str>>,
 }
@@ -81,7 +81,7 @@ pub(crate) enum Content {
 
 /// Where an object stands in a file.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourcePosition {
     /// The file as the user named it.
     pub(crate) file: Arc<str>,
     /// The line of the object, from 1; `None` where lines say nothing.

@@ -9,25 +9,25 @@ use navarch_push::resource::ResourceType;
 use navarch_walk::policy::{Peer, Verdict};
 
 use super::client::Client;
-use super::difference::Step;
-use super::had::Had;
+use super::difference::CollectionDiff;
 use super::judgement::Visit;
+use super::received::ProxyResources;
 use super::traffic::TrafficChange;
 use super::ztunnel::{named, policies_in, said_of, workload_in};
 
-/// How many workloads of one ztunnel are looked at.
-const WORKLOADS: usize = 256;
+/// Maximum number of workloads checked for one ztunnel.
+const MAX_WORKLOADS: usize = 256;
 
 /// The connections to workloads on the node of a ztunnel that it judges otherwise.
 pub(super) fn changes(
     client: &Client,
-    steps: &BTreeMap<ResourceType, Step>,
-    [before, after]: [&Had; 2],
+    steps: &BTreeMap<ResourceType, CollectionDiff>,
+    [before, after]: [&ProxyResources; 2],
 ) -> Vec<TrafficChange> {
     let node = client.proxy.meta("NODE_NAME").unwrap_or_default();
     let [was, is] = [before, after].map(policies_in);
     let mut told = BTreeSet::new();
-    for name in touched(steps, after).into_iter().take(WORKLOADS) {
+    for name in touched(steps, after).into_iter().take(MAX_WORKLOADS) {
         let Some((old, new)) = workload_in(before, &name).zip(workload_in(after, &name)) else { continue };
         // What is on other nodes others let in.
         if new.node != node || node.is_empty() {
@@ -57,8 +57,8 @@ pub(super) fn changes(
     told.into_iter().collect()
 }
 
-/// The workloads that a change may be about: those that it changes; all where it changes policies, which may hold for all.
-fn touched(steps: &BTreeMap<ResourceType, Step>, after: &Had) -> Vec<ResourceName> {
+/// The workloads that a change may affect: the changed ones; all if policies change, since these may apply to all.
+fn touched(steps: &BTreeMap<ResourceType, CollectionDiff>, after: &ProxyResources) -> Vec<ResourceName> {
     let kinds = [ResourceType::Address, ResourceType::Workload];
     if steps.contains_key(&ResourceType::Authorization) {
         let all = kinds.iter().filter_map(|kind| after.get(kind)).flat_map(|collection| &collection.resources);

@@ -79,7 +79,7 @@ pub struct Replica {
 
 /// How it stands all in all, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum AppliedState {
     /// A control plane gave no answer.
     Unknown,
     /// No control plane knows the object.
@@ -95,23 +95,23 @@ pub enum Standing {
 impl AppliedEverywhere {
     /// How it stands, for at least this generation.
     #[must_use]
-    pub fn standing(&self, generation: i64) -> Standing {
+    pub fn state(&self, generation: i64) -> AppliedState {
         let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();
         let newest = known.iter().map(|applied| applied.generation).max().unwrap_or_default().max(generation);
         if self.replicas.iter().any(|replica| replica.error.is_some()) {
-            Standing::Unknown
+            AppliedState::Unknown
         } else if known.is_empty() {
-            Standing::Missing
+            AppliedState::Missing
         } else if known.iter().any(|applied| {
             applied.refused > 0 || applied.quarantined.is_some() || applied.rollout == Some(RolloutState::Stopped)
         }) {
-            Standing::Refused
+            AppliedState::Refused
         } else if known.len() < self.replicas.len()
             || known.iter().any(|one| one.pending > 0 || one.generation < newest || one.rollout.is_some())
         {
-            Standing::Pending
+            AppliedState::Pending
         } else {
-            Standing::Taken
+            AppliedState::Taken
         }
     }
 }
@@ -180,15 +180,15 @@ mod tests {
     #[test]
     fn the_worst_of_all_replicas_counts() {
         let all = |replicas: Vec<Replica>| AppliedEverywhere { object: "x".to_owned(), replicas };
-        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).standing(0), Standing::Taken);
-        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).standing(4), Standing::Pending);
-        assert_eq!(all(vec![replica(3, 10, 0), replica(2, 10, 0)]).standing(0), Standing::Pending);
-        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 9, 1)]).standing(0), Standing::Refused);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).state(0), AppliedState::Taken);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).state(4), AppliedState::Pending);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(2, 10, 0)]).state(0), AppliedState::Pending);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 9, 1)]).state(0), AppliedState::Refused);
         let unread = Replica { address: "b:1".to_owned(), ..Replica::default() };
-        assert_eq!(all(vec![replica(3, 10, 0), unread.clone()]).standing(0), Standing::Pending);
-        assert_eq!(all(vec![unread.clone()]).standing(0), Standing::Missing);
+        assert_eq!(all(vec![replica(3, 10, 0), unread.clone()]).state(0), AppliedState::Pending);
+        assert_eq!(all(vec![unread.clone()]).state(0), AppliedState::Missing);
         let dead = Replica { error: Some("gone".to_owned()), ..unread };
-        assert_eq!(all(vec![replica(3, 10, 0), dead]).standing(0), Standing::Unknown);
+        assert_eq!(all(vec![replica(3, 10, 0), dead]).state(0), AppliedState::Unknown);
         let text = all(vec![replica(3, 8, 1), replica(3, 10, 0)]).to_string();
         assert!(
             text.contains("generation 3 is taken by 18 of 20 proxies that it reaches, 1 pending, 1 refused"),

@@ -11,18 +11,18 @@ use navarch_push::context::PushContext;
 use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Endpoint, Entry, Outcome, Resources, Tls, Transport, Upstream, Walk};
 
-use super::had::{ReadResources, Walkable};
 use super::judgement::{Judgement, Visit, judge};
 use super::passing::pass;
+use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
-use super::why_not::{Asked, Place};
+use super::why_not::{ProxySnapshot, TracedRequest};
 use super::ztunnel;
 
 /// How it is said that nothing is known of who is at an address.
 const NO_PROXY: &str = "no proxy that is connected here is at";
 
-/// The way to an address: the waypoint where a tunnel ends on it, and what is spoken.
-type Way<'a> = (Option<&'a str>, Transport);
+/// How an address is reached: the waypoint at which the tunnel ends, and the transport.
+type Via<'a> = (Option<&'a str>, Transport);
 
 /// The endpoints that a request may reach first.
 pub(super) fn first_endpoints(walk: &Walk) -> impl Iterator<Item = &Endpoint> {
@@ -34,9 +34,9 @@ pub(super) fn first_endpoints(walk: &Walk) -> impl Iterator<Item = &Endpoint> {
     })
 }
 
-/// The addresses that a request may reach first, and the ways to them.
-fn ways(walk: &Walk) -> BTreeMap<String, Way<'_>> {
-    let mut ways: BTreeMap<String, Way<'_>> = BTreeMap::new();
+/// The addresses of the lowest priority, and how they are reached.
+fn ways(walk: &Walk) -> BTreeMap<String, Via<'_>> {
+    let mut ways: BTreeMap<String, Via<'_>> = BTreeMap::new();
     for endpoint in first_endpoints(walk) {
         ways.entry(endpoint.address.clone()).or_insert((endpoint.waypoint.as_deref(), endpoint.transport));
     }
@@ -49,8 +49,8 @@ fn ways(walk: &Walk) -> BTreeMap<String, Way<'_>> {
     ways
 }
 
-/// Follows a request to the proxies of its endpoints. False where it fails, which the answer then says.
-pub(super) fn follow(answer: &mut WhyNot, walk: &Walk, asked: &Asked<'_>) -> bool {
+/// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in `answer`.
+pub(super) fn follow(answer: &mut WhyNot, walk: &Walk, asked: &TracedRequest<'_>) -> bool {
     for (address, (waypoint, transport)) in ways(walk) {
         let Ok(destination) = address.parse::<SocketAddr>() else { continue };
         let waypoint = waypoint.filter(|_| asked.passes).and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
@@ -71,8 +71,13 @@ pub(super) fn follow(answer: &mut WhyNot, walk: &Walk, asked: &Asked<'_>) -> boo
     true
 }
 
-/// Has a request arrive at an endpoint: the TLS and the policies of its proxy. False where it fails.
-pub(super) fn arrive(answer: &mut WhyNot, destination: SocketAddr, transport: Transport, asked: &Asked<'_>) -> bool {
+/// Checks a request at an endpoint: TLS and policies of its proxy. Returns false if it fails.
+pub(super) fn arrive(
+    answer: &mut WhyNot,
+    destination: SocketAddr,
+    transport: Transport,
+    asked: &TracedRequest<'_>,
+) -> bool {
     if let Some(place) = (asked.others.at)(destination.ip()) {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
         if refused_at(&place, walkable.resources(), (destination, transport), asked, answer) {
@@ -98,10 +103,10 @@ pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Ob
 
 /// Whether the proxy of an endpoint does not let a request in, for a reason that the answer then has.
 fn refused_at(
-    place: &Place,
+    place: &ProxySnapshot,
     resources: &Resources,
     (destination, transport): (SocketAddr, Transport),
-    asked: &Asked<'_>,
+    asked: &TracedRequest<'_>,
     answer: &mut WhyNot,
 ) -> bool {
     let http = &asked.connection.http;

@@ -7,9 +7,9 @@ use navarch_push::resource::ResourceType;
 use navarch_walk::{Connection, Entry, Tls};
 
 use super::entering::targets;
-use super::had::{chains, manager_of};
 use super::plan::workload_of;
-use super::question::{HOSTS, Question, Scene, port_of};
+use super::question::{MAX_HOSTS, Question, Scene, port_of};
+use super::received::{chains, manager_of};
 use super::route_example::Example;
 use super::words::short;
 
@@ -29,7 +29,7 @@ impl Scene<'_> {
         let workload = workload.rsplit('/').next().unwrap_or_default();
         let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut questions = Vec::new();
-        for target in targets(self.contexts[1], &self.client.proxy).iter().take(HOSTS) {
+        for target in targets(self.contexts[1], &self.client.proxy).iter().take(MAX_HOSTS) {
             let (host, port) = (target.service.key.hostname.as_str(), target.port.port);
             let destination = SocketAddr::new(ip, target.target_port);
             let bare = Connection { entry: Entry::Inbound, destination, source: None, tls: None, http: None };
@@ -78,6 +78,6 @@ impl Scene<'_> {
             let connection = Connection { entry: Entry::Direct, destination, source: None, tls, http: None };
             Question { label, host, port, connection, is_own: true }
         };
-        asked.into_iter().take(HOSTS).map(ask).collect()
+        asked.into_iter().take(MAX_HOSTS).map(ask).collect()
     }
 }

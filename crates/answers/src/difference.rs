@@ -19,16 +19,16 @@ use super::proposal::Action;
 const MAX_SHOWN: usize = 1 << 20;
 /// The number of `RouteConfiguration.virtual_hosts`.
 const VIRTUAL_HOSTS: u32 = 2;
-/// Bytes on the wire around each resource: its version and the tags of fields.
-const AROUND: usize = 48;
+/// Bytes per resource on the wire beside its body: version and field tags.
+const RESOURCE_OVERHEAD: usize = 48;
 
 /// A resource before and after; one of them at least is there.
 pub type Pair = [Option<Arc<Resource>>; 2];
 
 /// One step of a proxy from what it had of a type to what it has.
 #[derive(Debug, Default)]
-pub struct Step {
-    /// Resources before and after; one of them at least.
+pub struct CollectionDiff {
+    /// Resources before and after; at least one of the two is present.
     pub resources: BTreeMap<ResourceName, Pair>,
     /// About how many bytes tell a proxy of it that takes deltas.
     pub delta_bytes: usize,
@@ -36,8 +36,8 @@ pub struct Step {
     pub state_bytes: usize,
 }
 
-impl Step {
-    /// The step between two collections. Costs what differs between them.
+impl CollectionDiff {
+    /// Compares two collections. The cost is proportional to the difference.
     #[must_use]
     pub fn between(before: Option<&Collection>, after: Option<&Collection>) -> Self {
         let Some(kind) = before.or(after).map(|collection| collection.kind) else { return Self::default() };
@@ -53,7 +53,7 @@ impl Step {
         }
         step.resources.retain(|_, [old, new]| old != new);
         let sent = |resource: &Resource| {
-            resource.body.len() + resource.name.as_str().len() + kind.resource_url().len() + AROUND
+            resource.body.len() + resource.name.as_str().len() + kind.resource_url().len() + RESOURCE_OVERHEAD
         };
         for (name, [_, new]) in &step.resources {
             step.delta_bytes += new.as_ref().map_or(name.as_str().len(), |new| sent(new));

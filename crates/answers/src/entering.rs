@@ -19,26 +19,26 @@ use navarch_walk::{Connection, Entry as WayIn, HttpRequest, Outcome, Tls, Walk};
 use prost::Message;
 
 use super::arrival::follow;
-use super::had::{ReadResources, Walkable, chains};
 use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::question::port_of;
+use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
-use super::why_not::{Asked, Others, Place, Request, identity, outbound_reason};
+use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
 use super::words::outcome;
 
 /// The label of what was made for a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
-/// The ports that clients ask at who name none.
-const USUAL: [u16; 2] = [80, 443];
-/// How many ports are tried where none is said.
-const DOORS: usize = 16;
-/// How many hosts or ports are named.
-const NAMED: usize = 8;
+/// The ports of http:// and https:// URLs without one.
+const DEFAULT_PORTS: [u16; 2] = [80, 443];
+/// Maximum number of ports to try if the request names none.
+const MAX_ENTRY_PORTS: usize = 16;
+/// Maximum number of hosts or ports in a message.
+const MAX_NAMES: usize = 8;
 
 /// Where a request comes in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Door {
-    /// The port that the client asks at.
+struct GatewayEntryPort {
+    /// The port that the client connects to.
     port: u16,
     /// The port that the gateway listens on.
     listens: u16,
@@ -48,7 +48,7 @@ struct Door {
 
 /// A Gateway's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Claim {
+struct ServerHosts {
     /// The Gateway and the name of its server.
     gateway: String,
     hosts: Vec<String>,
@@ -57,37 +57,37 @@ struct Claim {
 /// A request at a gateway.
 struct Entry<'a> {
     context: &'a PushContext,
-    gateway: &'a Place,
+    gateway: &'a ProxySnapshot,
     request: &'a Request,
-    door: &'a Door,
+    entry_port: &'a GatewayEntryPort,
     connection: Connection,
     walk: Walk,
 }
 
 /// Follows a request that enters at a gateway.
-pub(super) fn enter(context: &PushContext, gateway: &Place, request: &Request, others: Others<'_>) -> WhyNot {
+pub(super) fn enter(context: &PushContext, gateway: &ProxySnapshot, request: &Request, others: Others<'_>) -> WhyNot {
     let mut walkable = Walkable::read(&gateway.had, &mut ReadResources::default());
-    let doors = doors(context, &gateway.proxy, &walkable.resources().listeners);
-    let wanted: Vec<&Door> = match request.port {
-        Some(port) => doors.iter().filter(|door| door.port == port).collect(),
-        None => doors.iter().take(DOORS).collect(),
+    let entry_ports = entry_ports(context, &gateway.proxy, &walkable.resources().listeners);
+    let wanted: Vec<&GatewayEntryPort> = match request.port {
+        Some(port) => entry_ports.iter().filter(|entry_port| entry_port.port == port).collect(),
+        None => entry_ports.iter().take(MAX_ENTRY_PORTS).collect(),
     };
     let mut answer = WhyNot::default();
     let Request { method, host, path, .. } = request;
     let name = &gateway.proxy.name;
-    let Some((door, connection, walk)) = found(&mut walkable, &gateway.proxy, &wanted, request) else {
-        let port = request.port.unwrap_or(USUAL[0]);
+    let Some((entry_port, connection, walk)) = found(&mut walkable, &gateway.proxy, &wanted, request) else {
+        let port = request.port.unwrap_or(DEFAULT_PORTS[0]);
         answer.request = format!("{method} {host}:{port}{path} at gateway {name}");
         answer.reason = Some(format!("{name} listens for nothing at port {port}"));
-        answer.advice = Some(listening(&doors));
+        answer.advice = Some(listening(&entry_ports));
         return answer;
     };
-    answer.request = format!("{method} {host}:{}{path} at gateway {name}", door.port);
-    tell_door(&mut answer, door, &connection, &walk);
-    let claims = claims(context, &gateway.proxy, door);
-    let claiming: Vec<&Claim> =
+    answer.request = format!("{method} {host}:{}{path} at gateway {name}", entry_port.port);
+    tell_entry_port(&mut answer, entry_port, &connection, &walk);
+    let claims = claims(context, &gateway.proxy, entry_port);
+    let claiming: Vec<&ServerHosts> =
         claims.iter().filter(|claim| claim.hosts.iter().any(|claimed| is_subset_of(host, claimed))).collect();
-    for claim in claiming.iter().take(NAMED) {
+    for claim in claiming.iter().take(MAX_NAMES) {
         answer.steps.push(format!("{} claims {host}", claim.gateway));
     }
     let judgement = walkable.resources().chain(&connection).map(|chain| {
@@ -103,7 +103,7 @@ pub(super) fn enter(context: &PushContext, gateway: &Place, request: &Request, o
     if judgement == Some(Judgement::Refused) {
         return answer;
     }
-    let entry = Entry { context, gateway, request, door, connection, walk };
+    let entry = Entry { context, gateway, request, entry_port, connection, walk };
     if entry.leads_on(&mut answer, &claims, claiming.first().copied()) {
         entry.follow(&mut answer, judgement, others);
     }
@@ -114,26 +114,26 @@ pub(super) fn enter(context: &PushContext, gateway: &Place, request: &Request, o
 fn found<'a>(
     walkable: &mut Walkable<'_>,
     proxy: &Proxy,
-    doors: &[&'a Door],
+    entry_ports: &[&'a GatewayEntryPort],
     request: &Request,
-) -> Option<(&'a Door, Connection, Walk)> {
-    let mut found: Option<(&Door, Connection, Walk)> = None;
-    for door in doors {
-        let Some(connection) = connection(walkable, proxy, door, request) else { continue };
+) -> Option<(&'a GatewayEntryPort, Connection, Walk)> {
+    let mut found: Option<(&GatewayEntryPort, Connection, Walk)> = None;
+    for entry_port in entry_ports {
+        let Some(connection) = connection(walkable, proxy, entry_port, request) else { continue };
         let walk = walkable.walk(&connection);
         let is_led = !matches!(walk.outcome, Outcome::Closed(_) | Outcome::NotFound);
         if is_led {
-            return Some((door, connection, walk));
+            return Some((entry_port, connection, walk));
         }
-        found.get_or_insert((door, connection, walk));
+        found.get_or_insert((entry_port, connection, walk));
     }
     found
 }
 
 impl Entry<'_> {
-    /// Tells where the gateway leads the request. False where that is nowhere, for a reason that the answer then has.
-    fn leads_on(&self, answer: &mut WhyNot, claims: &[Claim], claiming: Option<&Claim>) -> bool {
-        let (walk, host, port) = (&self.walk, &self.request.host, self.door.port);
+    /// Adds the route of the request at the gateway. Returns false if there is none, with the reason in `answer`.
+    fn leads_on(&self, answer: &mut WhyNot, claims: &[ServerHosts], claiming: Option<&ServerHosts>) -> bool {
+        let (walk, host, port) = (&self.walk, &self.request.host, self.entry_port.port);
         if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
             answer.steps.push(format!("route {route:?} takes the request"));
         }
@@ -145,7 +145,7 @@ impl Entry<'_> {
         answer.reason = Some(reason);
         answer.advice = match claiming {
             _ if is_unclaimed => {
-                let hosts = claims.iter().flat_map(|claim| &claim.hosts).map(String::as_str).take(NAMED);
+                let hosts = claims.iter().flat_map(|claim| &claim.hosts).map(String::as_str).take(MAX_NAMES);
                 let hosts = hosts.collect::<Vec<_>>().join(", ");
                 let hosts = if hosts.is_empty() { "nothing" } else { &hosts };
                 Some(format!("no server of its Gateways claims {host} at port {port}; claimed there: {hosts}"))
@@ -161,17 +161,17 @@ impl Entry<'_> {
 
     /// Follows the request to the proxies behind the gateway.
     fn follow(self, answer: &mut WhyNot, judgement: Option<Judgement>, others: Others<'_>) {
-        let Self { context, gateway, request, door, connection, walk } = self;
+        let Self { context, gateway, request, entry_port, connection, walk } = self;
         let http = connection.http.as_ref().map(|request| match judgement {
             Some(judgement) => goes_on(request, judgement),
             None => request.clone(),
         });
         let (connection, identity) = (Connection { http, ..connection }, identity(&gateway.proxy, context));
-        let asked = Asked {
+        let asked = TracedRequest {
             context,
             others,
             connection: &connection,
-            called: (&request.host, door.port),
+            called: (&request.host, entry_port.port),
             identity: &identity,
             source: gateway.proxy.ips.first().copied(),
             remote: None,
@@ -182,22 +182,24 @@ impl Entry<'_> {
     }
 }
 
-/// The ports at which a gateway can be asked: those of the services that it serves, then its own; the usual ones first.
-fn doors(context: &PushContext, proxy: &Proxy, listeners: &[Arc<Listener>]) -> Vec<Door> {
+/// The ports of a gateway: those of its services, then its own; the default ones first.
+fn entry_ports(context: &PushContext, proxy: &Proxy, listeners: &[Arc<Listener>]) -> Vec<GatewayEntryPort> {
     let own: Vec<u16> = listeners.iter().filter_map(|listener| port_of(listener)).collect();
-    let mut doors: BTreeMap<u16, Door> = BTreeMap::new();
+    let mut entry_ports: BTreeMap<u16, GatewayEntryPort> = BTreeMap::new();
     for target in targets(context, proxy).iter().filter(|target| own.contains(&target.target_port)) {
         let service = Some(target.service.origin.to_string());
-        let door = Door { port: target.port.port, listens: target.target_port, service };
-        doors.entry(door.port).or_insert(door);
+        let entry_port = GatewayEntryPort { port: target.port.port, listens: target.target_port, service };
+        entry_ports.entry(entry_port.port).or_insert(entry_port);
     }
-    let led: Vec<u16> = doors.values().map(|door| door.listens).collect();
+    let led: Vec<u16> = entry_ports.values().map(|entry_port| entry_port.listens).collect();
     for port in own.into_iter().filter(|port| !led.contains(port)) {
-        doors.entry(port).or_insert(Door { port, listens: port, service: None });
+        entry_ports.entry(port).or_insert(GatewayEntryPort { port, listens: port, service: None });
     }
-    let mut doors: Vec<Door> = doors.into_values().collect();
-    doors.sort_by_key(|door| USUAL.iter().position(|port| *port == door.port).unwrap_or(USUAL.len()));
-    doors
+    let mut entry_ports: Vec<GatewayEntryPort> = entry_ports.into_values().collect();
+    entry_ports.sort_by_key(|entry_port| {
+        DEFAULT_PORTS.iter().position(|port| *port == entry_port.port).unwrap_or(DEFAULT_PORTS.len())
+    });
+    entry_ports
 }
 
 /// What the workload of a proxy serves by Kubernetes Services.
@@ -216,16 +218,21 @@ pub(super) fn targets(context: &PushContext, proxy: &Proxy) -> Vec<ServiceTarget
     found.unwrap_or_default()
 }
 
-/// A connection to a port of the gateway, over TLS where the listener there expects that.
-fn connection(walkable: &Walkable<'_>, proxy: &Proxy, door: &Door, request: &Request) -> Option<Connection> {
-    let destination = SocketAddr::new(*proxy.ips.first()?, door.listens);
+/// A connection to a port of the gateway, over TLS if the listener expects that.
+fn connection(
+    walkable: &Walkable<'_>,
+    proxy: &Proxy,
+    entry_port: &GatewayEntryPort,
+    request: &Request,
+) -> Option<Connection> {
+    let destination = SocketAddr::new(*proxy.ips.first()?, entry_port.listens);
     let bare = Connection { entry: WayIn::Direct, destination, source: None, tls: None, http: None };
     let listener = walkable.resources().listener(&bare)?;
     let Request { method, host, path, claims, .. } = request.clone();
     let tls = chains(listener)
         .any(is_tls)
         .then(|| Tls { sni: host.clone(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()] });
-    let host = if USUAL.contains(&door.port) { host } else { format!("{host}:{}", door.port) };
+    let host = if DEFAULT_PORTS.contains(&entry_port.port) { host } else { format!("{host}:{}", entry_port.port) };
     let http = HttpRequest { method, host, path, headers: BTreeMap::new(), claims };
     Some(Connection { tls, http: Some(http), ..bare })
 }
@@ -255,24 +262,27 @@ fn peer_at(chain: &FilterChain, answer: &mut WhyNot) -> Peer<'static> {
     Peer::Nobody
 }
 
-/// Tells where a request comes in.
-fn tell_door(answer: &mut WhyNot, door: &Door, connection: &Connection, walk: &Walk) {
-    if let Some(service) = door.service.as_ref().filter(|_| door.port != door.listens) {
-        answer.steps.push(format!("{service} leads from port {} to port {} of the gateway", door.port, door.listens));
+/// Adds the step for the port.
+fn tell_entry_port(answer: &mut WhyNot, entry_port: &GatewayEntryPort, connection: &Connection, walk: &Walk) {
+    if let Some(service) = entry_port.service.as_ref().filter(|_| entry_port.port != entry_port.listens) {
+        answer.steps.push(format!(
+            "{service} leads from port {} to port {} of the gateway",
+            entry_port.port, entry_port.listens
+        ));
     }
     let over = match &connection.tls {
         Some(tls) => format!(" over TLS for {}", tls.sni),
         None => String::new(),
     };
     answer.steps.push(match walk.listener.as_str() {
-        "" => format!("no listener takes the connection at port {}", door.listens),
+        "" => format!("no listener takes the connection at port {}", entry_port.listens),
         listener => format!("it takes the connection{over} at listener {listener:?}"),
     });
 }
 
-/// What clients can ask at.
-fn listening(doors: &[Door]) -> String {
-    let ports: Vec<String> = doors.iter().take(NAMED).map(|door| door.port.to_string()).collect();
+/// The ports in words.
+fn listening(entry_ports: &[GatewayEntryPort]) -> String {
+    let ports: Vec<String> = entry_ports.iter().take(MAX_NAMES).map(|entry_port| entry_port.port.to_string()).collect();
     match ports.as_slice() {
         [] => {
             "it has no listeners: no Gateway selects it, or the ports of those that do are claimed by others".to_owned()
@@ -281,9 +291,9 @@ fn listening(doors: &[Door]) -> String {
     }
 }
 
-/// The servers of the Gateways of a proxy at a port, with the hosts that they claim.
-fn claims(context: &PushContext, proxy: &Proxy, door: &Door) -> Vec<Claim> {
-    let is_asked = |port: u32| port == u32::from(door.port) || port == u32::from(door.listens);
+/// The servers of the Gateways of a proxy at a port, with their hosts.
+fn claims(context: &PushContext, proxy: &Proxy, entry_port: &GatewayEntryPort) -> Vec<ServerHosts> {
+    let is_asked = |port: u32| port == u32::from(entry_port.port) || port == u32::from(entry_port.listens);
     let of_namespace =
         |namespace: &Namespace| !context.mesh.settings.scope_gateway_to_namespace || *namespace == proxy.namespace;
     let mut claims = Vec::new();
@@ -297,7 +307,7 @@ fn claims(context: &PushContext, proxy: &Proxy, door: &Door) -> Vec<Claim> {
                 let hosts =
                     server.hosts.iter().map(|host| host.rsplit_once('/').map_or(host.as_str(), |(_, host)| host));
                 let hosts = hosts.map(str::to_owned).collect();
-                claims.push(Claim { gateway: format!("Gateway {}", gateway.meta.key), hosts });
+                claims.push(ServerHosts { gateway: format!("Gateway {}", gateway.meta.key), hosts });
             }
         }
     }
@@ -308,8 +318,10 @@ fn claims(context: &PushContext, proxy: &Proxy, door: &Door) -> Vec<Claim> {
     for gateway in of_api {
         for listener in gateway.spec.listeners.iter().filter(|one| u32::try_from(one.port).is_ok_and(is_asked)) {
             let hosts = vec![listener.hostname.clone().unwrap_or_else(|| "*".to_owned())];
-            claims
-                .push(Claim { gateway: format!("listener {} of Gateway {}", listener.name, gateway.meta.key), hosts });
+            claims.push(ServerHosts {
+                gateway: format!("listener {} of Gateway {}", listener.name, gateway.meta.key),
+                hosts,
+            });
         }
     }
     claims

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::client::Client;
 use super::mirror::Mirror;
-use super::object_parts::{Part, parts};
+use super::object_parts::{ObjectPart, parts};
 use navarch_api::names::ResourceName;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
@@ -17,8 +17,8 @@ use navarch_push::engine::Interest;
 use navarch_push::resource::{ResourceType, Version};
 use navarch_push::world::Change;
 
-/// How many objects with and without parts are tried for one answer: each costs a change of a mesh with one proxy.
-const TRIES: usize = 400;
+/// Maximum number of trials for one answer: each costs a change of a mesh with one proxy.
+const MAX_TRIALS: usize = 400;
 
 /// What an object does to a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn effects(
     let mut found = BTreeMap::new();
     let interest = Interest { wildcard: false, names: Arc::new(BTreeSet::from([name.clone()])) };
     let client = Client { proxy: client.proxy.clone(), interests: BTreeMap::from([(kind, interest)]) };
-    let mut trial = Trial { mirror: Mirror::of(context, vec![client]), kind, name, left: TRIES };
+    let mut trial = Trial { mirror: Mirror::of(context, vec![client]), kind, name, left: MAX_TRIALS };
     if trial.version() != Some(shown) {
         return found;
     }
@@ -85,7 +85,7 @@ impl Trial<'_> {
         }
         let is_same = self.version_after(Change::Removed(name.clone())) == Some(shown);
         let mut fields = Vec::new();
-        for Part { field, without } in parts {
+        for ObjectPart { field, without } in parts {
             if !is_same && self.version_after(Change::Put(without)) != Some(shown) {
                 fields.push(field);
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::client::Client;
-use super::had::{Had, names_in};
+use super::received::{ProxyResources, names_in};
 use navarch_ambient::AmbientTranslator;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
@@ -15,8 +15,8 @@ use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::world::{Change, World};
 
-/// How often proxies ask anew before it is taken that they have all: once for what clusters and listeners name would do.
-const TURNS: usize = 3;
+/// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally enough.
+const MAX_ROUNDS: usize = 3;
 
 /// A world, an engine on it, and proxies.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub struct Mirror {
 struct Mirrored {
     client: Client,
     id: ProxyId,
-    /// The collections from which it took what it asks for.
-    followed: Had,
+    /// The collections from which its subscriptions were derived.
+    followed: ProxyResources,
 }
 
 /// Names that several share.
@@ -68,7 +68,7 @@ impl Mirror {
             for (kind, interest) in &client.interests {
                 engine.subscribe(id, *kind, interest.clone());
             }
-            Mirrored { client, id, followed: Had::new() }
+            Mirrored { client, id, followed: ProxyResources::new() }
         };
         let clients = clients.into_iter().map(connect).collect();
         let mut mirror = Self { world, engine, clients, names: Names::default() };
@@ -121,7 +121,7 @@ impl Mirror {
 
     /// All that a proxy has, by its place among the proxies.
     #[must_use]
-    pub fn had(&self, at: usize) -> Had {
+    pub fn had(&self, at: usize) -> ProxyResources {
         self.clients.get(at).map(|one| had(&self.engine, one.id, &one.client)).unwrap_or_default()
     }
 
@@ -156,7 +156,7 @@ impl Mirror {
     /// Has every proxy ask for what its clusters and listeners name.
     fn follow(&mut self) {
         for at in 0..self.clients.len() {
-            for _ in 0..TURNS {
+            for _ in 0..MAX_ROUNDS {
                 if !self.follow_one(at) {
                     break;
                 }
@@ -232,13 +232,13 @@ impl Names {
     }
 }
 
-/// All that a proxy has of what it asks for.
-fn had(engine: &Engine, id: ProxyId, client: &Client) -> Had {
+/// The resources of all subscriptions of a proxy.
+fn had(engine: &Engine, id: ProxyId, client: &Client) -> ProxyResources {
     client.interests.keys().filter_map(|kind| Some((*kind, engine.shown(id, *kind)?))).collect()
 }
 
 /// A map of what each proxy has, by its place among the proxies.
 #[must_use]
-pub fn all_had(mirror: &Mirror) -> BTreeMap<usize, Had> {
+pub fn all_had(mirror: &Mirror) -> BTreeMap<usize, ProxyResources> {
     (0..mirror.clients.len()).map(|at| (at, mirror.had(at))).collect()
 }

@@ -8,7 +8,7 @@ use navarch_api::object::Object;
 
 /// A part of an object.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct ObjectPart {
     /// Its field, such as `spec.http[1]` or `spec.subsets[v2]`.
     pub(super) field: String,
     /// The object without it.
@@ -17,10 +17,10 @@ pub(super) struct Part {
 
 /// The parts of an object, in the order of its fields. Kinds of which a part cannot be taken away have none.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
-pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
+pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
         AnyObject::VirtualService(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("hosts", |spec| &mut spec.hosts, unnamed)
                 .list("gateways", |spec| &mut spec.gateways, unnamed)
                 .list("http", |spec| &mut spec.http, |route| &route.name)
@@ -31,7 +31,7 @@ pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
         }
         AnyObject::DestinationRule(one) => destination_rule(one),
         AnyObject::ServiceEntry(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("hosts", |spec| &mut spec.hosts, unnamed)
                 .list("addresses", |spec| &mut spec.addresses, unnamed)
                 .list("ports", |spec| &mut spec.ports, |port| &port.name)
@@ -42,9 +42,11 @@ pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
                 .all
         }
         AnyObject::Service(one) => service(one),
-        AnyObject::Gateway(one) => Parts::of(one).list("servers", |spec| &mut spec.servers, |server| &server.name).all,
+        AnyObject::Gateway(one) => {
+            PartList::of(one).list("servers", |spec| &mut spec.servers, |server| &server.name).all
+        }
         AnyObject::Sidecar(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("ingress", |spec| &mut spec.ingress, unnamed)
                 .list("egress", |spec| &mut spec.egress, unnamed)
                 .member("inboundConnectionPool", |spec| spec.inbound_connection_pool.take().is_some())
@@ -52,7 +54,7 @@ pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
                 .all
         }
         AnyObject::EnvoyFilter(one) => {
-            Parts::of(one).list("configPatches", |spec| &mut spec.config_patches, unnamed).all
+            PartList::of(one).list("configPatches", |spec| &mut spec.config_patches, unnamed).all
         }
         other => policy(other),
     }
@@ -60,34 +62,34 @@ pub(super) fn parts(object: &AnyObject) -> Vec<Part> {
 
 /// The parts of a policy, of Telemetry or of an extension.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
-fn policy(object: &AnyObject) -> Vec<Part> {
+fn policy(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
-        AnyObject::AuthorizationPolicy(one) => Parts::of(one).list("rules", |spec| &mut spec.rules, unnamed).all,
+        AnyObject::AuthorizationPolicy(one) => PartList::of(one).list("rules", |spec| &mut spec.rules, unnamed).all,
         AnyObject::PeerAuthentication(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .member("mtls", |spec| spec.mtls.take().is_some())
                 .member("portLevelMtls", |spec| spec.port_level_mtls.take().is_some())
                 .all
         }
         AnyObject::RequestAuthentication(one) => {
-            Parts::of(one).list("jwtRules", |spec| &mut spec.jwt_rules, |rule| &rule.issuer).all
+            PartList::of(one).list("jwtRules", |spec| &mut spec.jwt_rules, |rule| &rule.issuer).all
         }
         AnyObject::Telemetry(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("tracing", |spec| &mut spec.tracing, unnamed)
                 .list("metrics", |spec| &mut spec.metrics, unnamed)
                 .list("accessLogging", |spec| &mut spec.access_logging, unnamed)
                 .all
         }
         AnyObject::WasmPlugin(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("match", |spec| &mut spec.matches, unnamed)
                 .member("pluginConfig", |spec| spec.plugin_config.take().is_some())
                 .member("vmConfig", |spec| spec.vm_config.take().is_some())
                 .all
         }
         AnyObject::TrafficExtension(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("match", |spec| &mut spec.matches, unnamed)
                 .member("wasm", |spec| spec.wasm.take().is_some())
                 .member("lua", |spec| spec.lua.take().is_some())
@@ -99,37 +101,37 @@ fn policy(object: &AnyObject) -> Vec<Part> {
 
 /// The parts of an object of the Gateway API.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no lists, or are not read one by one")]
-fn gateway_api(object: &AnyObject) -> Vec<Part> {
+fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
     match object {
         AnyObject::KubernetesGateway(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("listeners", |spec| &mut spec.listeners, |listener| &listener.name)
                 .list("addresses", |spec| &mut spec.addresses, unnamed)
                 .all
         }
         AnyObject::HttpRoute(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
                 .list("hostnames", |spec| &mut spec.hostnames, unnamed)
                 .list("rules", |spec| &mut spec.rules, |rule| rule.name.as_deref().unwrap_or_default())
                 .all
         }
         AnyObject::GrpcRoute(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
                 .list("hostnames", |spec| &mut spec.hostnames, unnamed)
                 .list("rules", |spec| &mut spec.rules, |rule| rule.name.as_deref().unwrap_or_default())
                 .all
         }
         AnyObject::TlsRoute(one) => {
-            Parts::of(one)
+            PartList::of(one)
                 .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
                 .list("hostnames", |spec| &mut spec.hostnames, unnamed)
                 .list("rules", |spec| &mut spec.rules, |rule| rule.name.as_deref().unwrap_or_default())
                 .all
         }
         AnyObject::BackendTlsPolicy(one) => {
-            Parts::of(one).list("targetRefs", |spec| &mut spec.target_refs, unnamed).all
+            PartList::of(one).list("targetRefs", |spec| &mut spec.target_refs, unnamed).all
         }
         _ => Vec::new(),
     }
@@ -140,12 +142,12 @@ fn unnamed<E>(_: &E) -> &str {
     ""
 }
 
-/// A policy is told by its members, since each counts for itself.
-fn destination_rule(one: &Arc<Object<DestinationRule>>) -> Vec<Part> {
+/// A policy is split into its members, since each applies by itself.
+fn destination_rule(one: &Arc<Object<DestinationRule>>) -> Vec<ObjectPart> {
     let policy = |spec: &mut DestinationRule, take: fn(&mut TrafficPolicy) -> bool| {
         spec.traffic_policy.as_deref_mut().is_some_and(take)
     };
-    Parts::of(one)
+    PartList::of(one)
         .member("trafficPolicy.loadBalancer", |spec| policy(spec, |policy| policy.load_balancer.take().is_some()))
         .member("trafficPolicy.connectionPool", |spec| policy(spec, |policy| policy.connection_pool.take().is_some()))
         .member("trafficPolicy.outlierDetection", |spec| {
@@ -165,7 +167,7 @@ fn destination_rule(one: &Arc<Object<DestinationRule>>) -> Vec<Part> {
 }
 
 /// The ports of a Service of Kubernetes.
-fn service(one: &Arc<Object<navarch_api::kubernetes::Service>>) -> Vec<Part> {
+fn service(one: &Arc<Object<navarch_api::kubernetes::Service>>) -> Vec<ObjectPart> {
     let ports = &one.spec.ports;
     let without = |at: usize| {
         let mut copy = Object::clone(one);
@@ -174,17 +176,17 @@ fn service(one: &Arc<Object<navarch_api::kubernetes::Service>>) -> Vec<Part> {
         copy
     };
     let names: Vec<String> = ports.iter().map(|port| port.name.to_string()).collect();
-    let part = |at| Part { field: format!("spec.ports[{}]", place(&names, at)), without: without(at).into() };
+    let part = |at| ObjectPart { field: format!("spec.ports[{}]", place(&names, at)), without: without(at).into() };
     (0..ports.len()).map(part).collect()
 }
 
-/// Gathers the parts of an object.
-struct Parts<'a, T> {
+/// Collects the parts of an object.
+struct PartList<'a, T> {
     object: &'a Arc<Object<T>>,
-    all: Vec<Part>,
+    all: Vec<ObjectPart>,
 }
 
-impl<'a, T: Clone> Parts<'a, T>
+impl<'a, T: Clone> PartList<'a, T>
 where
     AnyObject: From<Object<T>>,
 {
@@ -200,7 +202,8 @@ where
         for at in 0..names.len() {
             let mut without = Object::clone(self.object);
             _ = of(&mut without.spec).remove(at);
-            self.all.push(Part { field: format!("spec.{field}[{}]", place(&names, at)), without: without.into() });
+            self.all
+                .push(ObjectPart { field: format!("spec.{field}[{}]", place(&names, at)), without: without.into() });
         }
         self
     }
@@ -209,7 +212,7 @@ where
     fn member(mut self, field: &str, take: impl Fn(&mut T) -> bool) -> Self {
         let mut without = Object::clone(self.object);
         if take(&mut without.spec) {
-            self.all.push(Part { field: format!("spec.{field}"), without: without.into() });
+            self.all.push(ObjectPart { field: format!("spec.{field}"), without: without.into() });
         }
         self
     }

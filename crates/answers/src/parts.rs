@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{DIFFS, NAMED, Plan, RESOURCES, Refused, ResourcePlan, TRAFFIC, Totals, WALKED};
+use super::plan::{MAX_DIFFS, MAX_NAMES, MAX_REQUESTS, MAX_RESOURCES, MAX_WALKED, Plan, Refused, ResourcePlan, Totals};
 use super::proposal::Action;
 use super::traffic::TrafficChange;
 use navarch_push::resource::ResourceType;
@@ -109,7 +109,7 @@ fn resources(parts: &[(String, PlanPart)]) -> Vec<ResourcePlan> {
             }
         }
     }
-    all.into_values().take(RESOURCES).collect()
+    all.into_values().take(MAX_RESOURCES).collect()
 }
 
 /// The requests that go another way, each once, with all whose requests they are.
@@ -158,19 +158,19 @@ fn order(short_name: &str) -> usize {
 
 /// A plan with as much of each as is told, and how much more there is. `all` is the number of its resources.
 fn cut(mut plan: Plan, all: usize, unwalked: usize) -> Plan {
-    let workloads = plan.workloads.len().saturating_sub(NAMED);
-    plan.workloads = std::mem::take(&mut plan.workloads).into_iter().take(NAMED).collect();
-    let requests = plan.traffic.len().saturating_sub(TRAFFIC);
-    plan.traffic.truncate(TRAFFIC);
-    let diffs = all.saturating_sub(DIFFS);
-    for resource in plan.resources.iter_mut().skip(DIFFS) {
+    let workloads = plan.workloads.len().saturating_sub(MAX_NAMES);
+    plan.workloads = std::mem::take(&mut plan.workloads).into_iter().take(MAX_NAMES).collect();
+    let requests = plan.traffic.len().saturating_sub(MAX_REQUESTS);
+    plan.traffic.truncate(MAX_REQUESTS);
+    let diffs = all.saturating_sub(MAX_DIFFS);
+    for resource in plan.resources.iter_mut().skip(MAX_DIFFS) {
         resource.diff.clear();
     }
     let sorts = [
         (workloads, "more workloads".to_owned()),
         (diffs, "resources without their differences".to_owned()),
-        (all.saturating_sub(RESOURCES), "more resources".to_owned()),
-        (unwalked, format!("sorts of proxies beyond {WALKED} whose requests are not walked")),
+        (all.saturating_sub(MAX_RESOURCES), "more resources".to_owned()),
+        (unwalked, format!("sorts of proxies beyond {MAX_WALKED} whose requests are not walked")),
         (requests, "more requests that go another way".to_owned()),
     ];
     let more = sorts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -181,7 +181,7 @@ fn cut(mut plan: Plan, all: usize, unwalked: usize) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::FORMS;
+    use crate::plan::MAX_FORMS;
 
     /// What a control plane says of so many proxies of a workload, with one route that all of them have, and one that only these have.
     fn part(workload: &str, proxies: usize, own: &str) -> PlanPart {
@@ -246,10 +246,10 @@ mod tests {
     #[test]
     fn one_alone_says_what_it_says() {
         let mut one = part("shop/web", 3, "of a");
-        one.plan.workloads = (0..NAMED + 2).map(|n| (format!("shop/{n:03}"), 1)).collect();
+        one.plan.workloads = (0..MAX_NAMES + 2).map(|n| (format!("shop/{n:03}"), 1)).collect();
         let (alone, whole) = (one.clone().whole(), merged(vec![("a".to_owned(), one)]));
         assert_eq!(whole, Plan { asked: vec!["a".to_owned()], ..alone.clone() });
-        assert_eq!((alone.workloads.len(), alone.more), (NAMED, vec!["2 more workloads".to_owned()]));
-        const { assert!(FORMS >= RESOURCES, "what is named has a form") };
+        assert_eq!((alone.workloads.len(), alone.more), (MAX_NAMES, vec!["2 more workloads".to_owned()]));
+        const { assert!(MAX_FORMS >= MAX_RESOURCES, "what is named has a form") };
     }
 }

@@ -9,10 +9,10 @@ use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry, HttpRequest};
 
 use super::arrival::follow;
-use super::had::{ReadResources, Walkable};
 use super::judgement::{Judgement, Visit, goes_on, judge};
+use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
-use super::why_not::{Asked, Others, Place, identity, outbound_reason};
+use super::why_not::{Others, ProxySnapshot, TracedRequest, identity, outbound_reason};
 use super::words::{outcome, service_of};
 
 /// A connection that comes out of a tunnel.
@@ -20,9 +20,9 @@ fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
     Connection { entry: Entry::Tunnel, destination, source: None, tls: None, http }
 }
 
-/// The waypoint that serves a service at an address, by the listeners that it was sent; the first by name.
-pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<Place> {
-    let serves = |place: &Place| {
+/// The waypoint that serves a service at an address, according to its listeners; the first by name.
+pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<ProxySnapshot> {
+    let serves = |place: &ProxySnapshot| {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
         let chain = walkable.resources().chain(&tunnelled(asked.destination, asked.http.clone()));
         chain
@@ -35,8 +35,13 @@ pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection
     all.into_iter().find(serves)
 }
 
-/// Takes a request through a waypoint to the endpoints behind it. False where it fails, which the answer then says.
-pub(super) fn pass(answer: &mut WhyNot, waypoint: &Place, destination: SocketAddr, asked: &Asked<'_>) -> bool {
+/// Follows a request through a waypoint to its endpoints. Returns false if it fails, with the reason in `answer`.
+pub(super) fn pass(
+    answer: &mut WhyNot,
+    waypoint: &ProxySnapshot,
+    destination: SocketAddr,
+    asked: &TracedRequest<'_>,
+) -> bool {
     let name = &waypoint.proxy.name;
     let connection = tunnelled(destination, asked.connection.http.clone());
     let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
@@ -72,7 +77,8 @@ pub(super) fn pass(answer: &mut WhyNot, waypoint: &Place, destination: SocketAdd
     let identity = identity(&waypoint.proxy, asked.context);
     let http = connection.http.as_ref().map(|request| goes_on(request, judgement));
     let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
-    let behind = Asked { connection: &connection, identity: &identity, source, remote: None, passes: false, ..*asked };
+    let behind =
+        TracedRequest { connection: &connection, identity: &identity, source, remote: None, passes: false, ..*asked };
     follow(answer, &walk, &behind)
 }
 

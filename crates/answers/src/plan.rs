@@ -9,11 +9,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::client::Client;
-use super::difference::{Pair, Step, action, distinct, unified};
-use super::had::{Had, ReadResources};
+use super::difference::{CollectionDiff, Pair, action, distinct, unified};
 use super::mirror::{Mirror, all_had};
 use super::parts::{Form, PlanPart};
-use super::proposal::{Action, ObjectPlan, Proposal, Read};
+use super::proposal::{Action, ObjectPlan, ParsedProposal, Proposal};
+use super::received::{ProxyResources, ReadResources};
 use super::refusal::foreseen;
 use super::traffic::{self, TrafficChange};
 use navarch_api::digest::sha256_hex;
@@ -24,20 +24,20 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{ResourceType, Version};
 use navarch_push::world::Change;
 
-/// How many resources are named; of more, the number is in the totals.
-pub(super) const RESOURCES: usize = 200;
-/// How many differences are shown.
-pub(super) const DIFFS: usize = 40;
-/// Lines of one difference.
-const LINES: usize = 80;
-/// How many sorts of proxies requests are walked for.
-pub(super) const WALKED: usize = 64;
-/// How many requests that go another way are told.
-pub(super) const TRAFFIC: usize = 200;
-/// How many workloads and pods are named.
-pub(super) const NAMED: usize = 50;
-/// How many resources are told from those of other control planes.
-pub(super) const FORMS: usize = 20_000;
+/// Maximum number of listed resources; the totals count all.
+pub(super) const MAX_RESOURCES: usize = 200;
+/// Maximum number of diffs.
+pub(super) const MAX_DIFFS: usize = 40;
+/// Maximum number of lines of one diff.
+const MAX_DIFF_LINES: usize = 80;
+/// Maximum number of proxy groups for which requests are walked.
+pub(super) const MAX_WALKED: usize = 64;
+/// Maximum number of requests with another outcome in a plan.
+pub(super) const MAX_REQUESTS: usize = 200;
+/// Maximum number of listed workloads and pods.
+pub(super) const MAX_NAMES: usize = 50;
+/// Maximum number of resources that are compared with those of other control planes.
+pub(super) const MAX_FORMS: usize = 20_000;
 
 /// What a change would do. Nothing of it is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ pub struct Refused {
 #[derive(Debug, Default)]
 struct Group {
     members: Vec<usize>,
-    steps: BTreeMap<ResourceType, Step>,
+    steps: BTreeMap<ResourceType, CollectionDiff>,
 }
 
 /// Where a collection is in memory, before and after.
@@ -136,11 +136,11 @@ pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'sta
 /// As [`part`], of a change that was read and judged already: nothing is said of the object itself.
 #[must_use]
 pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
-    made(mirror, Read { changes: vec![change], ..Read::default() }, &mut |_| ()).whole()
+    made(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
 }
 
-/// The plan for what was read.
-fn made(mirror: &mut Mirror, mut read: Read, done: &mut dyn FnMut(&'static str)) -> PlanPart {
+/// The plan of a parsed proposal.
+fn made(mirror: &mut Mirror, mut read: ParsedProposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
     let (context, before) = (mirror.context(), all_had(mirror));
     let remarks: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
     let faults: BTreeSet<String> = mirror.faults().into_iter().collect();
@@ -161,15 +161,15 @@ fn made(mirror: &mut Mirror, mut read: Read, done: &mut dyn FnMut(&'static str))
     plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
     plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !faults.contains(fault)));
     done("left-out");
-    PlanPart { plan, forms, unwalked: groups.len().saturating_sub(WALKED) }
+    PlanPart { plan, forms, unwalked: groups.len().saturating_sub(MAX_WALKED) }
 }
 
-/// Parts the proxies that the change reaches by what it does to them, and by what else their requests rest on.
-fn groups(before: &BTreeMap<usize, Had>, mirror: &Mirror) -> Vec<Group> {
+/// Groups the affected proxies by their changes, and by what else their requests depend on.
+fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Group> {
     let mut groups: BTreeMap<(ProxyKind, Namespace, Places), Group> = BTreeMap::new();
     for ((at, old), client) in before.iter().zip(mirror.clients()) {
         let new = mirror.had(*at);
-        let place = |had: &Had, kind| had.get(&kind).map_or(0, |collection| Arc::as_ptr(collection).addr());
+        let place = |had: &ProxyResources, kind| had.get(&kind).map_or(0, |collection| Arc::as_ptr(collection).addr());
         let places = ResourceType::ALL.into_iter().map(|kind| (kind, [place(old, kind), place(&new, kind)]));
         let places: Places = places.filter(|(_, [old, new])| old != new).collect();
         if places.is_empty() {
@@ -177,7 +177,7 @@ fn groups(before: &BTreeMap<usize, Had>, mirror: &Mirror) -> Vec<Group> {
         }
         let step = |(kind, _): &(ResourceType, _)| {
             let [old, new] = [old, &new].map(|had| had.get(kind).map(|collection| &**collection));
-            (*kind, Step::between(old, new))
+            (*kind, CollectionDiff::between(old, new))
         };
         // By kind and namespace, too: they decide on what requests look like.
         let key = (client.proxy.kind, client.proxy.namespace.clone(), places);
@@ -208,7 +208,8 @@ impl Plan {
             self.reached += group.members.len();
             for client in group.members.iter().filter_map(|at| clients.get(*at)) {
                 *self.workloads.entry(workload_of(client, context)).or_default() += 1;
-                let bytes = |step: &Step| if client.proxy.takes_deltas { step.delta_bytes } else { step.state_bytes };
+                let bytes =
+                    |step: &CollectionDiff| if client.proxy.takes_deltas { step.delta_bytes } else { step.state_bytes };
                 self.bytes += group.steps.values().map(bytes).sum::<usize>();
             }
             for (kind, step) in &group.steps {
@@ -238,7 +239,7 @@ impl Plan {
         for (at, (change, (proxies, pair))) in all.iter().enumerate() {
             let (kind, name, _) = change;
             let action = action(pair[0].as_ref(), pair[1].as_ref());
-            if at < FORMS {
+            if at < MAX_FORMS {
                 forms.push(form(change, action, *proxies));
             }
             let (kind_text, name) = (kind.short_name().to_owned(), name.to_string());
@@ -250,8 +251,8 @@ impl Plan {
                 let (proxies, r#type) = (*proxies, kind_text.clone());
                 self.refused.push(Refused { r#type, name: name.clone(), proxies, reason });
             }
-            if at < RESOURCES {
-                let diff = if at < DIFFS { unified(*kind, &parts, LINES) } else { String::new() };
+            if at < MAX_RESOURCES {
+                let diff = if at < MAX_DIFFS { unified(*kind, &parts, MAX_DIFF_LINES) } else { String::new() };
                 self.resources.push(ResourcePlan { r#type: kind_text, name, action, proxies: *proxies, diff });
             }
         }
@@ -262,15 +263,15 @@ impl Plan {
     fn tell_traffic(
         &mut self,
         groups: &[Group],
-        before: &BTreeMap<usize, Had>,
+        before: &BTreeMap<usize, ProxyResources>,
         mirror: &Mirror,
         contexts: [&PushContext; 2],
     ) {
         let clients: Vec<&Client> = mirror.clients().collect();
         let mut read = ReadResources::default();
         let mut all: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
-        for group in groups.iter().take(WALKED) {
-            // One stands for all: what changes for them is the same before and after.
+        for group in groups.iter().take(MAX_WALKED) {
+            // One proxy is enough: the others have the same resources before and after.
             let Some((at, client)) = group.members.first().and_then(|at| Some((at, clients.get(*at)?))) else {
                 continue;
             };

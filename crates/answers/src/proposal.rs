@@ -74,8 +74,7 @@ pub enum Action {
 
 /// A proposal that was read.
 #[derive(Debug, Default)]
-pub(super) struct Read {
-    /// What is said of each object.
+pub(super) struct ParsedProposal {
     pub(super) objects: Vec<ObjectPlan>,
     /// The valid part.
     pub(super) changes: Vec<Change>,
@@ -86,9 +85,9 @@ pub(super) struct Read {
 }
 
 impl Proposal {
-    /// Reads all objects, and says of each what would happen on top of a snapshot.
-    pub(super) fn read(&self, context: &PushContext) -> Read {
-        let mut read = Read::default();
+    /// Parses all objects, and determines the action of each relative to a snapshot.
+    pub(super) fn read(&self, context: &PushContext) -> ParsedProposal {
+        let mut read = ParsedProposal::default();
         for file in &self.files {
             let is_json = file.place.ends_with(".json");
             let format = if is_json { Format::Json } else { Format::Yaml };
@@ -103,8 +102,8 @@ impl Proposal {
     }
 }
 
-impl Read {
-    /// Takes one document in.
+impl ParsedProposal {
+    /// Adds a document.
     fn document(&mut self, file: &str, decoded: Decoded, objects: &Objects) {
         let mut plan = ObjectPlan {
             place: format!("{file}:{}", decoded.line),
@@ -116,7 +115,7 @@ impl Read {
         match decoded.outcome {
             Outcome::Ignored => plan.action = Action::Ignored,
             Outcome::Rejected(error) => plan.errors.push(error.to_string()),
-            Outcome::Read { object, unknown_fields } => {
+            Outcome::ParsedProposal { object, unknown_fields } => {
                 let verdict = validate_any(&object);
                 plan.errors.extend(verdict.errors.iter().map(ToString::to_string));
                 plan.warnings.extend(verdict.warnings.iter().map(ToString::to_string));

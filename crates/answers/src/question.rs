@@ -17,17 +17,17 @@ use navarch_walk::{Connection, Entry, HttpRequest, Resources, Tls};
 use prost::Message;
 
 use super::client::Client;
-use super::difference::{Pair, Step, distinct};
+use super::difference::{CollectionDiff, Pair, distinct};
 use super::entering::is_tls;
-use super::had::{chains, manager_of, routes_of};
 use super::plan::workload_of;
+use super::received::{chains, manager_of, routes_of};
 use super::route_example::{Example, examples};
 use super::words::{service_of, short};
 
-/// How many hosts of one proxy are walked to.
-pub(super) const HOSTS: usize = 32;
-/// How many requests of one proxy are walked.
-const QUESTIONS: usize = 64;
+/// Maximum number of hosts for one proxy.
+pub(super) const MAX_HOSTS: usize = 32;
+/// Maximum number of requests of one proxy.
+const MAX_QUESTIONS: usize = 64;
 
 /// One request and what it is called.
 #[derive(Clone, Debug)]
@@ -47,9 +47,9 @@ pub(super) struct Question {
 /// What is asked about one proxy.
 pub(super) struct Scene<'a> {
     pub(super) client: &'a Client,
-    /// What changes for it.
-    pub(super) steps: &'a BTreeMap<ResourceType, Step>,
-    /// What it has before and after.
+    /// Its changed resources by type.
+    pub(super) steps: &'a BTreeMap<ResourceType, CollectionDiff>,
+    /// Its resources before and after.
     pub(super) resources: [&'a Resources; 2],
     /// The snapshots before and after.
     pub(super) contexts: [&'a PushContext; 2],
@@ -64,7 +64,7 @@ impl Scene<'_> {
             ProxyKind::Waypoint => self.of_waypoint(),
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
         };
-        questions.truncate(QUESTIONS);
+        questions.truncate(MAX_QUESTIONS);
         questions
     }
 
@@ -83,7 +83,7 @@ impl Scene<'_> {
     /// Requests of the workload beside a sidecar.
     fn of_sidecar(&self) -> Vec<Question> {
         let mut questions = Vec::new();
-        for (host, port) in self.touched_hosts().into_iter().take(HOSTS) {
+        for (host, port) in self.touched_hosts().into_iter().take(MAX_HOSTS) {
             let service = self.service(&host);
             let declared = service.and_then(|service| service.port(port));
             let destination = SocketAddr::new(self.address(service), port);
@@ -107,7 +107,7 @@ impl Scene<'_> {
     /// Requests for services that come to a waypoint before them.
     fn of_waypoint(&self) -> Vec<Question> {
         let mut questions = Vec::new();
-        for (host, port) in self.served_hosts().into_iter().take(HOSTS) {
+        for (host, port) in self.served_hosts().into_iter().take(MAX_HOSTS) {
             let service = self.service(&host);
             let declared = service.and_then(|service| service.port(port));
             let destination = SocketAddr::new(self.address(service), port);
@@ -278,7 +278,7 @@ impl Scene<'_> {
                     hosts.filter_map(|domains| domains.first().cloned()).collect()
                 };
                 let domains = if of_routes.is_empty() && (has_clusters || is_touched) { all() } else { of_routes };
-                for domain in domains.iter().take(HOSTS) {
+                for domain in domains.iter().take(MAX_HOSTS) {
                     questions.extend(self.at_gateway(chain, (routes, domain), port));
                 }
             }

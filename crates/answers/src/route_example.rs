@@ -9,8 +9,8 @@ use navarch_proto::envoy::config::route::v3::{HeaderMatcher, RouteMatch, Virtual
 use navarch_proto::envoy::r#type::matcher::v3::StringMatcher;
 use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
-/// How many routes of a virtual host are tried.
-const ROUTES: usize = 16;
+/// Maximum number of routes of a virtual host that are tried.
+const MAX_ROUTES: usize = 16;
 
 /// What of a request a route looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ impl Default for Example {
 
 /// Requests that routes of a virtual host take, as far as examples can be made up; expressions cannot.
 pub(super) fn examples(host: &VirtualHost) -> impl Iterator<Item = Example> {
-    host.routes.iter().take(ROUTES).filter_map(|route| example(route.r#match.as_ref()?))
+    host.routes.iter().take(MAX_ROUTES).filter_map(|route| example(route.r#match.as_ref()?))
 }
 
 /// A request that a route takes.

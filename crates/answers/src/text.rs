@@ -6,8 +6,8 @@ use super::plan::{Plan, ResourcePlan};
 use super::proposal::{Action, ObjectPlan};
 use super::traffic::TrafficChange;
 
-/// How many workloads are named with a request.
-const FROM: usize = 3;
+/// Maximum number of listed workloads of a request.
+const MAX_SOURCES: usize = 3;
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,8 +111,8 @@ fn from(names: &[&str]) -> String {
 
 /// The first of some names, and how many more there are.
 fn some(names: &[&str]) -> String {
-    let told = names.iter().take(FROM).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(FROM) {
+    let told = names.iter().take(MAX_SOURCES).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MAX_SOURCES) {
         0 => told,
         more => format!("{told} and {more} more"),
     }

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ambient_traffic;
 use super::client::Client;
-use super::difference::Step;
+use super::difference::CollectionDiff;
 use super::entering::demands_certificate;
-use super::had::{Had, ReadResources, Walkable};
 use super::judgement::{Visit, allowing, policy_of, visitor};
 use super::question::Scene;
+use super::received::{ProxyResources, ReadResources, Walkable};
 use super::words::outcome;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
@@ -35,8 +35,8 @@ pub struct TrafficChange {
 /// The requests of one proxy that go another way, or are let in otherwise, each with whether its own workload sends it.
 pub(super) fn changes(
     client: &Client,
-    steps: &BTreeMap<ResourceType, Step>,
-    [before, after]: [&Had; 2],
+    steps: &BTreeMap<ResourceType, CollectionDiff>,
+    [before, after]: [&ProxyResources; 2],
     contexts: [&PushContext; 2],
     read: &mut ReadResources,
 ) -> Vec<(TrafficChange, bool)> {

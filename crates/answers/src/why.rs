@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 pub struct WhyProxy {
     /// The stream, `<pod>.<namespace>-<number>`.
     pub proxy: String,
-    /// The resources of the name that was asked for.
-    pub resources: Vec<Made>,
+    /// The resources of the requested name.
+    pub resources: Vec<ResourceProvenance>,
 }
 
 /// One resource and what it was made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct ResourceProvenance {
     /// Its type, as in `cds`.
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
     pub name: String,
     /// Its version: the hash of its content.
     pub version: String,
-    /// The objects, in the order in which they were first read.
-    pub objects: Vec<MadeOf>,
+    /// The inputs, in the order in which they were first read.
+    pub objects: Vec<SourceObject>,
 }
 
 /// An object or another input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MadeOf {
+pub struct SourceObject {
     /// `Kind namespace/name`, or the input, such as `mesh config`.
     pub object: String,
     /// `metadata.generation`, where it has one.

@@ -14,8 +14,8 @@ use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Transpor
 
 use super::arrival::{ambient_pod_at, arrive, first_endpoints, follow};
 use super::entering;
-use super::had::{Had, ReadResources, Walkable};
 use super::passing::{pass, serving};
+use super::received::{ProxyResources, ReadResources, Walkable};
 use super::why::WhyNot;
 use super::words::{outcome, service_of};
 
@@ -39,19 +39,19 @@ pub struct Request {
 
 /// A proxy and what it has taken.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// Whose requests fail.
+pub struct ProxySnapshot {
+    /// The proxy.
     pub proxy: std::sync::Arc<Proxy>,
-    /// What it has.
-    pub had: Had,
+    /// Its resources.
+    pub had: ProxyResources,
 }
 
 /// Whose requests are followed.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// The workload beside a proxy.
-    Proxy(Place),
-    /// A pod of ambient mode, which ztunnel stands for: it has no proxy of its own.
+    Proxy(ProxySnapshot),
+    /// A pod in ambient mode, which has ztunnel instead of a proxy of its own.
     Ambient(std::sync::Arc<Proxy>),
 }
 
@@ -59,11 +59,11 @@ pub enum Origin {
 #[derive(Clone, Copy)]
 pub struct Others<'a> {
     /// Finds the proxy at an address.
-    pub at: &'a dyn Fn(IpAddr) -> Option<Place>,
+    pub at: &'a dyn Fn(IpAddr) -> Option<ProxySnapshot>,
     /// All waypoints.
-    pub waypoints: &'a dyn Fn() -> Vec<Place>,
+    pub waypoints: &'a dyn Fn() -> Vec<ProxySnapshot>,
     /// All ztunnels.
-    pub ztunnels: &'a dyn Fn() -> Vec<Place>,
+    pub ztunnels: &'a dyn Fn() -> Vec<ProxySnapshot>,
 }
 
 impl std::fmt::Debug for Others<'_> {
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Others<'_> {
 
 /// A request on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct TracedRequest<'a> {
     pub(super) context: &'a PushContext,
     pub(super) others: Others<'a>,
     pub(super) connection: &'a Connection,
@@ -147,7 +147,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     let identity = identity(from.proxy(), context);
     let (connection, called) = (&connection, (host, port));
     let (source, judged) = (from.proxy().ips.first().copied(), Cell::new(0));
-    let asked = Asked {
+    let asked = TracedRequest {
         context,
         others,
         connection,
@@ -165,8 +165,8 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     answer
 }
 
-/// Follows a request from the proxy beside who sends it.
-fn from_proxy(answer: &mut WhyNot, from: &Place, found: Option<&Service>, asked: &Asked<'_>) {
+/// Follows a request from the client's sidecar.
+fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>, asked: &TracedRequest<'_>) {
     let mut walkable = Walkable::read(&from.had, &mut ReadResources::default());
     let walk = walkable.walk(asked.connection);
     answer.steps.push(match walk.listener.as_str() {
@@ -200,7 +200,7 @@ fn from_proxy(answer: &mut WhyNot, from: &Place, found: Option<&Service>, asked:
 }
 
 /// Follows a request of an ambient pod: to the waypoint of the service, or to its endpoints.
-fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &Asked<'_>) {
+fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequest<'_>) {
     answer.steps.push("ztunnel on its node takes the connection".to_owned());
     let Some(service) = found else {
         answer.steps.push("it goes where it was sent, as plain text".to_owned());

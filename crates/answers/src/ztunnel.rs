@@ -22,20 +22,20 @@ use prost::Message;
 use serde_json::json;
 
 use super::client::Client;
-use super::had::{Had, find};
 use super::judgement::{Visit, told, visitor};
 use super::mirror::Mirror;
+use super::received::{ProxyResources, find};
 use super::why::WhyNot;
-use super::why_not::{Asked, Place};
+use super::why_not::{ProxySnapshot, TracedRequest};
 
-/// For how many pods of one answer ztunnel is asked.
-const PODS: usize = 16;
-/// What policies are named that PeerAuthentications come to.
+/// Maximum number of pods in one answer for which ztunnel's policies are evaluated.
+const MAX_PODS: usize = 16;
+/// The name of the policy that is converted from STRICT PeerAuthentications.
 const STRICT: &str = "istio_converted_static_strict";
 const CONVERTED: &str = "converted_peer_authentication_";
 
-/// A workload as a ztunnel was told of it; `None` where it was not.
-pub(super) fn workload_in(had: &Had, name: &ResourceName) -> Option<Workload> {
+/// A workload as it was sent to a ztunnel; `None` if it was not.
+pub(super) fn workload_in(had: &ProxyResources, name: &ResourceName) -> Option<Workload> {
     let address =
         find(had, ResourceType::Address, name.as_str()).and_then(|one| Address::decode(one.body.clone()).ok());
     match address.and_then(|address| address.r#type) {
@@ -52,7 +52,7 @@ pub(super) fn said_of(workload: &Workload, policies: &[Authorization], visit: &V
 }
 
 /// All policies that a ztunnel has.
-pub(super) fn policies_in(had: &Had) -> Vec<Authorization> {
+pub(super) fn policies_in(had: &ProxyResources) -> Vec<Authorization> {
     let all = had.get(&ResourceType::Authorization).into_iter().flat_map(|collection| &collection.resources);
     all.filter_map(|one| Authorization::decode(one.body.clone()).ok()).collect()
 }
@@ -62,9 +62,9 @@ pub(super) fn lets_in(
     answer: &mut WhyNot,
     pod: &Arc<Object<Pod>>,
     (destination, transport): (SocketAddr, Transport),
-    asked: &Asked<'_>,
+    asked: &TracedRequest<'_>,
 ) -> bool {
-    if asked.judged_by_ztunnel.get() == PODS {
+    if asked.judged_by_ztunnel.get() == MAX_PODS {
         answer.unknown_once("whether ztunnel lets it in at the other endpoints");
         return true;
     }
@@ -72,7 +72,7 @@ pub(super) fn lets_in(
     let cluster = &asked.context.mesh.settings.cluster_id;
     let name = AddressName::Pod(pod.meta.key.clone()).to_resource_name(cluster);
     let node = pod.spec.node.as_deref().unwrap_or_default();
-    let is_on_node = |place: &Place| place.proxy.meta("NODE_NAME").as_deref() == Some(node);
+    let is_on_node = |place: &ProxySnapshot| place.proxy.meta("NODE_NAME").as_deref() == Some(node);
     let on_node = (asked.others.ztunnels)().into_iter().filter(|place| !node.is_empty() && is_on_node(place));
     let sent = on_node.into_iter().find_map(|place| known(&place.had, &name));
     if sent.is_none() {
@@ -122,8 +122,8 @@ pub(super) fn lets_in(
     }
 }
 
-/// A workload with all policies, as a ztunnel was told.
-fn known(had: &Had, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
+/// A workload with all policies, as sent to a ztunnel.
+fn known(had: &ProxyResources, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
     Some((workload_in(had, name)?, policies_in(had)))
 }
 

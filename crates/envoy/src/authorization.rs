@@ -107,7 +107,7 @@ enum Transport {
 
 /// What is known of what is judged, and of who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct MatchContext {
     transport: Transport,
     peers: Peers,
 }
@@ -135,7 +135,7 @@ impl Query for AuthorizationOf {
             return AuthorizationFilters::default();
         }
         let domains = TrustDomains::new(&view.mesh().config);
-        let known = |transport| Known { transport, peers: self.peers };
+        let known = |transport| MatchContext { transport, peers: self.peers };
         let mut filters = AuthorizationFilters::default();
         let custom = of_action(&policies, AuthorizationAction::Custom);
         filters.custom_http = custom::http_filters(view, &custom, self.peers, &domains);
@@ -155,7 +155,7 @@ impl Query for AuthorizationOfTunnels {
     type Value = Vec<HttpFilter>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let known = Known { transport: Transport::Tcp, peers: Peers::Tls };
+        let known = MatchContext { transport: Transport::Tcp, peers: Peers::Tls };
         let domains = TrustDomains::new(&view.mesh().config);
         let mut policies = Vec::new();
         for namespace in policy::namespaces::<AuthorizationPolicy>(view) {
@@ -180,7 +180,7 @@ fn of_action(
 fn rule_sets(
     policies: &[&Object<AuthorizationPolicy>],
     action: AuthorizationAction,
-    known: Known,
+    known: MatchContext,
     domains: &TrustDomains,
 ) -> RuleSets {
     let mut sets = RuleSets { enforced: None, tried: None };
@@ -213,7 +213,7 @@ fn is_tried(policy: &Object<AuthorizationPolicy>) -> bool {
 fn rules_of(
     policy: &Object<AuthorizationPolicy>,
     prefix: &str,
-    known: Known,
+    known: MatchContext,
     domains: &TrustDomains,
 ) -> BTreeMap<String, Policy> {
     let named = |index: usize| {

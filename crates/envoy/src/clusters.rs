@@ -46,8 +46,8 @@ use crate::hbone;
 use crate::names::{
     ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH, TunnelCluster,
 };
-use crate::scope::{self, OutboundPolicy};
 use crate::sds;
+use crate::sidecar_scope::{self, OutboundPolicy};
 use crate::waypoint;
 use navarch_api::names::ResourceName;
 use navarch_push::proxy::ProxyKind;
@@ -76,7 +76,7 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
         ProxyKind::Sidecar => {
             names.extend(outbound_names(view, Purpose::Client));
             names.extend([BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].map(fixed));
-            if scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns {
+            if sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns {
                 names.push(fixed(ALLOW_ANY_DYNAMIC_DNS));
             }
             names.extend(inbound::names(view));
@@ -143,7 +143,7 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
 
 /// The names of the clusters of all services that the proxy sees.
 fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
-    let services = scope::visible_services(view);
+    let services = sidecar_scope::visible_services(view);
     let wanted = match purpose {
         Purpose::Client => gateway_services::wanted(view),
         Purpose::SniRouted => None,
@@ -175,7 +175,7 @@ impl Query for ClustersOfService {
     type Value = Vec<OutboundCluster>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(service) = scope::seen_service(view, &self.service) else { return Vec::new() };
+        let Some(service) = sidecar_scope::seen_service(view, &self.service) else { return Vec::new() };
         let rule = destination_rule::for_service(view, &service);
         let whole = self.purpose == Purpose::Client && resolves_by_name(&service);
         let subsets = rule.iter().filter(|_| !whole).flat_map(|rule| rule.subsets.iter());

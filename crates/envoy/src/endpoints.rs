@@ -23,7 +23,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 
-pub(super) use build::{Target, Way, groups};
+pub(super) use build::{EndpointPath, Target, groups};
 pub(super) use group::Group;
 pub(super) use priority::arrange;
 pub(super) use tunnel::all_take_hbone;
@@ -33,7 +33,7 @@ use crate::build::encode;
 use crate::destination_rule::{self, MergedRule, port_policy, subset_policy};
 use crate::filters::ext_proc;
 use crate::names::{ClusterName, OutboundCluster, SELF_DISCOVERY, VipCluster};
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_api::istio::{Subset, TrafficPolicy};
 use navarch_api::names::ResourceName;
 use navarch_push::proxy::ProxyKind;
@@ -75,7 +75,7 @@ enum Role {
 
 /// The endpoints of a cluster of a service.
 fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, role: Role) -> Vec<LocalityLbEndpoints> {
-    let Some(service) = scope::host_service(view, &cluster.host) else { return Vec::new() };
+    let Some(service) = sidecar_scope::host_service(view, &cluster.host) else { return Vec::new() };
     if service.port(cluster.port).is_none() || is_resolved_by_proxy(&service) {
         return Vec::new();
     }
@@ -90,7 +90,7 @@ fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, role: Role) -> Vec<Loc
         policy: policy.as_ref(),
         sni_routed: role == Role::SniRouted,
         by_dns: false,
-        way: if role == Role::Waypoint { Way::OfWaypoint } else { Way::Client },
+        way: if role == Role::Waypoint { EndpointPath::OfWaypoint } else { EndpointPath::Client },
     };
     let mut groups = groups(view, &target, candidates(view, &service, cluster.port).iter());
     if groups.is_empty() {

@@ -12,8 +12,8 @@ use navarch_proto::istio::networking::nds::v1::NameTable;
 use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
 
 use super::build::encode;
-use super::scope::{self, ServiceRef};
 use super::service_address::{self, UNSPECIFIED};
+use super::sidecar_scope::{self, ServiceRef};
 use navarch_api::names::ResourceName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -57,8 +57,8 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 /// Puts together what all services bring.
 fn table(view: &View<'_>) -> NameTable {
     let mut table: BTreeMap<String, NameInfo> = BTreeMap::new();
-    for egress in 0..scope::egress_listeners(view).len() {
-        for service in scope::listener_services(view, egress).iter() {
+    for egress in 0..sidecar_scope::egress_listeners(view).len() {
+        for service in sidecar_scope::listener_services(view, egress).iter() {
             let names = view.get(&NamesOf { egress, service: service.clone() });
             table.extend(names.pods.iter().map(|(host, info)| (host.clone(), info.clone())));
             if let Some(own) = &names.own {
@@ -83,7 +83,9 @@ impl Query for NamesOf {
     type Value = Names;
 
     fn compute(&self, view: &View<'_>) -> Names {
-        let Some(service) = scope::listener_service(view, self.egress, &self.service) else { return Names::default() };
+        let Some(service) = sidecar_scope::listener_service(view, self.egress, &self.service) else {
+            return Names::default();
+        };
         let mut names = Names { host: service.key.hostname.to_string(), ..Names::default() };
         let addresses = service_address::all(view, &service);
         let own = if addresses.iter().any(|address| **address == *UNSPECIFIED) {

@@ -11,12 +11,11 @@
 //! `networking/core/route`.
 
 mod action;
-mod claims;
-mod collisions;
 mod context;
 mod cors;
 mod default_route;
 mod domains;
+mod duplicate_domains;
 mod fault;
 mod fraction;
 mod gateway;
@@ -42,6 +41,7 @@ mod stateful_session;
 mod text_match;
 mod vhds;
 mod virtual_host;
+mod virtual_host_set;
 mod wire_field;
 
 use bytes::Bytes;
@@ -54,7 +54,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 pub use vhds::with_hosts;
 
 use crate::filters::http::filter;
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_api::names::{Hostname, ResourceName};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
@@ -63,7 +63,7 @@ use navarch_registry::model::Service;
 /// The virtual host for hosts that no service of the mesh has, as the Sidecar or the mesh says.
 #[must_use]
 pub fn unknown_hosts(view: &View<'_>) -> VirtualHost {
-    default_route::catch_all(&scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
+    default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
 }
 
 /// The filter that keeps the sessions of a service, where it has such sessions.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use navarch_api::hash::keyed_hash;
 
 /// How many things a run has on average.
-const SIZE: u64 = 32;
+const MEAN_RUN_LENGTH: u64 = 32;
 /// The longest run.
 const MAX_RUN: usize = 128;
 
@@ -47,7 +47,7 @@ pub(crate) fn cut<T: Hash>(items: impl IntoIterator<Item = T>) -> Vec<Run<T>> {
         let hash = keyed_hash(&item);
         run.push(item);
         hashes.push(hash);
-        if hash.is_multiple_of(SIZE) || run.len() >= MAX_RUN {
+        if hash.is_multiple_of(MEAN_RUN_LENGTH) || run.len() >= MAX_RUN {
             runs.push(Run { hash: keyed_hash(&hashes), items: std::mem::take(&mut run).into() });
             hashes.clear();
         }

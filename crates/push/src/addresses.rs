@@ -39,7 +39,7 @@ pub(super) struct Addresses {
 
 /// A change of the world, before which and after which things were so.
 #[derive(Clone, Copy)]
-pub(super) struct Step<'a> {
+pub(super) struct WorldChange<'a> {
     pub(super) settings: &'a Settings,
     pub(super) before: ClusterObjects<'a>,
     pub(super) now: ClusterObjects<'a>,
@@ -52,7 +52,7 @@ pub(super) struct Step<'a> {
 
 /// What of the names and indexes changed.
 #[derive(Default)]
-struct Told {
+struct IndexChange {
     names: NameChange,
     facts: Vec<FactKey>,
 }
@@ -73,27 +73,27 @@ impl Addresses {
         &self.names
     }
 
-    /// Takes a change in; gives the facts that differ.
-    pub(super) fn apply(&mut self, step: &Step<'_>) -> Vec<FactKey> {
-        let mut told = Told::default();
+    /// Takes a change in; returns the facts that differ.
+    pub(super) fn apply(&mut self, step: &WorldChange<'_>) -> Vec<FactKey> {
+        let mut changes = IndexChange::default();
         let own = scope(&step.settings.cluster_id, Coverage::Own, step);
         let change = self.own.apply(step.before.own, step.now.own, &step.changed.own, &own);
-        let keys = told.take(change, |name| self.remotes.values().any(|index| index.brings(name)));
-        told.facts.extend(keys.into_iter().map(FactKey::Found));
+        let keys = changes.take(change, |name| self.remotes.values().any(|index| index.brings(name)));
+        changes.facts.extend(keys.into_iter().map(FactKey::Found));
         if step.settings.gateway_api.east_west {
-            self.apply_remotes(step, &mut told);
-            self.apply_far(step, &mut told);
+            self.apply_remotes(step, &mut changes);
+            self.apply_far(step, &mut changes);
         }
-        let NameChange { added, removed } = told.names;
+        let NameChange { added, removed } = changes.names;
         if !(added.is_empty() && removed.is_empty()) {
             self.names.update(&added, &removed);
-            told.facts.push(FactKey::AddressNames);
+            changes.facts.push(FactKey::AddressNames);
         }
-        told.facts
+        changes.facts
     }
 
     /// Brings the indexes of remote clusters up to date.
-    fn apply_remotes(&mut self, step: &Step<'_>, told: &mut Told) {
+    fn apply_remotes(&mut self, step: &WorldChange<'_>, changes: &mut IndexChange) {
         let own = network(step.now.own, step.settings);
         let clusters: BTreeSet<&ClusterId> = step.before.remotes.keys().chain(step.now.remotes.keys()).collect();
         let nothing = Objects::default();
@@ -108,17 +108,17 @@ impl Addresses {
                 let changed = step.changed.remotes.get(cluster);
                 if let (Some(changed), Some(coverage)) = (changed, known) {
                     let all = (before.unwrap_or(&nothing), now.unwrap_or(&nothing));
-                    self.apply_remote(all, changed, &scope(cluster, coverage, step), told);
+                    self.apply_remote(all, changed, &scope(cluster, coverage, step), changes);
                 }
                 continue;
             }
             if let (Some(before), Some(coverage)) = (before, known) {
-                self.apply_remote((before, &nothing), &names(before), &scope(cluster, coverage, step), told);
+                self.apply_remote((before, &nothing), &names(before), &scope(cluster, coverage, step), changes);
             }
             self.remotes.remove(cluster);
             self.coverage.remove(cluster);
             if let (Some(now), Some(coverage)) = (now, wanted) {
-                self.apply_remote((&nothing, now), &names(now), &scope(cluster, coverage, step), told);
+                self.apply_remote((&nothing, now), &names(now), &scope(cluster, coverage, step), changes);
                 self.coverage.insert(cluster.clone(), coverage);
             }
         }
@@ -130,21 +130,21 @@ impl Addresses {
         (before, now): (&Objects, &Objects),
         changed: &BTreeSet<ObjectRef>,
         scope: &IndexScope<'_>,
-        told: &mut Told,
+        changes: &mut IndexChange,
     ) {
         // It shares all with the one of the snapshot in force.
         let mut index = self.remotes.get(scope.cluster).cloned().unwrap_or_default();
         let change = index.apply(before, now, changed, scope);
         let others = self.remotes.iter().filter(|(cluster, _)| *cluster != scope.cluster).map(|(_, index)| index);
         let others: Vec<&AddressIndex> = others.chain([&self.own]).collect();
-        let keys = told.take(change, |name| others.iter().any(|index| index.brings(name)));
+        let keys = changes.take(change, |name| others.iter().any(|index| index.brings(name)));
         self.remotes.insert(scope.cluster.clone(), index);
         let found = |key| FactKey::Remote(scope.cluster.clone(), RemoteFact::Found(key));
-        told.facts.extend(keys.into_iter().map(found));
+        changes.facts.extend(keys.into_iter().map(found));
     }
 
-    /// Brings the names of what stands for workloads of other networks up to date.
-    fn apply_far(&mut self, step: &Step<'_>, told: &mut Told) {
+    /// Updates the names of the workloads that represent other networks.
+    fn apply_far(&mut self, step: &WorldChange<'_>, changes: &mut IndexChange) {
         let may_move = |objects: &BTreeSet<ObjectRef>| {
             objects.iter().any(|object| matches!(object.kind, Kind::KubernetesGateway | Kind::Namespace))
         };
@@ -154,15 +154,15 @@ impl Addresses {
         if moved {
             let known: BTreeSet<ServiceKey> =
                 self.far.services().chain(step.directory.endpoints.keys()).cloned().collect();
-            known.iter().for_each(|key| self.far.update(key, step.directory, &mut told.names));
+            known.iter().for_each(|key| self.far.update(key, step.directory, &mut changes.names));
         } else {
-            step.endpoints.iter().for_each(|key| self.far.update(key, step.directory, &mut told.names));
+            step.endpoints.iter().for_each(|key| self.far.update(key, step.directory, &mut changes.names));
         }
     }
 }
 
-impl Told {
-    /// Takes in what changed in one index; gives the keys. Names that are brought elsewhere, too, neither come nor go.
+impl IndexChange {
+    /// Takes in what changed in one index; returns the keys. Names that are brought elsewhere, too, neither come nor go.
     fn take(&mut self, change: AddressChange, is_elsewhere: impl Fn(&ResourceName) -> bool) -> BTreeSet<AddressKey> {
         change.removed.into_iter().filter(|name| !is_elsewhere(name)).for_each(|name| self.names.remove(name));
         change.added.into_iter().filter(|name| !is_elsewhere(name)).for_each(|name| self.names.add(name));
@@ -171,7 +171,7 @@ impl Told {
 }
 
 /// What of a cluster counts.
-fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &Step<'a>) -> IndexScope<'a> {
+fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &WorldChange<'a>) -> IndexScope<'a> {
     IndexScope { cluster, domain_suffix: &step.settings.domain_suffix, coverage }
 }
 
@@ -189,7 +189,7 @@ fn network(objects: &Objects, settings: &Settings) -> NetworkId {
 }
 
 /// The gateways into all networks.
-fn gateways(step: &Step<'_>) -> KnownGateways {
+fn gateways(step: &WorldChange<'_>) -> KnownGateways {
     let mut known = KnownGateways::default();
     step.now.own.kubernetes_gateways.iter().for_each(|gateway| known.add_own(&step.settings.cluster_id, gateway));
     for (cluster, objects) in step.now.remotes {

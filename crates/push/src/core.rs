@@ -33,9 +33,9 @@ pub(super) struct ProxyState {
     pub(super) answers: KeyedMap<AttrId, ValueId>,
     /// Where the derived ones among them come from.
     pub(super) derived: BTreeMap<AttrId, Derived>,
-    /// What it shows, by type.
-    pub(super) shown: KeyedMap<ResourceType, Shown>,
-    /// What is worked out so far of what it will show.
+    /// The published state of its subscriptions.
+    pub(super) shown: KeyedMap<ResourceType, PublishedState>,
+    /// A subscription that is being computed in time slices.
     pub(super) prepared: Option<Prepared>,
 }
 
@@ -72,8 +72,7 @@ pub(super) enum Derived {
 
 /// What a subscription shows.
 #[derive(Clone)]
-pub(super) struct Shown {
-    /// The query behind it.
+pub(super) struct PublishedState {
     pub(super) query: QueryId,
     /// The node that answers it.
     pub(super) node: NodeId,
@@ -158,9 +157,8 @@ pub(super) struct Core {
     loose_edges: usize,
 }
 
-/// Where a tree leads for a proxy.
-pub(super) enum Found {
-    /// To this node.
+/// The result of looking up a query for a proxy.
+pub(super) enum Lookup {
     Node(NodeId),
     /// To a question whose answer must be derived first.
     Derive(AttrId),
@@ -353,7 +351,7 @@ impl Core {
     }
 
     /// Walks the tree of a query for a proxy.
-    pub(super) fn find(&mut self, query: QueryId, proxy: u64) -> Found {
+    pub(super) fn find(&mut self, query: QueryId, proxy: u64) -> Lookup {
         // The path is walked without holding a borrow on the tree, since answering may intern.
         let mut path: Vec<ValueId> = Vec::new();
         loop {
@@ -367,8 +365,8 @@ impl Core {
             // Fast path: go on as long as the answers are known.
             let asked = loop {
                 match tree {
-                    None => return Found::Nothing,
-                    Some(Tree::Leaf(id)) => return Found::Node(*id),
+                    None => return Lookup::Nothing,
+                    Some(Tree::Leaf(id)) => return Lookup::Node(*id),
                     Some(Tree::Branch { attr, children }) => {
                         let known = self.proxies.get(&proxy).and_then(|state| state.answers.get(attr));
                         let Some(value) = known else { break *attr };
@@ -378,7 +376,7 @@ impl Core {
                 }
             };
             if self.answer(proxy, asked).is_none() {
-                return Found::Derive(asked);
+                return Lookup::Derive(asked);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use self::collect::CollectionOf;
 use super::context::PushContext;
-use super::core::{Core, Derived, ProxyState, Shown};
+use super::core::{Core, Derived, ProxyState, PublishedState};
 use super::fact::FactKey;
 use super::memo::{AttrId, NodeId, QueryId, ValueId};
 use super::proxy::Proxy;
@@ -115,8 +115,8 @@ pub struct Engine {
     told: BTreeSet<u64>,
     /// The last two collections that were compared, and whether they are equal.
     compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
-    /// What was published since it was last taken; `None` where nobody wants to know.
-    published: Option<Vec<witness::Shown>>,
+    /// Collections published since this was last taken; `None` without an observer.
+    published: Option<Vec<witness::PublishedCollection>>,
 }
 
 impl ProxyId {
@@ -211,7 +211,7 @@ impl Engine {
             Self::leave(self.core.get_mut(), id.0, kind, old.node);
         }
         if let Some((node, collection)) = self.evaluate(id.0, query) {
-            self.show(id.0, kind, Shown { query, node, collection: collection.clone() });
+            self.show(id.0, kind, PublishedState { query, node, collection: collection.clone() });
             if let Some(sink) = self.sinks.get(&id.0) {
                 sink.publish(kind, collection.clone(), &cause);
                 self.note_published(id.0, kind, collection);
@@ -300,8 +300,8 @@ impl Engine {
         Some((node, value.downcast::<Collection>().ok()?))
     }
 
-    /// Links a subscription to the node that it shows.
-    fn show(&mut self, proxy: u64, kind: ResourceType, shown: Shown) {
+    /// Links a subscription to its node.
+    fn show(&mut self, proxy: u64, kind: ResourceType, shown: PublishedState) {
         let core = self.core.get_mut();
         core.strays.remove(&(proxy, kind));
         if let Some(node) = core.nodes.get_mut(&shown.node) {

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::ask::ProxyView;
 use super::context::PushContext;
 use super::fact::{FactKey, RemoteFact};
+use super::proxy_view::ProxyView;
 use super::view::View;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::object::{NamespacedName, Object, ObjectRef};

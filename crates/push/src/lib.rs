@@ -12,12 +12,12 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 mod addresses;
-pub mod ask;
 pub mod attr;
 pub mod context;
 mod core;
 pub mod engine;
 pub mod fact;
+mod fair_queue;
 pub mod home;
 mod memo;
 pub mod metrics;
@@ -26,6 +26,7 @@ pub mod name_parts;
 pub mod notice;
 mod pod_of_proxy;
 pub mod proxy;
+pub mod proxy_view;
 pub mod quarantine;
 pub mod query;
 mod read;
@@ -37,7 +38,6 @@ pub mod resources;
 pub mod rollout;
 pub mod targets;
 mod tree;
-mod turns;
 mod versions;
 pub mod view;
 pub mod witness;

@@ -10,8 +10,8 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::Objects;
 
-/// Of how many objects, those that changed last, the version before is kept. Of others there is none: they are left out.
-const REMEMBERED: usize = 256;
+/// Number of most recently changed objects whose previous version is kept. Others are removed when quarantined.
+const MAX_PREVIOUS_VERSIONS: usize = 256;
 
 /// An object that is not in force as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Quarantine {
     /// Keeps what an object was.
     fn remember(&mut self, name: ObjectRef, object: Option<AnyObject>) {
         self.before.retain(|(known, _)| *known != name);
-        if self.before.len() >= REMEMBERED {
+        if self.before.len() >= MAX_PREVIOUS_VERSIONS {
             self.before.pop_front();
         }
         self.before.push_back((name, object));

@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::engine::Engine;
 
 /// How long after the end of streams it is freed: whoever comes back soon finds it.
-const AFTER: Duration = Duration::from_secs(10);
+const MIN_RETENTION: Duration = Duration::from_secs(10);
 /// How many times longer than freeing takes it is waited at least: however much is kept, it takes a small part of the
 /// thread's time.
-const SHARE: u32 = 50;
+const SWEEP_PAUSE_FACTOR: u32 = 50;
 
 /// When it is done next.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Release {
     pub(super) fn look(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
         match self.at {
             _ if !engine.has_orphans() => self.at = None,
-            None => self.at = Some(now + AFTER.max(engine.last_sweep() * SHARE)),
+            None => self.at = Some(now + MIN_RETENTION.max(engine.last_sweep() * SWEEP_PAUSE_FACTOR)),
             Some(at) if at <= now && !is_busy && !engine.is_sweeping() => {
                 engine.begin_sweep();
                 self.at = None;
@@ -86,12 +86,12 @@ mod tests {
         assert_eq!(release.next(), None);
         engine.disconnect(id);
         release.look(&mut engine, false, start);
-        assert_eq!(release.next(), Some(start + AFTER));
-        release.look(&mut engine, false, start + AFTER / 2);
+        assert_eq!(release.next(), Some(start + MIN_RETENTION));
+        release.look(&mut engine, false, start + MIN_RETENTION / 2);
         assert!(engine.sizes().results > 0);
-        release.look(&mut engine, true, start + AFTER);
+        release.look(&mut engine, true, start + MIN_RETENTION);
         assert!(engine.sizes().results > 0, "not while it is busy");
-        release.look(&mut engine, false, start + AFTER);
+        release.look(&mut engine, false, start + MIN_RETENTION);
         assert!(engine.is_sweeping() && engine.sweep_on(|| true));
         assert_eq!((engine.sizes().results, release.next()), (0, None));
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 /// How many remarks there are of one subject, which mostly is one object.
 const OF_ONE: usize = 10;
-/// How many subjects are told apart.
-const SUBJECTS: usize = 100;
+/// Maximum number of subjects that are listed separately.
+const MAX_SUBJECTS: usize = 100;
 
 /// Remarks, by what they are about.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl RemarkList {
     /// Adds a remark.
     pub(super) fn push(&mut self, text: Arc<str>) {
         let subject = subject(&text);
-        if !self.counts.contains_key(subject) && self.counts.len() < SUBJECTS {
+        if !self.counts.contains_key(subject) && self.counts.len() < MAX_SUBJECTS {
             self.counts.insert(Arc::from(subject), 0);
         }
         let count = self.counts.get_mut(subject).unwrap_or(&mut self.further);
@@ -122,7 +122,7 @@ mod tests {
         let mut all = RemarkList::default();
         (0..5_000).for_each(|n| all.push(format!("object {n}: fault").into()));
         let texts = all.into_texts();
-        assert_eq!(texts.len(), SUBJECTS + OF_ONE + 1);
+        assert_eq!(texts.len(), MAX_SUBJECTS + OF_ONE + 1);
         assert_eq!(texts.last().unwrap().as_ref(), "and 4890 more");
     }
 }

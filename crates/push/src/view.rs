@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::attr::{Attr, AttrDerived, AttrValue};
 use super::context::PushContext;
-use super::core::{Core, Derived, Found};
+use super::core::{Core, Derived, Lookup};
 use super::fact::FactKey;
 use super::memo::{AttrDef, AttrId, Dep, Deps, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
 use super::name_list::NameList;
@@ -199,15 +199,15 @@ impl View<'_> {
         loop {
             let found = self.core.borrow_mut().find(query, self.proxy);
             match found {
-                // It may be another after what waits below was settled.
-                Found::Node(id) if self.settle_gates_below(id) => {}
-                Found::Node(id) => {
+                // It may be another one after the gates below were settled.
+                Lookup::Node(id) if self.settle_gates_below(id) => {}
+                Lookup::Node(id) => {
                     let found = self.refresh(id);
                     self.core.borrow_mut().reused += u64::from(found.as_ref().is_ok_and(|found| *found == id));
                     return found;
                 }
-                Found::Nothing => return self.compute(query, None),
-                Found::Derive(attr) => _ = self.derive(attr),
+                Lookup::Nothing => return self.compute(query, None),
+                Lookup::Derive(attr) => _ = self.derive(attr),
             }
         }
     }

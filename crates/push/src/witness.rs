@@ -16,7 +16,7 @@ use navarch_api::object::ObjectRef;
 
 /// A collection that a proxy is shown from now on.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct PublishedCollection {
     /// The proxy that it was published to.
     pub proxy: ProxyId,
     /// The type of its resources.
@@ -44,7 +44,7 @@ pub enum Event {
         /// What was asked for; `None` where the type was given up since, and is taken away after the answer.
         interest: Option<Interest>,
         /// What it is shown.
-        shown: Vec<Shown>,
+        shown: Vec<PublishedCollection>,
     },
     /// A stream wants nothing more of a type.
     Unsubscribed(ProxyId, ResourceType),
@@ -59,10 +59,10 @@ pub enum Event {
         /// The revision of the snapshot.
         revision: u64,
         /// What is shown.
-        shown: Vec<Shown>,
+        shown: Vec<PublishedCollection>,
     },
-    /// All was computed anew.
-    Recomputed(Vec<Shown>),
+    /// All was recomputed.
+    Recomputed(Vec<PublishedCollection>),
     /// The first reading is in.
     Synced,
     /// A client acknowledged a response of a type (ACK). Its stream calls, so the order with the above is open.

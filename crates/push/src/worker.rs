@@ -25,13 +25,13 @@ use self::gone::{Gone, Unclaimed};
 use self::push_record::objects_of;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Sink};
+use super::fair_queue::FairQueue;
 use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::proxy::Proxy;
 use super::release::Release;
 use super::remark_list::log_remarks;
 use super::resource::ResourceType;
-use super::turns::Turns;
 use super::view::Translator;
 use super::witness::{Event, Witness};
 use super::world::{Change, RemoteChange, World};
@@ -40,19 +40,19 @@ use navarch_api::settings::Settings;
 pub use current::CurrentSnapshot;
 pub use push_record::{ChangedObject, PushRecord};
 
-/// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
-const QUEUE: usize = 16_384;
-/// Commands taken in before subscriptions are worked on and gathered changes are pushed, however many more wait.
-const ROUND: usize = 4_096;
-/// How long subscriptions are worked on before commands are taken in again.
-const WORK: Duration = Duration::from_millis(4);
-/// How long what nothing rests on is freed before commands are taken in again.
-const SWEEP: Duration = Duration::from_millis(2);
-/// How long one subscription is worked on before it is another client's turn.
-const SLICE: Duration = Duration::from_millis(2);
-/// Pushes that are remembered.
-const REMEMBERED: usize = 128;
-/// Facts of a push that are remembered: the first reading changes all there are.
+/// Capacity of the command channel. A full channel makes senders wait: sources slow down, streams read no further requests.
+const COMMAND_QUEUE_SIZE: usize = 16_384;
+/// Maximum number of commands handled before subscriptions are answered and debounced changes are pushed.
+const MAX_COMMANDS_PER_ROUND: usize = 4_096;
+/// How long subscriptions are answered before commands are handled again.
+const SUBSCRIPTION_WORK_TIME: Duration = Duration::from_millis(4);
+/// How long unused results are freed before commands are handled again.
+const SWEEP_TIME: Duration = Duration::from_millis(2);
+/// Time slice of one subscription before the next client is served.
+const TIME_SLICE: Duration = Duration::from_millis(2);
+/// Number of pushes in the history.
+const PUSH_HISTORY: usize = 128;
+/// Maximum number of facts in a push record: the initial push changes all there are.
 const REMEMBERED_FACTS: usize = 256;
 
 /// How changes are gathered.
@@ -75,8 +75,8 @@ pub struct Inspect<'a> {
     pub pushes: &'a VecDeque<PushRecord>,
 }
 
-/// A look, boxed.
-type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
+/// A read-only closure that runs on the push thread.
+type Inspection = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 
 /// What the thread is told.
 enum Command {
@@ -94,8 +94,8 @@ enum Command {
     Synced,
     /// All is to be computed anew.
     Recompute(oneshot::Sender<()>),
-    /// Somebody wants a look.
-    Look(Look),
+    /// Runs a read-only closure.
+    Inspection(Inspection),
 }
 
 /// Speaks to the push thread. The thread ends when the last handle is gone.
@@ -140,8 +140,8 @@ struct Worker {
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
     /// Streams that have ended.
     gone: Gone,
-    /// Subscriptions that are not answered. Those that come before the first full reading wait for it.
-    turns: Turns,
+    /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for it.
+    queue: FairQueue,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
     /// When what only streams that have ended needed is freed.
@@ -175,7 +175,7 @@ pub fn start_watched(
     metrics: Metrics,
     witness: Option<Arc<dyn Witness>>,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
-    let (commands, inbox) = mpsc::channel(QUEUE);
+    let (commands, inbox) = mpsc::channel(COMMAND_QUEUE_SIZE);
     let gone = Gone::default();
     let of_worker = gone.clone();
     let (sender, synced) = watch::channel(false);
@@ -200,7 +200,7 @@ pub fn start_watched(
             context: context_sender,
             notices: notices_sender,
             gone: of_worker,
-            turns: Turns::default(),
+            queue: FairQueue::default(),
             pushes: VecDeque::new(),
             release: Release::default(),
             metrics,
@@ -319,11 +319,11 @@ impl PushHandle {
         look: impl FnOnce(&Inspect<'_>) -> T + Send + 'static,
     ) -> Result<T, Ended> {
         let (answer, result) = oneshot::channel();
-        let look: Look = Box::new(move |inspect| {
-            // Nobody waiting any more is no fault.
+        let look: Inspection = Box::new(move |inspect| {
+            // The caller may have stopped waiting.
             let _ = answer.send(look(inspect));
         });
-        self.send(Command::Look(look)).await?;
+        self.send(Command::Inspection(look)).await?;
         result.await.map_err(|_| Ended)
     }
 
@@ -361,7 +361,7 @@ impl Worker {
             };
             if let Some(command) = command {
                 self.take(command);
-                for _ in 0..ROUND {
+                for _ in 0..MAX_COMMANDS_PER_ROUND {
                     match inbox.try_recv() {
                         Ok(command) => self.take(command),
                         Err(_) => break,
@@ -375,7 +375,7 @@ impl Worker {
             }
             let is_busy = self.has_work();
             self.release.look(&mut self.engine, is_busy, Instant::now());
-            let until = Instant::now() + SWEEP;
+            let until = Instant::now() + SWEEP_TIME;
             self.engine.sweep_on(|| Instant::now() < until);
             self.metrics.keeps(self.engine.sizes(), self.engine.reads(), self.world.pending_pods());
             self.metrics.failed(self.engine.take_failed());
@@ -407,13 +407,13 @@ impl Worker {
                 let is_proved = proxy.identity.is_some();
                 let id = self.engine.connect(proxy.clone(), sink);
                 self.tell(|_| Event::Connected(id, proxy, address));
-                self.turns.connect(id, address, is_proved);
+                self.queue.connect(id, address, is_proved);
                 drop(answer.send(self.gone.unless_claimed(id)));
             }
             Command::Disconnected => {}
-            Command::Subscribe(id, kind, interest) => self.turns.subscribe(id, kind, interest),
+            Command::Subscribe(id, kind, interest) => self.queue.subscribe(id, kind, interest),
             Command::Unsubscribe(id, kind) => {
-                if self.turns.unsubscribe(id, kind) {
+                if self.queue.unsubscribe(id, kind) {
                     self.engine.unsubscribe(id, kind);
                     self.tell(|_| Event::Unsubscribed(id, kind));
                 }
@@ -442,7 +442,7 @@ impl Worker {
                 // Who has not waited for it does not want to know.
                 let _ = done.send(());
             }
-            Command::Look(look) => {
+            Command::Inspection(look) => {
                 look(&Inspect { world: &self.world, engine: &self.engine, pushes: &self.pushes });
             }
         }
@@ -478,7 +478,7 @@ impl Worker {
         self.metrics.pushed(triggers, settled.published);
         self.tell_applied(told);
         tracing::debug!(facts, published = settled.published, ?took, "push completed");
-        if self.pushes.len() >= REMEMBERED {
+        if self.pushes.len() >= PUSH_HISTORY {
             self.pushes.pop_front();
         }
         let revision = self.engine.revision();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::addresses::{Addresses, Step};
+use super::addresses::{Addresses, WorldChange};
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_parts::NameParts;
@@ -281,7 +281,7 @@ impl World {
         }
         if self.mesh.settings.ambient {
             let (settings, directory) = (&self.mesh.settings, self.registry.directory());
-            let step = Step { settings, before, now, changed: &changed, directory, endpoints: &endpoints };
+            let step = WorldChange { settings, before, now, changed: &changed, directory, endpoints: &endpoints };
             facts.extend(self.addresses.apply(&step));
         }
         facts.extend(changed.own.iter().flat_map(object_facts));

@@ -130,12 +130,7 @@ pub(crate) enum InputError {
     Kind(String),
     /// It cannot be read.
     #[error("failed to parse {object}: {reason}")]
-    Object {
-        /// Which object.
-        object: String,
-        /// Why.
-        reason: String,
-    },
+    Object { object: String, reason: String },
 }
 
 /// A change as it is written down.

@@ -12,7 +12,7 @@ use navarch_push::context::PushContext;
 use navarch_push::engine::{Interest, ProxyId};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
-use navarch_push::witness::{Before, Event, Shown};
+use navarch_push::witness::{Before, Event, PublishedCollection};
 
 use super::format::{
     At, Complete, Gone, Header, Line, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused, Took, VERSION, Watch,
@@ -23,8 +23,8 @@ use super::name_sets::NameSets;
 use super::push_groups::PushGroups;
 use super::redact::Redactor;
 
-/// The most bytes of what a client says to a response.
-const SAID: usize = 4096;
+/// Maximum length in bytes of a recorded NACK message.
+const MAX_NACK_MESSAGE: usize = 4096;
 
 /// All that there is, and how it is told.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ impl Journal {
             Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
             Event::Refused(proxy, kind, said) => {
                 let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
-                let said = said.chars().take(SAID).collect();
+                let said = said.chars().take(MAX_NACK_MESSAGE).collect();
                 line(out, &Line::Refused(Refused { at, proxy, r#type, said }))
             }
         }
@@ -153,7 +153,7 @@ impl Journal {
         now: Timestamp,
         (proxy, kind): (u64, ResourceType),
         interest: Option<Interest>,
-        shown: Vec<Shown>,
+        shown: Vec<PublishedCollection>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let pushes = self.show(shown);
@@ -185,7 +185,7 @@ impl Journal {
         Ok(())
     }
 
-    fn show(&mut self, shown: Vec<Shown>) -> Vec<PushGroup> {
+    fn show(&mut self, shown: Vec<PublishedCollection>) -> Vec<PushGroup> {
         self.groups.show(shown.into_iter().map(|shown| (shown.proxy.number(), shown.collection)))
     }
 

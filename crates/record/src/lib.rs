@@ -30,7 +30,7 @@ pub use metrics::Metrics;
 pub use play::{PlayError, Player};
 pub use read::{Broken, RecordLine, Segment, is_segment, segments};
 pub use recorder::{Recorder, RecorderConfig};
-pub use report::{Difference, Played, PlayedPush, Step};
+pub use report::{Difference, Played, PlayedPush, PlayedStep};
 
 /// The stack of whoever plays a record, as the push thread has: translation nests deeply.
 pub const STACK: usize = 16 << 20;

@@ -41,12 +41,12 @@ impl NameSets {
 
 /// The sets that were told.
 #[derive(Debug, Default)]
-pub(crate) struct ToldSets {
+pub(crate) struct DefinedSets {
     sets: KeyedMap<u64, Names>,
 }
 
-impl ToldSets {
-    /// Takes one in. False where it differs from one that was not told.
+impl DefinedSets {
+    /// Adds a set. False if it is a difference to one that is unknown.
     pub(crate) fn tell(&mut self, told: NameSet) -> bool {
         let mut names = match told.from {
             None => BTreeSet::new(),
@@ -77,7 +77,7 @@ mod tests {
     fn sets_are_told_once_and_by_what_differs() {
         let set = |names: &[&str]| Arc::new(names.iter().map(ResourceName::new).collect::<BTreeSet<_>>());
         let (first, second) = (set(&["a", "b", "c"]), set(&["a", "b", "d"]));
-        let (mut sets, mut told) = (NameSets::default(), ToldSets::default());
+        let (mut sets, mut told) = (NameSets::default(), DefinedSets::default());
         let (one, line) = sets.number(&first, None);
         assert!(told.tell(line.unwrap()));
         assert_eq!(sets.number(&set(&["a", "b", "c"]), None), (one, None));

@@ -14,12 +14,12 @@ use navarch_push::world::{Change, World};
 
 use super::format::{Header, Line, Moment, ProxyLine, Push, PushGroup, Watch, numbers};
 use super::inputs::{self, InputError};
-use super::name_sets::ToldSets;
+use super::name_sets::DefinedSets;
 use super::push_groups::PushGroups;
-use super::report::{NAMED, Played, PlayedPush, Step};
+use super::report::{MAX_NAMES, Played, PlayedPush, PlayedStep};
 use super::restore::Restorer;
 
-mod told;
+mod describe;
 
 /// Why a line cannot be played.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub struct Player {
     last: Option<(String, u64)>,
     /// What was recorded of what is played; `None` before the first segment.
     state: Option<State>,
-    part: Part,
+    part: SegmentSection,
 }
 
 /// All that is played.
@@ -64,15 +64,15 @@ struct State {
     proxies: BTreeMap<u64, (ProxyId, Arc<Proxy>)>,
     numbers: BTreeMap<ProxyId, u64>,
     groups: PushGroups,
-    sets: ToldSets,
+    sets: DefinedSets,
     pending: Vec<Change>,
     watches: Vec<(u64, ResourceType, Interest)>,
 }
 
 /// Where in a segment it is.
 #[derive(Clone, Debug, Default)]
-enum Part {
-    /// What there was, and is taken in.
+enum SegmentSection {
+    /// The initial state, which is applied.
     Begins(String),
     /// What there was, and is known.
     Known,
@@ -100,7 +100,7 @@ impl State {
             proxies: BTreeMap::new(),
             numbers: BTreeMap::new(),
             groups: PushGroups::default(),
-            sets: ToldSets::default(),
+            sets: DefinedSets::default(),
             pending: Vec::new(),
             watches: Vec::new(),
         }
@@ -113,7 +113,7 @@ impl State {
 
     /// The first names of proxies.
     fn names(&self, ranges: &[[u64; 2]]) -> Vec<String> {
-        numbers(ranges).take(NAMED).map(|proxy| self.name(proxy)).collect()
+        numbers(ranges).take(MAX_NAMES).map(|proxy| self.name(proxy)).collect()
     }
 
     fn connect(&mut self, line: ProxyLine) -> Result<(), PlayError> {
@@ -169,7 +169,7 @@ impl Player {
     /// When no stand-in for keys can be made.
     pub fn new() -> Result<Self, PlayError> {
         let restorer = Restorer::new().map_err(|error| PlayError::Key(error.to_string()))?;
-        Ok(Self { restorer, file: PathBuf::new(), last: None, state: None, part: Part::Done })
+        Ok(Self { restorer, file: PathBuf::new(), last: None, state: None, part: SegmentSection::Done })
     }
 
     /// What was recorded is not whole: the next segment's beginning counts.
@@ -180,8 +180,8 @@ impl Player {
     /// Plays a line of a file; gives what was done, if it says so.
     ///
     /// # Errors
-    /// When it cannot be played.
-    pub fn play(&mut self, file: &Path, offset: usize, line: Line) -> Result<Option<Step>, PlayError> {
+    /// When the line is invalid.
+    pub fn play(&mut self, file: &Path, offset: usize, line: Line) -> Result<Option<PlayedStep>, PlayError> {
         if let Line::Header(header) = line {
             self.begin(file, *header);
             return Ok(None);
@@ -189,17 +189,17 @@ impl Player {
         let Some(state) = &mut self.state else { return Err(PlayError::Unknown("no segment".to_owned())) };
         let of = (&*self.file, offset);
         match std::mem::take(&mut self.part) {
-            Part::Begins(navarch) => {
+            SegmentSection::Begins(navarch) => {
                 let step = state.load(of, line, &navarch, &self.restorer)?;
                 if step.is_none() {
-                    self.part = Part::Begins(navarch);
+                    self.part = SegmentSection::Begins(navarch);
                 }
                 Ok(step)
             }
-            Part::Known => {
+            SegmentSection::Known => {
                 if let Line::Complete(complete) = line {
                     let difference = state.compare(of, &complete.pushes, &state.groups.all());
-                    let step = |difference| Step {
+                    let step = |difference| PlayedStep {
                         at: complete.at,
                         what: Played::Synced,
                         pushes: Vec::new(),
@@ -207,13 +207,13 @@ impl Player {
                     };
                     return Ok(difference.map(step));
                 }
-                self.part = Part::Known;
+                self.part = SegmentSection::Known;
                 if let Line::Names(told) = line {
                     state.tell(told)?;
                 }
                 Ok(None)
             }
-            Part::Done => {
+            SegmentSection::Done => {
                 if matches!(line, Line::Lost(_)) {
                     self.last = None;
                 }
@@ -228,12 +228,12 @@ impl Player {
         let follows = self.last.as_ref().is_some_and(|(run, last)| *run == header.run && last + 1 == header.segment);
         match &mut self.state {
             Some(state) if follows => {
-                state.sets = ToldSets::default();
-                self.part = Part::Known;
+                state.sets = DefinedSets::default();
+                self.part = SegmentSection::Known;
             }
             _ => {
                 self.state = Some(State::new(&header));
-                self.part = Part::Begins(header.navarch);
+                self.part = SegmentSection::Begins(header.navarch);
             }
         }
         self.last = Some((header.run, header.segment));
@@ -248,7 +248,7 @@ impl State {
         line: Line,
         navarch: &str,
         restorer: &Restorer,
-    ) -> Result<Option<Step>, PlayError> {
+    ) -> Result<Option<PlayedStep>, PlayError> {
         match line {
             Line::Input(input) => self.pending.push(inputs::read(*input, restorer)?),
             Line::Proxy(proxy) => self.connect(*proxy)?,
@@ -268,7 +268,7 @@ impl State {
                 let difference = self.compare(of, &complete.pushes, &self.groups.all());
                 let (file, navarch) = (of.0.to_owned(), navarch.to_owned());
                 let what = Played::Begun { file, navarch, inputs, proxies };
-                return Ok(Some(Step { at: complete.at, what, pushes: Vec::new(), difference }));
+                return Ok(Some(PlayedStep { at: complete.at, what, pushes: Vec::new(), difference }));
             }
             Line::Header(_)
             | Line::Unwatch(_)
@@ -282,8 +282,8 @@ impl State {
         Ok(None)
     }
 
-    /// Does again what a line says was done.
-    fn redo(&mut self, of: (&Path, usize), line: Line, restorer: &Restorer) -> Result<Option<Step>, PlayError> {
+    /// Replays an event.
+    fn redo(&mut self, of: (&Path, usize), line: Line, restorer: &Restorer) -> Result<Option<PlayedStep>, PlayError> {
         let (at, what) = match line {
             Line::Input(input) => {
                 self.pending.push(inputs::read(*input, restorer)?);
@@ -323,16 +323,16 @@ impl State {
             Line::Lost(lost) => (lost.at, Played::Lost { why: lost.why }),
             Line::Header(_) | Line::Complete(_) => return Ok(None),
         };
-        Ok(Some(Step { at, what, pushes: Vec::new(), difference: None }))
+        Ok(Some(PlayedStep { at, what, pushes: Vec::new(), difference: None }))
     }
 
-    fn push(&mut self, of: (&Path, usize), push: &Push) -> Step {
+    fn push(&mut self, of: (&Path, usize), push: &Push) -> PlayedStep {
         let revision = push.revision;
         let what = if push.anew {
             self.engine.recompute();
             Played::Anew { revision }
         } else {
-            let inputs: Vec<String> = self.pending.iter().take(NAMED).map(told::input).collect();
+            let inputs: Vec<String> = self.pending.iter().take(MAX_NAMES).map(describe::input).collect();
             let more = self.pending.len() - inputs.len();
             self.apply();
             Played::Changed { revision, inputs, more }
@@ -340,7 +340,7 @@ impl State {
         self.step(of, push.at, what, &push.pushes)
     }
 
-    fn watch(&mut self, of: (&Path, usize), watch: &Watch) -> Result<Step, PlayError> {
+    fn watch(&mut self, of: (&Path, usize), watch: &Watch) -> Result<PlayedStep, PlayError> {
         let (id, kind, interest) = (self.id(watch.proxy)?, kind_of(&watch.r#type)?, self.interest(watch)?);
         let names = (!interest.wildcard).then_some(interest.names.len());
         self.engine.subscribe(id, kind, interest);
@@ -353,9 +353,9 @@ impl State {
         Ok(step)
     }
 
-    fn step(&mut self, of: (&Path, usize), at: Moment, what: Played, recorded: &[PushGroup]) -> Step {
+    fn step(&mut self, of: (&Path, usize), at: Moment, what: Played, recorded: &[PushGroup]) -> PlayedStep {
         let (pushes, played) = self.published();
-        Step { at, what, pushes, difference: self.compare(of, recorded, &played) }
+        PlayedStep { at, what, pushes, difference: self.compare(of, recorded, &played) }
     }
 
     fn tell(&mut self, told: super::format::NameSet) -> Result<(), PlayError> {

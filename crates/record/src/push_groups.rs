@@ -9,12 +9,12 @@ use navarch_push::resource::{Collection, ResourceType};
 use super::digest::Digest;
 use super::format::{PushGroup, ranges};
 
-/// What is known of past collections before those that nobody has are looked for.
-const SPARE: usize = 1024;
+/// Number of stale entries before they are purged.
+const MIN_STALE_ENTRIES: usize = 1024;
 
 /// A collection that somebody is shown.
 #[derive(Debug)]
-struct Had {
+struct PublishedEntry {
     collection: Arc<Collection>,
     digest: Digest,
 }
@@ -22,9 +22,9 @@ struct Had {
 /// What each proxy is shown.
 #[derive(Debug, Default)]
 pub(crate) struct PushGroups {
-    of: KeyedMap<(u64, ResourceType), Arc<Had>>,
-    /// By place in memory, so that those who come later share it.
-    known: KeyedMap<usize, Weak<Had>>,
+    of: KeyedMap<(u64, ResourceType), Arc<PublishedEntry>>,
+    /// By address in memory, for sharing.
+    known: KeyedMap<usize, Weak<PublishedEntry>>,
 }
 
 impl PushGroups {
@@ -33,9 +33,9 @@ impl PushGroups {
         // One that was shown several in a row is shown the last.
         let shown: KeyedMap<_, _> =
             shown.into_iter().map(|(proxy, collection)| ((proxy, collection.kind), collection)).collect();
-        let mut groups: BTreeMap<usize, (Arc<Had>, Vec<u64>)> = BTreeMap::new();
+        let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
         // A group moves from one collection to another.
-        let mut steps: KeyedMap<(usize, usize), Arc<Had>> = KeyedMap::default();
+        let mut steps: KeyedMap<(usize, usize), Arc<PublishedEntry>> = KeyedMap::default();
         for (key, collection) in shown {
             let before = self.of.get(&key).cloned();
             let place = |collection: &Arc<Collection>| Arc::as_ptr(collection).addr();
@@ -56,7 +56,7 @@ impl PushGroups {
 
     /// All that proxies are shown.
     pub(crate) fn all(&self) -> Vec<PushGroup> {
-        let mut groups: BTreeMap<usize, (Arc<Had>, Vec<u64>)> = BTreeMap::new();
+        let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
         for ((proxy, _), had) in &self.of {
             let place = Arc::as_ptr(&had.collection).addr();
             groups.entry(place).or_insert_with(|| (had.clone(), Vec::new())).1.push(*proxy);
@@ -81,8 +81,8 @@ impl PushGroups {
         }
     }
 
-    /// A collection with its digest, worked out from that of the one before it.
-    fn had(&mut self, before: Option<Arc<Had>>, collection: Arc<Collection>) -> Arc<Had> {
+    /// A collection with its digest, computed incrementally from the previous one.
+    fn had(&mut self, before: Option<Arc<PublishedEntry>>, collection: Arc<Collection>) -> Arc<PublishedEntry> {
         let place = Arc::as_ptr(&collection).addr();
         // What is known is alive, and so nothing else is in its place.
         if let Some(had) = self.known.get(&place).and_then(Weak::upgrade) {
@@ -92,8 +92,8 @@ impl PushGroups {
             Some(before) => before.digest.after(&before.collection, &collection),
             None => Digest::of(&collection),
         };
-        let had = Arc::new(Had { collection, digest });
-        if self.known.len() > 2 * self.of.len() + SPARE {
+        let had = Arc::new(PublishedEntry { collection, digest });
+        if self.known.len() > 2 * self.of.len() + MIN_STALE_ENTRIES {
             self.known.retain(|_, had| had.strong_count() > 0);
         }
         self.known.insert(place, Arc::downgrade(&had));
@@ -101,8 +101,8 @@ impl PushGroups {
     }
 }
 
-/// Groups as they are written, those that are equal as one.
-fn told(groups: impl Iterator<Item = (Arc<Had>, Vec<u64>)>) -> Vec<PushGroup> {
+/// Groups in the recording format; equal ones are merged.
+fn told(groups: impl Iterator<Item = (Arc<PublishedEntry>, Vec<u64>)>) -> Vec<PushGroup> {
     let mut told: BTreeMap<(&str, String, usize), Vec<u64>> = BTreeMap::new();
     for (had, proxies) in groups {
         let (kind, count) = (had.collection.kind.short_name(), had.collection.resources.len());

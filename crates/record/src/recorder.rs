@@ -18,12 +18,12 @@ use super::journal::Journal;
 use super::metrics::Metrics;
 use super::ring::Ring;
 
-/// How often what was done is written.
-const EVERY: Duration = Duration::from_millis(100);
-/// How long it waits after a failure before it begins a new segment.
-const RETRY: Duration = Duration::from_secs(30);
-/// How much may wait to be written, in changes, collections and the like: some hundred bytes each.
-const WAITING: usize = 1 << 20;
+/// Interval at which events are written.
+const WRITE_INTERVAL: Duration = Duration::from_millis(100);
+/// Delay after a failure before a new segment is started.
+const RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Maximum number of unwritten items (changes, collections and the like): some hundred bytes each.
+const MAX_PENDING: usize = 1 << 20;
 
 /// What is recorded, and where.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl Queue {
             return false;
         }
         self.weight += weight;
-        self.is_overrun = self.weight > WAITING && self.weight > weight;
+        self.is_overrun = self.weight > MAX_PENDING && self.weight > weight;
         true
     }
 }
@@ -155,7 +155,7 @@ impl Writer {
         loop {
             let mut queue = shared.queue.lock();
             if !queue.is_ended {
-                shared.ended.wait_for(&mut queue, EVERY);
+                shared.ended.wait_for(&mut queue, WRITE_INTERVAL);
             }
             let (events, is_overrun) = (std::mem::take(&mut queue.events), queue.is_overrun);
             let taken = std::mem::take(&mut queue.taken);
@@ -254,7 +254,7 @@ impl Writer {
     /// Records nothing for a while: serving goes on.
     fn fail(&mut self, error: &io::Error, now: Timestamp) {
         self.ring = None;
-        self.retry_at = now.checked_add(RETRY).unwrap_or(Timestamp::MAX);
+        self.retry_at = now.checked_add(RETRY_DELAY).unwrap_or(Timestamp::MAX);
         self.config.metrics.failures.inc();
         self.config.metrics.active.set(0);
         let dir = self.config.dir.display();

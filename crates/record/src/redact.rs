@@ -16,9 +16,9 @@ pub(crate) const KEY_OF: &str = "redacted key of ";
 const REDACTED: &str = "redacted ";
 /// Annotations in which kubectl keeps what was applied, data and all.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The shortest value that is looked for in annotations.
-const LEAST: usize = 6;
-/// The PEM blocks that are no secret.
+/// Minimum length of values that are searched for in annotations.
+const MIN_SECRET_LENGTH: usize = 6;
+/// The PEM labels that are not secret.
 const PUBLIC: [&str; 3] = ["CERTIFICATE", "X509 CRL", "TRUSTED CERTIFICATE"];
 
 /// Takes secrets out of objects. Equal values become equal digests within one process.
@@ -83,8 +83,11 @@ fn tells(annotation: &str, secret: &Secret) -> bool {
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
 
-    let values =
-        secret.data.values().map(SecretBytes::expose).filter(|value| value.len() >= LEAST && !is_public(value));
+    let values = secret
+        .data
+        .values()
+        .map(SecretBytes::expose)
+        .filter(|value| value.len() >= MIN_SECRET_LENGTH && !is_public(value));
     values.into_iter().any(|value| {
         let plain = std::str::from_utf8(value).is_ok_and(|text| annotation.contains(text.trim()));
         plain || annotation.contains(&BASE64_STANDARD.encode(value))

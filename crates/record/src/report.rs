@@ -7,14 +7,14 @@ use serde::Serialize;
 
 use super::format::Moment;
 
-/// Names of proxies and resources that are told.
-pub(crate) const NAMED: usize = 8;
+/// Maximum number of names of proxies and resources in a report.
+pub(crate) const MAX_NAMES: usize = 8;
 
 /// One thing of a record that was played.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
-    /// When it was done.
+pub struct PlayedStep {
+    /// When it happened.
     pub at: Moment,
     /// What.
     pub what: Played,
@@ -172,7 +172,7 @@ fn some(names: &[String], count: usize) -> String {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PlayedStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  ", self.at.0.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"))?;
         match &self.what {

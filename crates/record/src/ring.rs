@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::read::{segment_name, segments};
 
-/// A segment takes this part of all bytes before the next is begun, where what it begins with is small.
-const SHARE: u64 = 8;
+/// A segment grows to this fraction of the maximum size before the next is started, if its initial state is small.
+const MIN_SEGMENTS: u64 = 8;
 
 /// Segments of one directory, of which the last is written to.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Ring {
     /// Whether it is time for the next segment.
     pub(crate) fn is_full(&self) -> bool {
         self.current.as_ref().is_some_and(|current| {
-            let most = (self.max / SHARE).max(2 * current.begun).min(self.max / 4 * 3);
+            let most = (self.max / MIN_SEGMENTS).max(2 * current.begun).min(self.max / 4 * 3);
             current.bytes >= most
         })
     }

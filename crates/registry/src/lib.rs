@@ -54,5 +54,5 @@ pub use port_protocol::protocol_of_port;
 pub use selector_index::selects;
 pub use targets::{target_order, targets_by_ports};
 pub use traffic_distribution::traffic_distribution;
-pub use workload_labels::{NODE_LABEL, Place};
+pub use workload_labels::{NODE_LABEL, WorkloadLocation};
 pub use workload_name::{workload_name_of_entry, workload_name_of_pod};

@@ -8,7 +8,7 @@ use super::identity::spiffe_id;
 use super::instance::{Instance, InstanceKind};
 use super::locality::{locality_of_labels, locality_of_node};
 use super::model::{Health, Labels, TlsMode, Workload};
-use super::workload_labels::Place;
+use super::workload_labels::WorkloadLocation;
 use super::workload_name::workload_name_of_pod;
 use super::world::World;
 use navarch_api::kubernetes::{Node, Pod, PodPhase, Protocol};
@@ -136,7 +136,7 @@ fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World
     let network = world.finder.find(&meta.labels, spec.pod_ips.first().copied());
     let cluster = world.settings.cluster_id.clone();
     let node = spec.node.clone().unwrap_or_default();
-    let place = Place { cluster: &cluster, locality: &locality, node: &node, network: &network };
+    let place = WorkloadLocation { cluster: &cluster, locality: &locality, node: &node, network: &network };
     // The host name counts only within a subdomain, and is then the pod's name unless another is given.
     let hostname = spec.subdomain.as_ref().map(|_| spec.hostname.as_ref().unwrap_or(&meta.key.name).clone());
     Workload {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::model::{Discoverability, Endpoint, Health, Labels, Service, Workload};
 use super::pod_index::PodIndex;
 use super::pod_workload::PodState;
-use super::workload_labels::Place;
+use super::workload_labels::WorkloadLocation;
 use super::world::World;
 use navarch_api::kubernetes::{
     AddressType, Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice, Service as Declared,
@@ -125,7 +125,7 @@ fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
     if network.is_empty() {
         return pod.workload.clone();
     }
-    let place = Place { cluster: &pod.workload.cluster, locality: "", node: "", network: &network };
+    let place = WorkloadLocation { cluster: &pod.workload.cluster, locality: "", node: "", network: &network };
     let labels = place.label(&pod.workload.labels);
     Arc::new(Workload { labels, network, ..(*pod.workload).clone() })
 }
@@ -134,6 +134,6 @@ fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
 fn workload_at(address: IpAddr, world: &World) -> Workload {
     let network = world.finder.find(&Labels::new(), Some(address));
     let cluster = world.settings.cluster_id.clone();
-    let place = Place { cluster: &cluster, locality: "", node: "", network: &network };
+    let place = WorkloadLocation { cluster: &cluster, locality: "", node: "", network: &network };
     Workload { labels: place.label(&Labels::new()), network, cluster, ..Workload::default() }
 }

@@ -7,7 +7,7 @@ use super::identity::spiffe_id;
 use super::instance::{Instance, InstanceKind};
 use super::locality::locality_of_labels;
 use super::model::{Health, Labels, TlsMode, Workload};
-use super::workload_labels::Place;
+use super::workload_labels::WorkloadLocation;
 use super::workload_name::workload_name_of_entry;
 use super::world::World;
 use navarch_api::istio::WorkloadEntry;
@@ -55,7 +55,7 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World
     };
     let cluster = world.settings.cluster_id.clone();
     let network = NetworkId::new(&spec.network);
-    let place = Place { cluster: &cluster, locality: &locality, node: "", network: &network };
+    let place = WorkloadLocation { cluster: &cluster, locality: &locality, node: "", network: &network };
     let identity = match &*spec.service_account {
         "" => Arc::from(""),
         account => spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), account),

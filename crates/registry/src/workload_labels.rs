@@ -20,7 +20,7 @@ pub(super) fn is_of_place(label: &str) -> bool {
 
 /// Where a workload runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct WorkloadLocation<'a> {
     /// The cluster.
     pub cluster: &'a ClusterId,
     /// `region/zone/subzone`, empty if unknown.
@@ -31,7 +31,7 @@ pub struct Place<'a> {
     pub network: &'a NetworkId,
 }
 
-impl Place<'_> {
+impl WorkloadLocation<'_> {
     /// The labels of a workload that runs here. A network that the workload names itself stays.
     #[must_use]
     pub fn label(&self, own: &Labels) -> Labels {
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn the_place_is_added_and_an_own_network_stays() {
         let (cluster, network) = (ClusterId::new("c"), NetworkId::new("n"));
-        let place = Place { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
+        let place = WorkloadLocation { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
         let own = Labels::from([("app".into(), "web".into()), (NETWORK_LABEL.into(), "own".into())]);
         assert_eq!(place.label(&own), place.label_among(&own, &mut SharedTexts::default()));
         let labels: Vec<_> = place.label(&own).into_iter().map(|(key, value)| format!("{key}={value}")).collect();

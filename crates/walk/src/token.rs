@@ -18,8 +18,8 @@ use super::{HttpRequest, http, manager_of, pattern};
 
 /// The filter that validates tokens, under whose name it leaves their claims.
 const FILTER: &str = "envoy.filters.http.jwt_authn";
-/// How deep requirements are followed that hold others.
-const DEPTH: u32 = 8;
+/// Maximum nesting of requirements.
+const MAX_DEPTH: u32 = 8;
 
 /// The claims of a token, as its payload has them.
 pub type Claims = Map<String, Value>;
@@ -115,7 +115,7 @@ fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
     let Some(requirement) = requirement else { return Admission::Unchecked };
     let check = Check { filter, claims: request.claims.as_ref() };
     let issuers = || filter.providers.values().map(|provider| provider.issuer.clone()).collect();
-    match (check.requirement(requirement, DEPTH), &request.claims) {
+    match (check.requirement(requirement, MAX_DEPTH), &request.claims) {
         (Ok(Some(provider)), Some(claims)) => Admission::Believed {
             issuer: text_of(claims, "iss").unwrap_or_default().to_owned(),
             claims: normalized(claims, provider),

@@ -20,7 +20,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
 /// The variable that says from where istiod fetches no keys.
 const BLOCKED: &str = "BLOCKED_CIDRS_IN_JWKS_URIS";
 /// How many names a message holds.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 /// Warns where istiod fetches keys from anywhere.
 fn blocked_cidrs(context: &Context, report: &mut Report) {
@@ -28,8 +28,8 @@ fn blocked_cidrs(context: &Context, report: &mut Report) {
     if names.is_empty() {
         return;
     }
-    let said = match names.get(..NAMED) {
-        Some(first) if names.len() > NAMED => format!("{}, and {} more", first.join(", "), names.len() - NAMED),
+    let said = match names.get(..MAX_NAMES) {
+        Some(first) if names.len() > MAX_NAMES => format!("{}, and {} more", first.join(", "), names.len() - MAX_NAMES),
         Some(_) | None => names.join(", "),
     };
     for (resource, deployment) in

@@ -55,11 +55,11 @@ fn addresses(context: &Context, report: &mut Report) {
 }
 
 /// A port of a host as a namespace sees it.
-type Seen<'a> = (String, &'a str, u32);
+type VisiblePort<'a> = (String, &'a str, u32);
 
 /// Warns of ServiceEntries that disagree about the protocol of a port.
 fn protocols(context: &Context, report: &mut Report) {
-    let mut index: BTreeMap<Seen<'_>, Vec<(&Arc<Resource>, String)>> = BTreeMap::new();
+    let mut index: BTreeMap<VisiblePort<'_>, Vec<(&Arc<Resource>, String)>> = BTreeMap::new();
     for (resource, entry) in context.specs::<ServiceEntry>() {
         for scope in scopes(&entry.export_to, &resource.namespace) {
             for host in &entry.hosts {

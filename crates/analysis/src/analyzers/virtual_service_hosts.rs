@@ -24,11 +24,11 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
 }];
 
 /// The VirtualServices that claim something, by name.
-type Claims<'a> = BTreeMap<String, &'a Arc<Resource>>;
+type HostClaims<'a> = BTreeMap<String, &'a Arc<Resource>>;
 
 /// Finds hosts with several VirtualServices.
 fn run(context: &Context, report: &mut Report) {
-    let mut claimed: BTreeMap<(String, String), Claims<'_>> = BTreeMap::new();
+    let mut claimed: BTreeMap<(String, String), HostClaims<'_>> = BTreeMap::new();
     for (resource, service) in context.specs::<VirtualService>() {
         if !service.gateways.is_empty() && !service.gateways.iter().any(|gateway| gateway == "mesh") {
             continue;

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Check, Health, Level};
 
-/// From how much time before its end on a certificate is warned of: as people need to replace one by hand.
-const EARLY: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// What is left of it at the most when that is wrong.
-const LATE: SignedDuration = SignedDuration::from_hours(7 * 24);
-/// The same as shares of its life, for what is renewed often: half of it is left when Navarch renews its own.
+/// Remaining lifetime below which a certificate is a note: enough to replace one by hand.
+const NOTE_BEFORE_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// Remaining lifetime below which it is wrong.
+const WRONG_BEFORE_EXPIRY: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// The same as a fraction of its lifetime, for short-lived certificates: Navarch renews its own at half of it.
 const EARLY_SHARE: i32 = 5;
 const LATE_SHARE: i32 = 10;
 
@@ -42,10 +42,10 @@ impl CertificateEnd {
     /// How bad its end is at a moment.
     fn level(&self, now: Timestamp) -> Option<Level> {
         let (life, left) = (self.not_after.duration_since(self.not_before), self.not_after.duration_since(now));
-        if left < LATE.min(life / LATE_SHARE) {
+        if left < WRONG_BEFORE_EXPIRY.min(life / LATE_SHARE) {
             return Some(Level::Wrong);
         }
-        (left < EARLY.min(life / EARLY_SHARE)).then_some(Level::Note)
+        (left < NOTE_BEFORE_EXPIRY.min(life / EARLY_SHARE)).then_some(Level::Note)
     }
 }
 

@@ -8,23 +8,21 @@ use super::virtual_service::{destination, gateway_names, is_for_gateways_only, t
 use crate::hostname::is_ip_address;
 use crate::istio::{L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService};
 
-/// What a VirtualService claims.
-pub(super) struct Claims<'a> {
-    /// Its hosts.
+/// The hosts of a VirtualService, against which its SNI hosts are checked.
+pub(super) struct RouteHosts<'a> {
     hosts: HostSet<'a>,
     /// Whether sidecars do not see its routes.
     for_gateways_only: bool,
 }
 
-impl<'a> Claims<'a> {
-    /// What this one claims.
+impl<'a> RouteHosts<'a> {
     pub(super) fn of(service: &'a VirtualService) -> Self {
         Self { hosts: HostSet::of(&service.hosts), for_gateways_only: is_for_gateways_only(service) }
     }
 }
 
-/// Judges a TLS route.
-pub(super) fn tls_route(verdict: &mut Verdict, at: &Path<'_>, route: &TlsRoute, claims: &Claims<'_>) {
+/// Validates a TLS route.
+pub(super) fn tls_route(verdict: &mut Verdict, at: &Path<'_>, route: &TlsRoute, claims: &RouteHosts<'_>) {
     let TlsRoute { matches, route } = route;
     let list = at.field("match");
     if matches.is_empty() {
@@ -36,8 +34,8 @@ pub(super) fn tls_route(verdict: &mut Verdict, at: &Path<'_>, route: &TlsRoute, 
     destinations(verdict, &at.field("route"), route);
 }
 
-/// Judges what a TLS connection must show.
-fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttributes, claims: &Claims<'_>) {
+/// Validates what a TLS connection must show.
+fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttributes, claims: &RouteHosts<'_>) {
     let TlsMatchAttributes { sni_hosts, destination_subnets, port, source_labels, gateways, source_namespace: _ } =
         attributes;
     let list = at.field("sniHosts");
@@ -55,8 +53,8 @@ fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttribut
     gateway_names(verdict, &at.field("gateways"), gateways);
 }
 
-/// Judges an SNI name.
-fn sni_host(verdict: &mut Verdict, at: &Path<'_>, host: &str, claims: &Claims<'_>) {
+/// Validates an SNI name.
+fn sni_host(verdict: &mut Verdict, at: &Path<'_>, host: &str, claims: &RouteHosts<'_>) {
     let outcome = if claims.for_gateways_only { sni_domain(host) } else { wildcard_domain(host) };
     match outcome {
         Err(_) if is_ip_address(host) => {

@@ -10,13 +10,13 @@ pub(super) struct Path<'a> {
     /// The place that holds this one; `None` at the root.
     parent: Option<&'a Path<'a>>,
     /// The last step.
-    step: Step<'a>,
+    step: PathSegment<'a>,
 }
 
 /// One step into an object.
 #[derive(Clone, Copy, Debug)]
-enum Step<'a> {
-    /// Into a field, or to a value of a map.
+enum PathSegment<'a> {
+    /// A field, or a key of a map.
     Field(&'a str),
     /// Into a list.
     Item(usize),
@@ -25,17 +25,17 @@ enum Step<'a> {
 impl<'a> Path<'a> {
     /// A field of the object itself.
     pub(super) const fn root(name: &'a str) -> Self {
-        Self { parent: None, step: Step::Field(name) }
+        Self { parent: None, step: PathSegment::Field(name) }
     }
 
     /// A field of what stands here, or a value of the map that does.
     pub(super) const fn field(&'a self, name: &'a str) -> Self {
-        Self { parent: Some(self), step: Step::Field(name) }
+        Self { parent: Some(self), step: PathSegment::Field(name) }
     }
 
     /// An element of the list that stands here.
     pub(super) const fn item(&'a self, index: usize) -> Self {
-        Self { parent: Some(self), step: Step::Item(index) }
+        Self { parent: Some(self), step: PathSegment::Item(index) }
     }
 }
 
@@ -45,9 +45,9 @@ impl fmt::Display for Path<'_> {
             fmt::Display::fmt(parent, f)?;
         }
         match self.step {
-            Step::Field(name) if self.parent.is_none() => f.write_str(name),
-            Step::Field(name) => write!(f, ".{name}"),
-            Step::Item(index) => write!(f, "[{index}]"),
+            PathSegment::Field(name) if self.parent.is_none() => f.write_str(name),
+            PathSegment::Field(name) => write!(f, ".{name}"),
+            PathSegment::Item(index) => write!(f, "[{index}]"),
         }
     }
 }

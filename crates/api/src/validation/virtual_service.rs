@@ -3,7 +3,7 @@
 use super::header::is_claim;
 use super::host_set::HostSet;
 use super::http_route::http_route;
-use super::l4_route::{Claims, tcp_route, tls_route};
+use super::l4_route::{RouteHosts, tcp_route, tls_route};
 use super::name::{dns_label, fqdn, is_dns_label, port_number, sni_domain, wildcard_domain};
 use super::path::Path;
 use super::scope::{ExportRule, export_to};
@@ -38,7 +38,7 @@ impl Validate for VirtualService {
             http_route(&mut verdict, &list.item(index), route, is_delegate);
         }
         let list = spec.field("tls");
-        let claims = Claims::of(self);
+        let claims = RouteHosts::of(self);
         for (index, route) in tls.iter().enumerate() {
             tls_route(&mut verdict, &list.item(index), route, &claims);
         }

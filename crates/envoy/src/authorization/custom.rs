@@ -16,8 +16,8 @@ use navarch_proto::envoy::r#type::matcher::v3::MetadataMatcher;
 use super::provider::{Decider, decider};
 use super::trust_domains::TrustDomains;
 use super::{
-    HTTP_RBAC, Known, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules, is_tried, metadata_match,
-    rules_of,
+    HTTP_RBAC, MatchContext, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules, is_tried,
+    metadata_match, rules_of,
 };
 use crate::filters::http::filter;
 use crate::filters::network::network_filter;
@@ -52,7 +52,7 @@ pub(super) fn http_filters(
     domains: &TrustDomains,
 ) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
-    for (name, rules) in by_provider(view, policies, Known { transport: Transport::Http, peers }, domains) {
+    for (name, rules) in by_provider(view, policies, MatchContext { transport: Transport::Http, peers }, domains) {
         let Some(mut decider) = rules.decider else {
             let rbac = HttpRbac { rules: Some(refused(rules.enforced)), ..HttpRbac::default() };
             filters.push(filter(HTTP_RBAC, &rbac));
@@ -79,7 +79,7 @@ pub(super) fn tcp_filters(
     domains: &TrustDomains,
 ) -> Vec<Filter> {
     let mut filters = Vec::new();
-    for (name, rules) in by_provider(view, policies, Known { transport: Transport::Tcp, peers }, domains) {
+    for (name, rules) in by_provider(view, policies, MatchContext { transport: Transport::Tcp, peers }, domains) {
         let stat_prefix = TCP_PREFIX.to_owned();
         let Some(decider) = rules.decider else {
             let rbac = NetworkRbac { rules: Some(refused(rules.enforced)), stat_prefix, ..NetworkRbac::default() };
@@ -105,7 +105,7 @@ pub(super) fn tcp_filters(
 fn by_provider(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],
-    known: Known,
+    known: MatchContext,
     domains: &TrustDomains,
 ) -> BTreeMap<String, ProviderRules> {
     let mut found: BTreeMap<String, ProviderRules> = BTreeMap::new();

@@ -245,7 +245,7 @@ fn rbac(policies: &[Object<AuthorizationPolicy>], transport: Transport) -> Vec<R
     let all: Vec<&Object<AuthorizationPolicy>> = policies.iter().collect();
     let of = |action: AuthorizationAction| {
         let of: Vec<_> = all.iter().copied().filter(|policy| policy.spec.action == action).collect();
-        rule_sets(&of, action, Known { transport, peers: Peers::Tls }, &domains).enforced
+        rule_sets(&of, action, MatchContext { transport, peers: Peers::Tls }, &domains).enforced
     };
     [AuthorizationAction::Deny, AuthorizationAction::Allow].into_iter().filter_map(of).collect()
 }

@@ -11,7 +11,7 @@ use super::http::HttpOptions;
 use super::{connection_pool, tls_context, transport};
 use crate::filters::dynamic_forward_proxy::{allow_any_cache, dns_cache_name, lookup_family};
 use crate::names::ALLOW_ANY_DYNAMIC_DNS;
-use crate::scope::{self, OutboundPolicy};
+use crate::sidecar_scope::{self, OutboundPolicy};
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_push::view::View;
 use navarch_registry::model::Service;
@@ -37,7 +37,7 @@ pub(super) fn draft(view: &View<'_>, name: &str, service: &Service, protocol: Pr
 
 /// The cluster for hosts that no service declares, if the proxy may reach such.
 pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
-    if scope::outbound_policy(view) != OutboundPolicy::AllowAnyDynamicDns {
+    if sidecar_scope::outbound_policy(view) != OutboundPolicy::AllowAnyDynamicDns {
         return None;
     }
     let mesh = view.mesh();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::patches::referenced_services;
-use crate::{authentication, gateway, scope, virtual_service};
+use crate::{authentication, gateway, sidecar_scope, virtual_service};
 use navarch_api::mesh::ExtensionProvider;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_push::proxy::ProxyKind;
@@ -14,8 +14,8 @@ use navarch_registry::model::ServiceKey;
 
 /// Services by host, and by host and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Whatever their namespace.
+pub(crate) struct ServiceFilter {
+    /// In any namespace.
     hosts: BTreeSet<Hostname>,
     /// Of one namespace.
     services: BTreeSet<ServiceKey>,
@@ -23,24 +23,24 @@ pub(crate) struct Wanted {
 
 /// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct WantedByGateway;
+struct GatewayServiceFilter;
 
 /// The services that its EnvoyFilters, the mesh's extension providers and the issuers of its tokens name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct WantedByExtensions;
+struct ExtensionServiceFilter;
 
 /// The services that EnvoyFilters of the view's proxy, extension providers and issuers of tokens name.
-pub(crate) fn named_by_extensions(view: &View<'_>) -> Arc<Wanted> {
-    view.get(&WantedByExtensions)
+pub(crate) fn named_by_extensions(view: &View<'_>) -> Arc<ServiceFilter> {
+    view.get(&ExtensionServiceFilter)
 }
 
 /// The services that the proxy needs clusters of; `None` is all that it sees.
-pub(super) fn wanted(view: &View<'_>) -> Option<Arc<Wanted>> {
+pub(super) fn wanted(view: &View<'_>) -> Option<Arc<ServiceFilter>> {
     let filtered = view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
-    filtered.then(|| view.get(&WantedByGateway))
+    filtered.then(|| view.get(&GatewayServiceFilter))
 }
 
-impl Wanted {
+impl ServiceFilter {
     /// Whether a service is needed.
     pub(crate) fn contains(&self, service: &ServiceKey) -> bool {
         self.hosts.contains(&service.hostname) || self.services.contains(service)
@@ -70,11 +70,11 @@ fn service_of(provider: &ExtensionProvider) -> Option<&str> {
         .map(String::as_str)
 }
 
-impl Query for WantedByExtensions {
-    type Value = Wanted;
+impl Query for ExtensionServiceFilter {
+    type Value = ServiceFilter;
 
-    fn compute(&self, view: &View<'_>) -> Wanted {
-        let mut wanted = Wanted::default();
+    fn compute(&self, view: &View<'_>) -> ServiceFilter {
+        let mut wanted = ServiceFilter::default();
         for service in view.mesh().config.extension_providers.iter().filter_map(service_of) {
             wanted.add(service);
         }
@@ -86,16 +86,16 @@ impl Query for WantedByExtensions {
     }
 }
 
-impl Query for WantedByGateway {
-    type Value = Wanted;
+impl Query for GatewayServiceFilter {
+    type Value = ServiceFilter;
 
-    fn compute(&self, view: &View<'_>) -> Wanted {
+    fn compute(&self, view: &View<'_>) -> ServiceFilter {
         let mesh = view.mesh();
-        let mut wanted = (*view.get(&WantedByExtensions)).clone();
+        let mut wanted = (*view.get(&ExtensionServiceFilter)).clone();
         for gateway in gateway::serving_gateways(view).iter() {
             // Where gateways are kept to their namespace, so are routes that name the namespaces of their clients.
             let own = gateway.split_once('/').map(|(namespace, _)| Namespace::new(namespace));
-            for name in scope::gateway_virtual_services(view, gateway).iter() {
+            for name in sidecar_scope::gateway_virtual_services(view, gateway).iter() {
                 let destinations = virtual_service::destinations(view, name);
                 let destinations = match own.as_ref().filter(|_| mesh.settings.scope_gateway_to_namespace) {
                     Some(namespace) => destinations.from_namespace(Some(namespace)),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_service_is_named_by_host_or_by_namespace_and_host() {
-        let mut wanted = Wanted::default();
+        let mut wanted = ServiceFilter::default();
         wanted.add("shop/tracing.example");
         wanted.add("authz.example");
         assert!(wanted.contains(&ServiceKey::new("shop", "tracing.example")));

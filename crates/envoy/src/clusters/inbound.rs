@@ -14,7 +14,7 @@ use super::traffic_policy;
 use crate::destination_rule::{self, port_policy, with_mesh_defaults};
 use crate::endpoints::wire;
 use crate::names::inbound_cluster;
-use crate::scope;
+use crate::sidecar_scope;
 use crate::stat_prefix::{self, ShortNames, StatService};
 use navarch_api::istio::{ConnectionPoolSettings, IstioIngressListener, SidecarPort, TrafficPolicy};
 use navarch_api::mesh::InboundTrafficPolicyMode;
@@ -52,7 +52,7 @@ struct Inbound {
 
 /// The names of the inbound clusters of the proxy.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
-    let ingress = scope::ingress_listeners(view);
+    let ingress = sidecar_scope::ingress_listeners(view);
     let mut ports: BTreeSet<u16> = ingress.iter().filter_map(ingress_port).collect();
     if services_listen(view, ingress) {
         ports.extend(view.proxy().targets().iter().map(|target| target.target_port));
@@ -62,7 +62,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 
 /// The cluster of a port of the workload.
 pub(super) fn build(view: &View<'_>, port: u16) -> Option<Cluster> {
-    let ingress = scope::ingress_listeners(view);
+    let ingress = sidecar_scope::ingress_listeners(view);
     let listener = ingress.iter().find(|listener| ingress_port(listener) == Some(port));
     let inbound = match listener {
         Some(listener) => of_ingress(view, port, listener)?,
@@ -77,7 +77,7 @@ pub(super) fn hosts(view: &View<'_>, port: u16) -> Vec<Hostname> {
     let targets = view.proxy().targets();
     let of_port = targets.iter().filter(|target| target.target_port == port);
     let hosts = of_port.map(|target| target.service.key.hostname.clone());
-    match scope::ingress_listeners(view).iter().any(|listener| ingress_port(listener) == Some(port)) {
+    match sidecar_scope::ingress_listeners(view).iter().any(|listener| ingress_port(listener) == Some(port)) {
         true => hosts.take(1).collect(),
         false => hosts.collect(),
     }
@@ -236,7 +236,7 @@ impl Inbound {
     /// are allowed to send.
     fn policy(&self, view: &View<'_>, draft: &mut Draft) -> Option<TrafficPolicy> {
         let host = self.service.as_ref().map(|service| &service.key.hostname);
-        let seen = host.and_then(|host| scope::service_for_host(view, host));
+        let seen = host.and_then(|host| sidecar_scope::service_for_host(view, host));
         let rule = seen.and_then(|key| destination_rule::for_inbound(view, &key));
         let of_rule = rule.as_ref().and_then(|rule| {
             let policy = port_policy(rule.policy.as_deref(), self.declared.port)?;
@@ -255,14 +255,14 @@ impl Inbound {
 
 /// The names of the Sidecar, which stands in for a service where none names the port.
 fn sidecar_names(view: &View<'_>) -> Option<ShortNames> {
-    let meta = &scope::sidecar(view)?.meta;
+    let meta = &sidecar_scope::sidecar(view)?.meta;
     let name = format!("{}.{}", meta.key.name, meta.key.namespace);
     Some(ShortNames { qualified: name.clone(), name })
 }
 
 /// The limits that a Sidecar sets for a port, or for all.
 fn sidecar_pool(view: &View<'_>, port: u16) -> Option<ConnectionPoolSettings> {
-    let sidecar = &scope::sidecar(view)?.spec;
+    let sidecar = &sidecar_scope::sidecar(view)?.spec;
     let own = sidecar.ingress.iter().find(|listener| ingress_port(listener) == Some(port));
     own.and_then(|listener| listener.connection_pool.clone()).or_else(|| sidecar.inbound_connection_pool.clone())
 }

@@ -11,12 +11,12 @@ use super::outbound::declared_discovery;
 use super::{connection_pool, dns, dynamic_dns, load_balancer, original_dst_port, outlier, tls_context, transport};
 use crate::destination_rule::{self, MergedRule};
 use crate::endpoints::locality_setting::LocalitySetting;
-use crate::endpoints::{self, Group, Target, Way};
+use crate::endpoints::{self, EndpointPath, Group, Target};
 use crate::hbone;
 use crate::hbone::filters::cluster_baggage;
 use crate::hbone::sockets::{self, PassedMetadata};
 use crate::names::VipCluster;
-use crate::{scope, waypoint};
+use crate::{sidecar_scope, waypoint};
 use navarch_api::istio::{ClientTlsMode, ConnectionPoolSettings, TrafficPolicy};
 use navarch_api::names::ResourceName;
 use navarch_push::query::Query;
@@ -36,7 +36,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 
 /// The rule that holds for what a waypoint sends to a service.
 fn rule(view: &View<'_>, service: &Service) -> Option<std::sync::Arc<MergedRule>> {
-    destination_rule::for_inbound(view, &scope::service_for_host(view, &service.key.hostname)?)
+    destination_rule::for_inbound(view, &sidecar_scope::service_for_host(view, &service.key.hostname)?)
 }
 
 impl Query for VipClustersOf {
@@ -157,7 +157,7 @@ fn inline_endpoints(
         policy: None,
         sni_routed: false,
         by_dns: true,
-        way: Way::OfWaypoint,
+        way: EndpointPath::OfWaypoint,
     };
     let registered = view.endpoints(&service.key)?;
     let mut groups = endpoints::groups(view, &target, endpoints::service_port::of_port(registered, service, name.port));

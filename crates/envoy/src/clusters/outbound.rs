@@ -12,12 +12,12 @@ use super::{dns, dynamic_dns, exchange_filter, original_dst_port};
 use crate::destination_rule::{self, MergedRule, port_policy, subset_policy, with_mesh_defaults};
 use crate::endpoints::health::keeps_draining;
 use crate::endpoints::locality_setting::LocalitySetting;
-use crate::endpoints::{self, Group, Target, Way};
+use crate::endpoints::{self, EndpointPath, Group, Target};
 use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::ext_proc;
 use crate::hbone;
 use crate::names::OutboundCluster;
-use crate::scope;
+use crate::sidecar_scope;
 use crate::stat_prefix::{self, StatService};
 use navarch_api::istio::{SimpleLb, Subset, TrafficPolicy};
 use navarch_push::proxy::ProxyKind;
@@ -41,7 +41,7 @@ pub(super) struct Outbound<'a> {
 
 /// The cluster of this name, if the proxy gets one.
 pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
-    let service = scope::host_service(view, &name.host)?;
+    let service = sidecar_scope::host_service(view, &name.host)?;
     let port = service.port(name.port).filter(|port| has_cluster(&service, port, purpose))?;
     let rule = destination_rule::for_service(view, &service);
     let dynamic = purpose == Purpose::Client && resolves_by_name(&service);
@@ -151,7 +151,7 @@ impl Outbound<'_> {
             policy: policy.as_ref(),
             sni_routed: self.purpose == Purpose::SniRouted,
             by_dns: true,
-            way: Way::Client,
+            way: EndpointPath::Client,
         };
         let registered = view.endpoints(&self.service.key)?;
         let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);

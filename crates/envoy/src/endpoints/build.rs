@@ -16,7 +16,7 @@ use crate::build::MAX_UNIX_PATH;
 use crate::destination_rule::MergedRule;
 use crate::filters::metrics_log;
 use crate::mtls::{self, MtlsMode, NamespaceMtls};
-use navarch_ambient::networks::{self, Reach};
+use navarch_ambient::networks::{self, ServiceReach};
 use navarch_api::istio::{ClientTlsMode, Subset, TrafficPolicy};
 use navarch_api::names::Namespace;
 use navarch_push::proxy::Locality;
@@ -41,14 +41,13 @@ pub(crate) struct Target<'a> {
     pub(crate) sni_routed: bool,
     /// Whether the proxy resolves names.
     pub(crate) by_dns: bool,
-    /// On which way endpoints are reached.
-    pub(crate) way: Way,
+    /// How endpoints are reached.
+    pub(crate) way: EndpointPath,
 }
 
 /// On which way endpoints are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// As a client reaches them.
+pub(crate) enum EndpointPath {
     Client,
     /// As the waypoint of the service reaches them.
     OfWaypoint,
@@ -128,7 +127,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             tls: tls_of_rule(target),
             unhealthy: health::sends_unhealthy_under(settings, target.service, outlier),
             cluster_local: super::cluster_local::is_cluster_local(view, &target.service.key.hostname),
-            stays: networks::reach(view, &target.service.key) == Some(Reach::Cluster),
+            stays: networks::reach(view, &target.service.key) == Some(ServiceReach::Cluster),
             policies: BTreeMap::new(),
             gateways: view.get(&Gateways { with_names: target.by_dns }),
         }
@@ -192,7 +191,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         let mut metadata = wire::metadata(mtls, names.as_ref());
         let host_identifier = match tunnel {
             Some(tunnel) => {
-                tunnel.add_to(&mut metadata, self.target.way != Way::OfWaypoint);
+                tunnel.add_to(&mut metadata, self.target.way != EndpointPath::OfWaypoint);
                 tunnel.host(self.view)
             }
             None => wire::host(first, endpoint.port, if settings.dual_stack { further } else { &[] }),
@@ -209,12 +208,13 @@ impl<'a, 'v> Builder<'a, 'v> {
     /// The tunnel by which an endpoint is reached, if it is by one.
     fn tunnel(&self, endpoint: &Endpoint) -> Option<Tunnel> {
         let address = endpoint.addresses.first()?;
-        if self.target.way == Way::ToWaypoint {
+        if self.target.way == EndpointPath::ToWaypoint {
             return Some(Tunnel::to_waypoint(self.target.service, self.target.port, endpoint));
         }
         let hbone = &self.view.mesh().settings.hbone;
         let prefers_mtls = endpoint.workload.tls_mode == TlsMode::Istio && !hbone.is_preferred;
-        let is_kept = (prefers_mtls && self.target.way == Way::Client) || !tunnel::is_taken(self.view, endpoint);
+        let is_kept =
+            (prefers_mtls && self.target.way == EndpointPath::Client) || !tunnel::is_taken(self.view, endpoint);
         (!is_kept).then(|| Tunnel::to_workload(address, endpoint.port))
     }
 
@@ -284,7 +284,7 @@ impl<'a, 'v> Builder<'a, 'v> {
 
 /// What the rule says about TLS, a subset's word counting more than the host's, a port's more than that of all ports.
 fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
-    if target.way == Way::OfWaypoint && target.subset.is_none() {
+    if target.way == EndpointPath::OfWaypoint && target.subset.is_none() {
         // As in Istio, where the name of the transport is taken for that of a subset.
         return None;
     }

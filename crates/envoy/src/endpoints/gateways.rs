@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 
-use super::build::{Target, Way};
+use super::build::{EndpointPath, Target};
 use super::group::{Behind, Group, Member};
 use super::{tunnel, wire};
 use crate::hbone;
@@ -216,7 +216,7 @@ fn through(gateway: NetworkGateway, weight: u32, tunnelled: Option<&Target<'_>>)
     let mut metadata = wire::metadata(tunnelled.is_none(), Some(&names));
     let host = match tunnelled {
         Some(target) => {
-            let is_chosen = target.way != Way::OfWaypoint;
+            let is_chosen = target.way != EndpointPath::OfWaypoint;
             let host = target.service.key.hostname.as_str();
             tunnel::to_gateway(host, target.port, &gateway, &mut metadata, is_chosen)
         }

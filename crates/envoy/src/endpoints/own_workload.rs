@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
-use super::build::{Target, Way, groups};
+use super::build::{EndpointPath, Target, groups};
 use super::group::Group;
 use super::{candidates, is_resolved_by_proxy};
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_push::proxy::Locality;
 use navarch_push::view::View;
 use navarch_registry::model::Endpoint;
@@ -19,7 +19,7 @@ const REVISION_LABELS: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-
 pub(super) fn endpoints(view: &View<'_>) -> Vec<LocalityLbEndpoints> {
     let targets = view.proxy().targets();
     let Some(first) = targets.first() else { return Vec::new() };
-    let Some(service) = scope::host_service(view, &first.service.key.hostname) else { return Vec::new() };
+    let Some(service) = sidecar_scope::host_service(view, &first.service.key.hostname) else { return Vec::new() };
     let port = first.port.port;
     if service.port(port).is_none() || is_resolved_by_proxy(&service) {
         return Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn endpoints(view: &View<'_>) -> Vec<LocalityLbEndpoints> {
         policy: None,
         sni_routed: false,
         by_dns: false,
-        way: Way::Client,
+        way: EndpointPath::Client,
     };
     let found = candidates(view, &service, port);
     groups(view, &target, found.iter().filter(is_alike)).into_iter().map(Group::into_wire).collect()

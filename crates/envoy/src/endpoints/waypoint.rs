@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
-use super::build::{Target, Way, groups};
+use super::build::{EndpointPath, Target, groups};
 use super::group::Group;
 use super::service_port::of_port_name;
 use crate::destination_rule;
 use crate::names::OutboundCluster;
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_ambient::bound::{self, Hop};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
@@ -25,7 +25,7 @@ pub(super) fn endpoints(view: &View<'_>, cluster: &OutboundCluster) -> Option<Ve
     if view.proxy().kind() != ProxyKind::Router || !view.mesh().settings.hbone.ingress_waypoints {
         return None;
     }
-    let service = scope::host_service(view, &cluster.host)?;
+    let service = sidecar_scope::host_service(view, &cluster.host)?;
     service.port(cluster.port)?;
     if !has_address(view, &service) {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn endpoints(view: &View<'_>, cluster: &OutboundCluster) -> Option<Ve
         policy: policy.as_ref(),
         sni_routed: false,
         by_dns: false,
-        way: Way::ToWaypoint,
+        way: EndpointPath::ToWaypoint,
     };
     let groups = groups(view, &target, candidates.iter());
     Some(groups.into_iter().map(Group::into_wire).collect())
@@ -65,7 +65,7 @@ fn has_address(view: &View<'_>, service: &Service) -> bool {
 /// The endpoints of a waypoint; `None` where it is known by an address that no service has.
 fn of_hop(view: &View<'_>, hop: &Hop) -> Option<Vec<Arc<Endpoint>>> {
     let key = hop.address.service(view)?;
-    let Some(service) = scope::host_service(view, &key.hostname) else { return Some(Vec::new()) };
+    let Some(service) = sidecar_scope::host_service(view, &key.hostname) else { return Some(Vec::new()) };
     if service.port(hop.port).is_none() {
         return Some(Vec::new());
     }

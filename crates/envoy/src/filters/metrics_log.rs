@@ -33,8 +33,8 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// How often connections are told of while they live, where nothing else is said: as Istio's filter reports them.
-const INTERVAL: Duration = Duration::from_secs(5);
+/// Default interval at which open connections are reported, as by Istio's filter.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// How many bytes of entries Envoy gathers before it sends them, or waits for a second.
 const BUFFER: u32 = 64 << 10;
 /// What the filter that counts gRPC messages leaves.
@@ -93,7 +93,7 @@ impl Query for MetricsLogsOf {
             logs.tcp
                 .push(log("envoy.access_loggers.tcp_grpc", &TcpGrpcAccessLogConfig { common_config: Some(common) }));
             logs.tcp_options = Some(TcpAccessLogOptions {
-                access_log_flush_interval: Some(counting.interval.unwrap_or(INTERVAL).to_proto()),
+                access_log_flush_interval: Some(counting.interval.unwrap_or(REPORT_INTERVAL).to_proto()),
                 // A server's proxy connects to the application before the client has shown its certificate.
                 flush_access_log_on_connected: reporter_of(view, self.class) != Reporter::Destination,
                 flush_access_log_on_start: false,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::scope;
+use crate::sidecar_scope;
 use crate::virtual_service;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-pub(crate) use crate::scope::NamedHosts;
+pub(crate) use crate::sidecar_scope::NamedHosts;
 
 /// The VirtualServices of a gateway that have TCP or TLS routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ struct L4VirtualServices {
 
 /// The VirtualServices of a gateway that the proxy sees, with their hosts, in the order in which they count.
 pub(crate) fn hosts_of(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
-    scope::gateway_hosts(view, gateway)
+    sidecar_scope::gateway_hosts(view, gateway)
 }
 
 /// Those of them that have TCP or TLS routes: changes of others reach no listener.

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::pair_counts::{CountsPart, PairCounts, Sums};
 use super::policies::PolicyTargetObject;
 use super::route_kinds::{RouteKind, RouteName};
-use super::tally::{Part, Sums, Tally};
 use navarch_api::gateway_api;
 use navarch_api::object::NamespacedName;
 use navarch_push::name_parts::part_of;
@@ -74,10 +74,10 @@ impl Query for EndsIn {
 }
 
 impl Query for AllAncestors {
-    type Value = Tally<PolicyTargetObject, NamespacedName>;
+    type Value = PairCounts<PolicyTargetObject, NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        self.renew(&Tally::empty(), view)
+        self.renew(&PairCounts::empty(), view)
     }
 
     fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
@@ -86,7 +86,7 @@ impl Query for AllAncestors {
 }
 
 impl Query for AncestorsIn {
-    type Value = Part<PolicyTargetObject, NamespacedName>;
+    type Value = CountsPart<PolicyTargetObject, NamespacedName>;
     const IS_GATE: bool = true;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {

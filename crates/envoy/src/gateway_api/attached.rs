@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::gateways::ParentObject;
+use super::pair_counts::{self, CountsPart, PairCounts};
 use super::parents::{ParentsOf, Target};
 use super::route_kinds::{RouteKind, RouteName};
-use super::tally::{self, Part, Tally};
 use navarch_push::name_parts::part_of;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -16,9 +16,9 @@ use navarch_push::view::View;
 struct AllAttached;
 
 /// How many of some routes each listener has.
-type Sums = tally::Sums<ParentObject, String>;
+type Sums = pair_counts::Sums<ParentObject, String>;
 /// How many routes each listener has.
-pub(super) type Counts = tally::Counts<String>;
+pub(super) type Counts = pair_counts::Counts<String>;
 
 /// How many of the routes of one part each listener has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,10 +71,10 @@ impl Query for AttachedOf {
 }
 
 impl Query for AllAttached {
-    type Value = Tally<ParentObject, String>;
+    type Value = PairCounts<ParentObject, String>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        self.renew(&Tally::empty(), view)
+        self.renew(&PairCounts::empty(), view)
     }
 
     fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
@@ -83,7 +83,7 @@ impl Query for AllAttached {
 }
 
 impl Query for AttachedIn {
-    type Value = Part<ParentObject, String>;
+    type Value = CountsPart<ParentObject, String>;
     const IS_GATE: bool = true;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::merged;
+use super::pair_counts::{CountsPart, PairCounts, Sums};
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
-use super::tally::{Part, Sums, Tally};
 use crate::gateway;
 use navarch_api::gateway_api::{self, BackendRef, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL};
 use navarch_api::object::NamespacedName;
@@ -106,10 +106,10 @@ impl Query for PoolRoutesIn {
 }
 
 impl Query for AllPoolRoutes {
-    type Value = Tally<NamespacedName, RouteName>;
+    type Value = PairCounts<NamespacedName, RouteName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        self.renew(&Tally::empty(), view)
+        self.renew(&PairCounts::empty(), view)
     }
 
     fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
@@ -118,7 +118,7 @@ impl Query for AllPoolRoutes {
 }
 
 impl Query for PoolRoutesNear {
-    type Value = Part<NamespacedName, RouteName>;
+    type Value = CountsPart<NamespacedName, RouteName>;
     const IS_GATE: bool = true;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::heads::{HeadOf, Part, heads_at};
 use super::inference_pools::EndpointPicker;
 use super::l4_rules;
 use super::order;
 use super::route_kinds::{RouteKind, RouteName};
 use super::routes::{Rules, RulesOf};
+use super::virtual_service_heads::{HeadOf, RoutePart, heads_at};
 use super::{GATEWAY_SEMANTICS, PARENTS, ROUTE_SEMANTICS};
 use crate::virtual_service::MESH_GATEWAY;
 use navarch_api::istio::{HttpMatchRequest, HttpRoute, VirtualService};
@@ -19,7 +19,7 @@ use navarch_push::view::View;
 
 /// A VirtualService that is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Made(pub(super) NamespacedName);
+pub(super) struct GeneratedVirtualService(pub(super) NamespacedName);
 
 /// Who picks endpoints for the rules of a VirtualService.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ struct PickersOf(NamespacedName);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RoutesOfGateway(Arc<str>);
 
-impl Part {
+impl RoutePart {
     /// The rules that it brings.
     fn rules(&self, view: &View<'_>) -> Arc<Rules> {
         let mesh = *self.binding.gateway == *MESH_GATEWAY;
@@ -42,7 +42,7 @@ impl Part {
     }
 }
 
-impl Query for Made {
+impl Query for GeneratedVirtualService {
     type Value = Option<Arc<Object<VirtualService>>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
@@ -70,7 +70,7 @@ impl Query for Made {
             }
         }
         order::sort(&mut spec.http);
-        let origins: Vec<String> = head.parts.iter().map(Part::origin).collect();
+        let origins: Vec<String> = head.parts.iter().map(RoutePart::origin).collect();
         let annotations = [(PARENTS, origins.join(",")), (ROUTE_SEMANTICS, GATEWAY_SEMANTICS.to_owned())];
         let annotations = annotations.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
         let meta = ObjectMeta {
@@ -119,7 +119,7 @@ impl Query for RoutesOfGateway {
 
 /// The VirtualService of a name, if it is made of routes.
 pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<VirtualService>>> {
-    (*view.get(&Made(name.clone()))).clone()
+    (*view.get(&GeneratedVirtualService(name.clone()))).clone()
 }
 
 /// Who picks endpoints for the rules of a VirtualService, by name of the rule.

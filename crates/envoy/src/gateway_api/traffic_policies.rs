@@ -19,7 +19,7 @@ use navarch_push::view::View;
 /// How many requests may always be tried again at a time, where a policy does not say.
 const MIN_RETRIES: i32 = 10;
 /// The time of which the share of requests is counted that may be tried again, where a policy does not say.
-const INTERVAL: Duration = Duration::from_secs(10);
+const DEFAULT_BUDGET_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An XBackendTrafficPolicy as it was read; `None` where such are not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ fn retry_budget(declared: &RetryConstraint) -> RetryBudget {
     RetryBudget {
         percent: Some(f64::from(declared.budget.percent)),
         min_retry_concurrency: u32::try_from(count).unwrap_or_default(),
-        budget_interval: Some(Duration::parse(&declared.budget.interval).unwrap_or(INTERVAL)),
+        budget_interval: Some(Duration::parse(&declared.budget.interval).unwrap_or(DEFAULT_BUDGET_INTERVAL)),
     }
 }
 

@@ -14,7 +14,7 @@ use super::tls;
 use crate::clusters::{accounts_of, apply_hash, draining_override, stat_name};
 use crate::destination_rule::{self, port_policy, subset_policy};
 use crate::names::OutboundCluster;
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_api::istio::{ClientTlsMode, LoadBalancerSettings, SimpleLb, TrafficPolicy};
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
@@ -22,7 +22,7 @@ use navarch_registry::model::ServiceKey;
 /// The cluster of this name; `None` where the client sees no such service, port or subset.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Cluster> {
     let OutboundCluster { port, subset, host } = OutboundCluster::parse(name)?;
-    let service = scope::host_service(view, &host)?;
+    let service = sidecar_scope::host_service(view, &host)?;
     service.port(port)?;
     let rule = destination_rule::for_service(view, &service);
     let of_host = port_policy(rule.as_ref().and_then(|rule| rule.policy.as_deref()), port);

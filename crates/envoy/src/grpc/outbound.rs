@@ -15,7 +15,7 @@ use crate::build::socket_address;
 use crate::filters::http;
 use crate::listeners::address::additional_addresses;
 use crate::names::OutboundCluster;
-use crate::{routes, scope, service_address};
+use crate::{routes, service_address, sidecar_scope};
 use navarch_api::names::ResourceName;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
@@ -23,8 +23,8 @@ use navarch_registry::model::Service;
 /// The names of the listeners of all services that the client sees.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
-    for key in scope::visible_services(view).iter() {
-        let Some(service) = scope::seen_service(view, key) else { continue };
+    for key in sidecar_scope::visible_services(view).iter() {
+        let Some(service) = sidecar_scope::seen_service(view, key) else { continue };
         let host = service.key.hostname.as_str();
         names.extend(service.ports.iter().map(|port| ResourceName::new(host_port::join(host, port.port))));
     }
@@ -36,7 +36,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 pub(super) fn names_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
     for (host, requested) in requested::by_host(view, asked) {
-        let Some(service) = scope::host_service(view, &host) else { continue };
+        let Some(service) = sidecar_scope::host_service(view, &host) else { continue };
         for port in service.ports.iter().filter(|port| requested.has_port(port.port)) {
             names.extend(requested.names.iter().map(|name| ResourceName::new(host_port::join(name, port.port))));
         }
@@ -70,7 +70,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
 fn service_of(view: &View<'_>, name: &str) -> Option<(Arc<Service>, u16)> {
     let (host, port) = host_port::split(name)?;
     let port: u16 = port.parse().ok()?;
-    let service = |host| scope::host_service(view, &host).filter(|service| service.port(port).is_some());
+    let service = |host| sidecar_scope::host_service(view, &host).filter(|service| service.port(port).is_some());
     requested::hosts_of(view, host).into_iter().find_map(service).map(|service| (service, port))
 }
 

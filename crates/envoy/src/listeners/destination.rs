@@ -21,7 +21,7 @@ use crate::filters::network::{protocol_stack, tcp_proxy};
 use crate::filters::proxy_settings::idle_timeout;
 use crate::names::{BLACK_HOLE, OutboundCluster};
 use crate::routes::destination_cluster;
-use crate::scope;
+use crate::sidecar_scope;
 use crate::stat_prefix::{self, StatService};
 use crate::traffic_extension;
 use navarch_api::duration::Duration;
@@ -40,7 +40,7 @@ pub(super) fn route_filters(
     virtual_service: &NamespacedName,
 ) -> Vec<Filter> {
     let first = destinations.first().and_then(|route| route.destination.clone()).unwrap_or_default();
-    let service = scope::host_service(view, &Hostname::new(&first.host));
+    let service = sidecar_scope::host_service(view, &Hostname::new(&first.host));
     let rule = service.as_ref().and_then(|service| destination_rule::for_service(view, service));
     let proxy = if destinations.len() == 1 {
         let cluster = destination_cluster(&first, service.as_deref(), port.number);
@@ -113,7 +113,7 @@ fn weighted_proxy(
         .filter_map(|route| {
             let weight = u32::try_from(route.weight).ok().filter(|weight| *weight > 0)?;
             let destination = route.destination.clone().unwrap_or_default();
-            let service = scope::host_service(view, &Hostname::new(&destination.host));
+            let service = sidecar_scope::host_service(view, &Hostname::new(&destination.host));
             let name = destination_cluster(&destination, service.as_deref(), port.number);
             Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
         })

@@ -9,7 +9,7 @@ use super::outbound_plan::PlannedListener;
 use crate::filters::class::ListenerClass;
 use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::filters::network::http_filter;
-use crate::scope::{self, OutboundPolicy};
+use crate::sidecar_scope::{self, OutboundPolicy};
 use crate::traffic_extension;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
@@ -33,7 +33,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
         HttpOptions {
             stat_prefix: &format!("outbound_{name}"),
             port,
-            resolves_unknown_hosts: scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
+            resolves_unknown_hosts: sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
             ..HttpOptions::new(ListenerClass::SidecarOutbound, Routes::Rds(ROUTES.to_owned()), Protocol::HttpProxy)
         },
     );

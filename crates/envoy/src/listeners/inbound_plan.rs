@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::address::{Interception, TakenPorts, interception, wildcard, wildcards};
 use crate::mtls::{self, MtlsMode};
-use crate::scope;
+use crate::sidecar_scope;
 use crate::stat_prefix::{self, ShortNames};
 use navarch_api::istio::{CaptureMode, IstioIngressListener, ServerTlsSettings};
 use navarch_api::object::NamespacedName;
@@ -51,7 +51,7 @@ impl Query for InboundPlan {
     type Value = Vec<ServedPort>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let ingress = scope::ingress_listeners(view);
+        let ingress = sidecar_scope::ingress_listeners(view);
         let mut ports: BTreeMap<u16, ServedPort> = BTreeMap::new();
         if ingress.is_empty() {
             // Without interception, proxy and workload would listen on the same port.
@@ -66,7 +66,7 @@ impl Query for InboundPlan {
         }
         // One of the root namespace stands for one of the proxy's own.
         let own = |name: &str| NamespacedName::new(view.proxy().namespace().as_str(), name);
-        let sidecar = scope::sidecar(view).map(|sidecar| own(&sidecar.meta.key.name));
+        let sidecar = sidecar_scope::sidecar(view).map(|sidecar| own(&sidecar.meta.key.name));
         for listener in ingress {
             if let (Some(sidecar), Some(port)) = (&sidecar, declared_port(view, listener)) {
                 let host = format!("{}.{}", sidecar.name, sidecar.namespace);

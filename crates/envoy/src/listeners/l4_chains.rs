@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::address::wildcard;
 use super::destination::{route_filters, service_filters};
 use super::filter_chain::Chain;
-use super::outbound_plan::TcpPart;
+use super::outbound_plan::TcpChainPlan;
 use crate::config_info;
 use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::routes;
-use crate::scope;
 use crate::service_address::{self, UNSPECIFIED};
+use crate::sidecar_scope;
 use crate::virtual_service::{self, MESH_GATEWAY, MergedSpec};
 use navarch_api::istio::{L4MatchAttributes, TlsMatchAttributes};
 use navarch_api::names::{Hostname, Namespace};
@@ -80,7 +80,7 @@ impl Query for L4VirtualServices {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut found = ByHost::default();
-        for name in scope::listener_virtual_services(view, self.egress).iter() {
+        for name in sidecar_scope::listener_virtual_services(view, self.egress).iter() {
             if virtual_service::has_l4_routes(view, name) {
                 found.add(name, &virtual_service::hosts(view, name));
             }
@@ -98,8 +98,8 @@ impl Query for L4VirtualServicesOf {
 }
 
 /// The chains of a service on a listener.
-pub(super) fn of_service(view: &View<'_>, part: &TcpPart) -> Vec<Chain> {
-    let Some(service) = scope::listener_service(view, part.egress, &part.service) else { return Vec::new() };
+pub(super) fn of_service(view: &View<'_>, part: &TcpChainPlan) -> Vec<Chain> {
+    let Some(service) = sidecar_scope::listener_service(view, part.egress, &part.service) else { return Vec::new() };
     let names = view.get(&L4VirtualServicesOf { egress: part.egress, host: service.key.hostname.clone() });
     let routes: Vec<(&NamespacedName, MergedSpec)> =
         names.iter().filter_map(|name| Some((name, virtual_service::merged(view, name)?))).collect();
@@ -113,7 +113,7 @@ pub(super) fn of_service(view: &View<'_>, part: &TcpPart) -> Vec<Chain> {
 /// The chains of a TLS port: by SNI.
 fn tls_chains(
     view: &View<'_>,
-    part: &TcpPart,
+    part: &TcpChainPlan,
     service: &Arc<Service>,
     routes: &[(&NamespacedName, MergedSpec)],
 ) -> Vec<Chain> {
@@ -147,7 +147,7 @@ fn tls_chains(
 }
 
 /// The SNI names by which a service is told from others; none where its address tells.
-fn sni_of_service(view: &View<'_>, part: &TcpPart, service: &Service, cidrs: &[String]) -> Vec<String> {
+fn sni_of_service(view: &View<'_>, part: &TcpChainPlan, service: &Service, cidrs: &[String]) -> Vec<String> {
     let address = service_address::main(view, service);
     let families = view.proxy().families();
     let mut address: &str = if address.contains('/') { "" } else { &address };
@@ -170,7 +170,7 @@ fn sni_of_service(view: &View<'_>, part: &TcpPart, service: &Service, cidrs: &[S
 /// The chains of any other port: by destination.
 fn tcp_chains(
     view: &View<'_>,
-    part: &TcpPart,
+    part: &TcpChainPlan,
     service: &Arc<Service>,
     routes: &[(&NamespacedName, MergedSpec)],
 ) -> Vec<Chain> {
@@ -222,13 +222,13 @@ fn is_permutation(a: &[String], b: &[String]) -> bool {
 }
 
 /// Whether a TLS match may hold for this proxy and port at all.
-fn tls_applies(view: &View<'_>, matched: &TlsMatchAttributes, part: &TcpPart) -> bool {
+fn tls_applies(view: &View<'_>, matched: &TlsMatchAttributes, part: &TcpChainPlan) -> bool {
     let TlsMatchAttributes { port, source_labels, gateways, source_namespace, .. } = matched;
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
 
 /// Whether a TCP match may hold for this proxy and port at all.
-fn tcp_applies(view: &View<'_>, matched: &L4MatchAttributes, part: &TcpPart) -> bool {
+fn tcp_applies(view: &View<'_>, matched: &L4MatchAttributes, part: &TcpChainPlan) -> bool {
     let L4MatchAttributes { port, source_labels, gateways, source_namespace, .. } = matched;
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
@@ -236,7 +236,7 @@ fn tcp_applies(view: &View<'_>, matched: &L4MatchAttributes, part: &TcpPart) -> 
 /// What a match asks of the proxy and the port.
 fn applies(
     view: &View<'_>,
-    part: &TcpPart,
+    part: &TcpChainPlan,
     port: u32,
     labels: &std::collections::BTreeMap<String, String>,
     gateways: &[String],

@@ -6,13 +6,13 @@ use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, 
 use super::address::{accepts_per_event, additional_addresses, balance, listen_address};
 use super::filter_chain::{Chain, Merged, RAW_BUFFER};
 use super::l4_chains;
-use super::outbound_plan::{HttpPart, Part, PlannedListener};
+use super::outbound_plan::{ChainPlan, HttpChainPlan, PlannedListener};
 use super::virtual_outbound::catch_all_filters;
 use crate::filters::class::ListenerClass;
 use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::filters::listener::{http_inspector, tls_inspector};
 use crate::filters::network::http_filter;
-use crate::scope::{self, OutboundPolicy};
+use crate::sidecar_scope::{self, OutboundPolicy};
 use crate::traffic_extension;
 use navarch_push::view::View;
 
@@ -40,17 +40,19 @@ pub(super) fn http_listener(view: &View<'_>, name: &str, planned: &PlannedListen
 }
 
 /// The chains of a part of the plan.
-fn chains_of(view: &View<'_>, name: &str, port: u16, part: &Part) -> Vec<Chain> {
+fn chains_of(view: &View<'_>, name: &str, port: u16, part: &ChainPlan) -> Vec<Chain> {
     match part {
-        Part::Tcp(tcp) => l4_chains::of_service(view, tcp),
-        Part::Http(http) => vec![http_chain(view, name, port, http)],
+        ChainPlan::Tcp(tcp) => l4_chains::of_service(view, tcp),
+        ChainPlan::Http(http) => vec![http_chain(view, name, port, http)],
     }
 }
 
 /// A chain for HTTP, its routes by name.
-fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpPart) -> Chain {
-    let service =
-        part.resolved_by_name.as_ref().and_then(|(egress, service)| scope::listener_service(view, *egress, service));
+fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpChainPlan) -> Chain {
+    let service = part
+        .resolved_by_name
+        .as_ref()
+        .and_then(|(egress, service)| sidecar_scope::listener_service(view, *egress, service));
     let manager = connection_manager(
         view,
         HttpOptions {
@@ -59,7 +61,7 @@ fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpPart) -> Chain 
             may_skip_external_metadata: true,
             port,
             service: service.as_deref(),
-            resolves_unknown_hosts: scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
+            resolves_unknown_hosts: sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
             ..HttpOptions::new(ListenerClass::SidecarOutbound, Routes::Rds(part.routes.clone()), part.protocol)
         },
     );

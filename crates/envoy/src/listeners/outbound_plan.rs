@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::address::{Interception, TakenPorts, interception, is_unix, listener_name, localhosts, wildcard, wildcards};
-use crate::scope::{self, EgressListener, ServiceRef};
 use crate::service_address::UNSPECIFIED;
+use crate::sidecar_scope::{self, EgressListener, ServiceRef};
+pub(super) use entry::{ChainPlan, HttpChainPlan, ListenPort, PlannedListener, TcpChainPlan};
 use entry::{Entries, Request};
-pub(super) use entry::{HttpPart, ListenPort, Part, PlannedListener, TcpPart};
 use navarch_api::istio::CaptureMode;
 use navarch_push::proxy::IpFamilies;
 use navarch_push::query::Query;
@@ -62,7 +62,7 @@ impl Query for OutboundPlan {
 
     fn compute(&self, view: &View<'_>) -> Plan {
         let mut planner = Planner::new(view);
-        for (place, egress) in scope::egress_listeners(view).iter().enumerate() {
+        for (place, egress) in sidecar_scope::egress_listeners(view).iter().enumerate() {
             planner.add_egress(place, egress);
         }
         planner.entries.into_plan()
@@ -124,7 +124,7 @@ impl<'a> Planner<'a> {
                 if !self.taken.allow(bind.primary(), port.number, bind.to_port, port.protocol.is_http()) {
                     return;
                 }
-                for service in scope::listener_services(self.view, place).iter() {
+                for service in sidecar_scope::listener_services(self.view, place).iter() {
                     let shape = self.shape(place, service);
                     self.add(place, service, &shape, &port, &bind, None);
                 }
@@ -132,7 +132,7 @@ impl<'a> Planner<'a> {
             None => {
                 // Ports that were declared are declared to the end: no other service joins them.
                 self.entries.lock();
-                for service in scope::listener_services(self.view, place).iter() {
+                for service in sidecar_scope::listener_services(self.view, place).iter() {
                     self.add_service(place, service, &bind);
                 }
             }

@@ -15,7 +15,7 @@ use crate::filters::metrics::MetricsFiltersOf;
 use crate::filters::network::{http_filter, tcp_filter, tcp_proxy};
 use crate::filters::proxy_settings::idle_timeout;
 use crate::routes;
-use crate::scope::{self, OutboundPolicy};
+use crate::sidecar_scope::{self, OutboundPolicy};
 use navarch_push::proxy::IpFamilies;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
@@ -41,7 +41,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
         IpFamilies::V6 if settings.ipv4_for_ipv6_only => wildcards(IpFamilies::V4),
         IpFamilies::V4 | IpFamilies::V6 | IpFamilies::DualV4First | IpFamilies::DualV6First => &[],
     };
-    let by_name = scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns;
+    let by_name = sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns;
     let mut filter_chains = vec![blackhole_chain(view, port)];
     if by_name {
         filter_chains.push(by_name_chain(view));
@@ -68,7 +68,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
 
 /// What takes connections to places that the mesh does not know, as the Sidecar or the mesh says.
 pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
-    let cluster = match scope::outbound_policy(view) {
+    let cluster = match sidecar_scope::outbound_policy(view) {
         OutboundPolicy::RegistryOnly => BLACKHOLE.to_owned(),
         OutboundPolicy::AllowAny { egress_proxy: Some(destination) } => {
             routes::destination_cluster(&destination, None, 0)

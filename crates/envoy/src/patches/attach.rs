@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::compiled::{CompiledFilter, Patch, VersionMatch};
-use navarch_push::ask::ProxyView;
 use navarch_push::proxy::ProxyKind;
+use navarch_push::proxy_view::ProxyView;
 use navarch_push::view::View;
 
 /// The label by which pods of Gateway API gateways name their Gateway.

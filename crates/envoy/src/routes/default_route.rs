@@ -10,7 +10,7 @@ use super::context::destination_cluster;
 use super::retry::{self, HostChoice};
 use super::settings::{HeaderFlags, MeshRoutes};
 use super::{hash, matchers};
-use crate::scope::OutboundPolicy;
+use crate::sidecar_scope::OutboundPolicy;
 use navarch_api::istio::ConsistentHashLb;
 use navarch_registry::protocol::Protocol;
 

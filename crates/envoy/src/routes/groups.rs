@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::claims::{Claim, Claims};
-use super::collisions::LostDomains;
+use super::duplicate_domains::LostDomains;
 use super::port_services::OutboundPort;
 use super::virtual_host::{DomainChoice, VirtualHostBytes};
+use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
 use navarch_api::names::Namespace;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// About how many hosts a group holds: an edit looks at as many hosts as there are in a group, and at as many groups as there
 /// are in the configuration.
-const SIZE: usize = 32;
+const MEAN_GROUP_SIZE: usize = 32;
 
 /// The name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,7 +55,7 @@ struct GroupHosts {
 /// The value of [`Groups`].
 #[derive(Debug, Default, PartialEq, Eq)]
 struct GroupTable {
-    groups: BTreeMap<GroupId, Arc<[Claim]>>,
+    groups: BTreeMap<GroupId, Arc<[PlannedVirtualHost]>>,
     /// All virtual hosts in the order of their names: the index of the group among all, and the index within the group.
     order: Vec<(usize, usize)>,
 }
@@ -73,40 +73,41 @@ impl Query for Groups {
     type Value = GroupTable;
 
     fn compute(&self, view: &View<'_>) -> GroupTable {
-        let table = view.get(&Claims { at: self.at });
-        let mut by_namespace: BTreeMap<Namespace, Vec<&Claim>> = BTreeMap::new();
-        for claim in &table.claims {
-            by_namespace.entry(namespace_of(claim)).or_default().push(claim);
+        let table = view.get(&VirtualHostSet { at: self.at });
+        let mut by_namespace: BTreeMap<Namespace, Vec<&PlannedVirtualHost>> = BTreeMap::new();
+        for virtual_host in &table.virtual_hosts {
+            by_namespace.entry(namespace_of(virtual_host)).or_default().push(virtual_host);
         }
-        let mut groups: BTreeMap<GroupId, Vec<Claim>> = BTreeMap::new();
-        for (namespace, claims) in by_namespace {
-            // A power of two, so that growing parts groups in halves and leaves their names alone for long.
-            let parts = u32::try_from(claims.len().div_ceil(SIZE).next_power_of_two()).unwrap_or(u32::MAX);
-            for claim in claims {
-                let id = GroupId { namespace: namespace.clone(), part: hash(&claim.name) % parts };
-                groups.entry(id).or_default().push(claim.clone());
+        let mut groups: BTreeMap<GroupId, Vec<PlannedVirtualHost>> = BTreeMap::new();
+        for (namespace, virtual_hosts) in by_namespace {
+            // A power of two, so that growth splits groups in halves and keeps their ids for long.
+            let parts =
+                u32::try_from(virtual_hosts.len().div_ceil(MEAN_GROUP_SIZE).next_power_of_two()).unwrap_or(u32::MAX);
+            for virtual_host in virtual_hosts {
+                let id = GroupId { namespace: namespace.clone(), part: hash(&virtual_host.name) % parts };
+                groups.entry(id).or_default().push(virtual_host.clone());
             }
         }
-        groups.values_mut().for_each(|claims| claims.sort_by(|a, b| a.name.cmp(&b.name)));
+        groups.values_mut().for_each(|virtual_hosts| virtual_hosts.sort_by(|a, b| a.name.cmp(&b.name)));
         GroupTable::new(groups)
     }
 }
 
 impl GroupTable {
     /// Of groups whose virtual hosts are sorted by name.
-    fn new(groups: BTreeMap<GroupId, Vec<Claim>>) -> Self {
+    fn new(groups: BTreeMap<GroupId, Vec<PlannedVirtualHost>>) -> Self {
         let mut named: Vec<(&str, (usize, usize))> = Vec::new();
-        for (group, claims) in groups.values().enumerate() {
-            named.extend(claims.iter().enumerate().map(|(host, claim)| (claim.name.as_str(), (group, host))));
+        for (group, virtual_hosts) in groups.values().enumerate() {
+            named.extend(virtual_hosts.iter().enumerate().map(|(host, virtual_host)| (virtual_host.name.as_str(), (group, host))));
         }
         named.sort_unstable();
         let order = named.into_iter().map(|(_, index)| index).collect();
-        Self { order, groups: groups.into_iter().map(|(id, claims)| (id, claims.into())).collect() }
+        Self { order, groups: groups.into_iter().map(|(id, virtual_hosts)| (id, virtual_hosts.into())).collect() }
     }
 }
 
 impl Query for Group {
-    type Value = Arc<[Claim]>;
+    type Value = Arc<[PlannedVirtualHost]>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         view.get(&Groups { at: self.at }).groups.get(&self.id).cloned().unwrap_or_default()
@@ -117,21 +118,21 @@ impl Query for GroupHosts {
     type Value = Vec<Bytes>;
 
     fn compute(&self, view: &View<'_>) -> Vec<Bytes> {
-        let claims = view.get(&Group { at: self.at, id: self.id.clone() });
-        let names = claims.iter().map(|claim| claim.name.clone()).collect();
+        let virtual_hosts = view.get(&Group { at: self.at, id: self.id.clone() });
+        let names = virtual_hosts.iter().map(|virtual_host| virtual_host.name.clone()).collect();
         let lost = view.get(&LostDomains { at: self.at, names });
-        let bytes = |claim: &Claim| {
-            let domains = DomainChoice::Without(lost.get(&claim.name).cloned().unwrap_or_default());
-            (*view.get(&VirtualHostBytes { at: self.at, claim: claim.clone(), domains })).clone()
+        let bytes = |virtual_host: &PlannedVirtualHost| {
+            let domains = DomainChoice::Without(lost.get(&virtual_host.name).cloned().unwrap_or_default());
+            (*view.get(&VirtualHostBytes { at: self.at, virtual_host: virtual_host.clone(), domains })).clone()
         };
-        claims.iter().map(bytes).collect()
+        virtual_hosts.iter().map(bytes).collect()
     }
 }
 
 /// The namespace that a virtual host belongs to.
-fn namespace_of(claim: &Claim) -> Namespace {
-    let of_service = claim.service.as_ref().map(|service| &service.key.namespace);
-    of_service.or(claim.owner.as_ref().map(|owner| &owner.namespace)).cloned().unwrap_or_default()
+fn namespace_of(virtual_host: &PlannedVirtualHost) -> Namespace {
+    let of_service = virtual_host.service.as_ref().map(|service| &service.key.namespace);
+    of_service.or(virtual_host.owner.as_ref().map(|owner| &owner.namespace)).cloned().unwrap_or_default()
 }
 
 /// FNV-1a: the same on every machine and in every run.
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn virtual_hosts_are_in_the_order_of_their_names_whatever_their_groups() {
-        let claim = |name: &str| Claim {
+        let virtual_host = |name: &str| PlannedVirtualHost {
             name: name.to_owned(),
             host: Hostname::new(name),
             port: 80,
@@ -154,7 +155,7 @@ mod tests {
             service: None,
         };
         let group = |namespace: &str, part, names: &[&str]| {
-            (GroupId { namespace: Namespace::new(namespace), part }, names.iter().map(|name| claim(name)).collect())
+            (GroupId { namespace: Namespace::new(namespace), part }, names.iter().map(|name| virtual_host(name)).collect())
         };
         let groups = [group("a", 0, &["b:80", "d:80"]), group("a", 1, &["a:80"]), group("z", 0, &["c:80"])];
         assert_eq!(GroupTable::new(groups.into()).order, [(1, 0), (0, 0), (2, 0), (0, 1)]);

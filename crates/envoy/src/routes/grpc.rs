@@ -10,13 +10,13 @@ use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
 
-use super::claims::{Claim, Claims};
-use super::collisions::{WantedDomains, lost_domains};
 use super::context::RouteClient;
 use super::domains::with_port;
+use super::duplicate_domains::{DomainsOf, lost_domains};
 use super::port_services::OutboundPort;
 use super::sidecar::outbound_port;
 use super::virtual_host::{DomainChoice, VirtualHostBytes};
+use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
 use crate::names::OutboundCluster;
 use navarch_api::hostname;
 use navarch_push::query::Query;
@@ -33,9 +33,9 @@ pub(crate) fn for_grpc(view: &View<'_>, name: &str) -> Option<Bytes> {
     // Without virtual hosts it says that there are none, which ends the client's wait.
     if let Some(at) = outbound_port(view, port, name, RouteClient::Grpc) {
         let host = host.as_str().to_ascii_lowercase();
-        for (claim, lost) in view.get(&HostsFor { at, host, port }).iter() {
-            let (claim, domains) = (claim.clone(), DomainChoice::Without(lost.clone()));
-            bytes.extend_from_slice(&view.get(&VirtualHostBytes { at, claim, domains }));
+        for (virtual_host, lost) in view.get(&HostsFor { at, host, port }).iter() {
+            let (virtual_host, domains) = (virtual_host.clone(), DomainChoice::Without(lost.clone()));
+            bytes.extend_from_slice(&view.get(&VirtualHostBytes { at, virtual_host, domains }));
         }
     }
     Some(bytes.freeze())
@@ -73,8 +73,8 @@ impl Query for DomainTable {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut table = Places::default();
-        for (place, claim) in view.get(&Claims { at: self.at }).claims.iter().enumerate() {
-            let wanted = view.get(&WantedDomains { at: self.at, claim: claim.clone() });
+        for (place, virtual_host) in view.get(&VirtualHostSet { at: self.at }).virtual_hosts.iter().enumerate() {
+            let wanted = view.get(&DomainsOf { at: self.at, virtual_host: virtual_host.clone() });
             for domain in wanted.iter() {
                 let places = match hostname::is_wildcard(&domain.text) {
                     true => &mut table.wildcards,
@@ -90,22 +90,23 @@ impl Query for DomainTable {
 }
 
 impl Query for HostsFor {
-    type Value = Vec<(Claim, Vec<String>)>;
+    type Value = Vec<(PlannedVirtualHost, Vec<String>)>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let table = view.get(&DomainTable { at: self.at });
-        let claims = view.get(&Claims { at: self.at });
+        let virtual_hosts = view.get(&VirtualHostSet { at: self.at });
         let named = self.names().into_iter().filter_map(|name| table.exact.get(&name)).flatten();
         let mut places: Vec<usize> = named.chain(&table.wildcards).copied().collect();
         places.sort_unstable();
         places.dedup();
-        let found = places.into_iter().filter_map(|place| claims.claims.get(place)).filter_map(|claim| {
-            let lost = lost_domains(view, self.at, &claim.name);
-            let wanted = view.get(&WantedDomains { at: self.at, claim: claim.clone() });
-            let mut kept = wanted.iter().filter(|domain| lost.binary_search(&domain.text).is_err());
-            let takes = kept.any(|domain| domain.is_known(view) && self.is_meant_by(&domain.text));
-            takes.then(|| (claim.clone(), lost))
-        });
+        let found =
+            places.into_iter().filter_map(|place| virtual_hosts.virtual_hosts.get(place)).filter_map(|virtual_host| {
+                let lost = lost_domains(view, self.at, &virtual_host.name);
+                let wanted = view.get(&DomainsOf { at: self.at, virtual_host: virtual_host.clone() });
+                let mut kept = wanted.iter().filter(|domain| lost.binary_search(&domain.text).is_err());
+                let takes = kept.any(|domain| domain.is_known(view) && self.is_meant_by(&domain.text));
+                takes.then(|| (virtual_host.clone(), lost))
+            });
         found.collect()
     }
 }

@@ -5,14 +5,14 @@ use navarch_proto::envoy::config::route::v3::route_action::hash_policy::{
     ConnectionProperties, Cookie, CookieAttribute, Header, PolicySpecifier, QueryParameter,
 };
 
-use crate::{destination_rule, scope};
+use crate::{destination_rule, sidecar_scope};
 use navarch_api::istio::{ConsistentHashLb, Destination, LoadBalancerSettings, PortTrafficPolicy, TrafficPolicy};
 use navarch_api::names::Hostname;
 use navarch_push::view::View;
 
 /// The hash key of a route's destination: of its subset's port, its subset, its port or its host, the closest first.
 pub(super) fn of_destination(view: &View<'_>, destination: &Destination) -> Option<ConsistentHashLb> {
-    let service = scope::service_for_host(view, &Hostname::new(&destination.host))?;
+    let service = sidecar_scope::service_for_host(view, &Hostname::new(&destination.host))?;
     let rule = destination_rule::for_key(view, &service)?;
     let policy = rule.policy.as_deref();
     let subset = rule.subsets.iter().find(|subset| subset.name == destination.subset);
@@ -27,7 +27,7 @@ pub(super) fn of_destination(view: &View<'_>, destination: &Destination) -> Opti
 
 /// The hash key of a service's port, where no VirtualService routes to it.
 pub(super) fn of_service(view: &View<'_>, host: &Hostname, port: u16) -> Option<ConsistentHashLb> {
-    let service = scope::service_for_host(view, host)?;
+    let service = sidecar_scope::service_for_host(view, host)?;
     let rule = destination_rule::for_key(view, &service)?;
     let policy = rule.policy.as_deref();
     port_hash(policy, Some(u32::from(port))).or_else(|| of_policy(policy)).cloned()

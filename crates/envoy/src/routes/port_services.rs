@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::context::RouteClient;
-use crate::scope::{self, PortFilter, ServiceRef};
+use crate::sidecar_scope::{self, PortFilter, ServiceRef};
 use navarch_api::names::Hostname;
 use navarch_api::object::ObjectRef;
 use navarch_push::query::Query;
@@ -88,11 +88,11 @@ impl Query for ServicesOnPort {
 /// and one that everyone sees before one that is exported by name. Of those that one ServiceEntry has, one for each of its addresses,
 /// istiod takes any, Navarch the first.
 pub(super) fn services_on(view: &View<'_>, at: OutboundPort) -> BTreeMap<Hostname, PortService> {
-    let services = scope::listener_services(view, at.listener);
+    let services = sidecar_scope::listener_services(view, at.listener);
     if at.port == 0 {
         let mut found: BTreeMap<Hostname, (ObjectRef, PortService)> = BTreeMap::new();
         for reference in services.iter() {
-            let Some(service) = scope::listener_service(view, at.listener, reference) else { continue };
+            let Some(service) = sidecar_scope::listener_service(view, at.listener, reference) else { continue };
             if found.get(&service.key.hostname).is_none_or(|(origin, _)| *origin != service.origin) {
                 let entry = (service.origin.clone(), with_all_ports(reference, &service));
                 found.insert(service.key.hostname.clone(), entry);
@@ -127,14 +127,14 @@ fn with_all_ports(reference: &ServiceRef, service: &Service) -> PortService {
 
 /// The service that a host means on a port (see [`services_on`]), cut to that port. Reads that host's services alone.
 pub(super) fn service_on(view: &View<'_>, at: OutboundPort, host: &Hostname) -> Option<Arc<Service>> {
-    let services = scope::listener_services_of_host(view, at.listener, host);
+    let services = sidecar_scope::listener_services_of_host(view, at.listener, host);
     let on_port = services.iter().filter_map(|reference| cut(view, at, reference));
     on_port.reduce(|before, service| if before.origin == service.origin { before } else { service })
 }
 
 /// A service of the listener, cut to the port and with its host in lower case; `None` if it does not have the port.
 pub(super) fn cut(view: &View<'_>, at: OutboundPort, reference: &ServiceRef) -> Option<Arc<Service>> {
-    let service = scope::listener_service(view, at.listener, reference)?;
+    let service = sidecar_scope::listener_service(view, at.listener, reference)?;
     if at.port == 0 {
         return Some(service);
     }

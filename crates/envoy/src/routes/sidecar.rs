@@ -4,16 +4,16 @@ use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::route::v3::{RouteConfiguration, Vhds};
 use prost::Message;
 
-use super::claims::{Claim, Claims};
-use super::collisions::{WantedDomains, lost_domains};
 use super::context::RouteClient;
 use super::default_route;
 use super::domains::with_port;
+use super::duplicate_domains::{DomainsOf, lost_domains};
 use super::groups::sorted_hosts;
 use super::port_services::OutboundPort;
 use super::settings::RouteHeaders;
 use super::virtual_host::{DomainChoice, VirtualHostBytes, as_field};
-use crate::scope;
+use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
+use crate::sidecar_scope;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
@@ -71,7 +71,7 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
         RouteName::Port(_) | RouteName::Proxy => sorted_hosts(view, at),
     };
     if !matches!(parsed, RouteName::HostPort(..)) {
-        let catch_all = default_route::catch_all(&scope::outbound_policy(view), *view.derived(&RouteHeaders));
+        let catch_all = default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&RouteHeaders));
         hosts.push(as_field(&catch_all));
     }
     assemble(name, &hosts, None)
@@ -88,8 +88,8 @@ pub(super) fn port_of_table(view: &View<'_>, name: &str) -> Option<OutboundPort>
 
 /// The egress listener that a route configuration belongs to, and the port on which it takes services.
 pub(super) fn outbound_port(view: &View<'_>, port: u16, name: &str, client: RouteClient) -> Option<OutboundPort> {
-    let listener = scope::egress_listener_for(view, port, name)?;
-    let listeners = scope::egress_listeners(view);
+    let listener = sidecar_scope::egress_listener_for(view, port, name)?;
+    let listeners = sidecar_scope::egress_listeners(view);
     let declared = listeners.get(listener)?.port.as_ref();
     let is_proxy = declared.is_some_and(|port| Protocol::parse(&port.protocol) == Protocol::HttpProxy);
     Some(OutboundPort { listener, port: if is_proxy { 0 } else { port }, client })
@@ -123,26 +123,29 @@ struct SniffedHosts {
 }
 
 impl Query for SniffedHosts {
-    type Value = Vec<(Claim, DomainChoice)>;
+    type Value = Vec<(PlannedVirtualHost, DomainChoice)>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let table = view.get(&Claims { at: self.at });
-        let lost_by = |claim: &Claim| lost_domains(view, self.at, &claim.name);
-        // A virtual host always asks for its own name. Only where it had to leave it to another is there need to search.
+        let table = view.get(&VirtualHostSet { at: self.at });
+        let lost_by = |virtual_host: &PlannedVirtualHost| lost_domains(view, self.at, &virtual_host.name);
+        // A virtual host always claims its own name. Others are searched only if it lost that to another one.
         let named = table.find(&with_port(&self.host, self.at.port));
-        if let Some(claim) = named.filter(|claim| !lost_by(claim).contains(&self.host)) {
-            return vec![(claim.clone(), DomainChoice::Any)];
+        if let Some(virtual_host) = named.filter(|virtual_host| !lost_by(virtual_host).contains(&self.host)) {
+            return vec![(virtual_host.clone(), DomainChoice::Any)];
         }
-        let has = |claim: &&Claim| {
-            let wanted = view.get(&WantedDomains { at: self.at, claim: (*claim).clone() });
+        let has = |virtual_host: &&PlannedVirtualHost| {
+            let wanted = view.get(&DomainsOf { at: self.at, virtual_host: (*virtual_host).clone() });
             let mut known = wanted.iter().filter(|domain| domain.text == self.host && domain.is_known(view));
-            known.next().is_some() && !lost_by(claim).contains(&self.host)
+            known.next().is_some() && !lost_by(virtual_host).contains(&self.host)
         };
-        let mut found: Vec<&Claim> = table.claims.iter().filter(has).collect();
+        let mut found: Vec<&PlannedVirtualHost> = table.virtual_hosts.iter().filter(has).collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         match found.as_slice() {
             [only] => vec![((*only).clone(), DomainChoice::Any)],
-            several => several.iter().map(|claim| ((*claim).clone(), DomainChoice::Without(lost_by(claim)))).collect(),
+            several => several
+                .iter()
+                .map(|virtual_host| ((*virtual_host).clone(), DomainChoice::Without(lost_by(virtual_host))))
+                .collect(),
         }
     }
 }
@@ -150,8 +153,8 @@ impl Query for SniffedHosts {
 /// The virtual host of one host, or what took its name.
 fn sniffed_hosts(view: &View<'_>, at: OutboundPort, host: &str) -> Vec<Bytes> {
     let found = view.get(&SniffedHosts { at, host: host.to_owned() });
-    let bytes = |(claim, domains): &(Claim, DomainChoice)| {
-        (*view.get(&VirtualHostBytes { at, claim: claim.clone(), domains: domains.clone() })).clone()
+    let bytes = |(virtual_host, domains): &(PlannedVirtualHost, DomainChoice)| {
+        (*view.get(&VirtualHostBytes { at, virtual_host: virtual_host.clone(), domains: domains.clone() })).clone()
     };
     found.iter().map(bytes).collect()
 }

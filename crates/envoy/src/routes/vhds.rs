@@ -13,16 +13,16 @@ use navarch_proto::envoy::config::route::v3::{RouteConfiguration, Vhds, VirtualH
 use prost::Message;
 use prost_types::Duration;
 
-use super::claims::{Claim, Claims};
-use super::collisions::lost_domains;
+use super::duplicate_domains::lost_domains;
 use super::port_services::OutboundPort;
 use super::settings::RouteHeaders;
 use super::sidecar::{assemble, port_of_table};
 use super::virtual_host::{DomainChoice, FIELD_NUMBER, VirtualHostBytes, as_field};
+use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
 use super::{default_route, gateway, patched, wire_field};
 use crate::build::encode;
 use crate::patches::{PatchClass, patches};
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_api::names::ResourceName;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
@@ -37,8 +37,8 @@ struct VhdsEnabled;
 
 /// The claim of one virtual host of a sidecar's port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ClaimNamed {
-    /// Where it stands.
+struct NamedVirtualHost {
+    /// The port and listener.
     at: OutboundPort,
     name: String,
 }
@@ -93,12 +93,17 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     match table(view, name) {
         Table::Whole => whole(view, name),
         Table::Port(at) => {
-            let table = view.get(&Claims { at });
-            let mut inline: Vec<Bytes> =
-                table.claims.iter().filter(|claim| takes_any(claim)).map(|claim| bytes(view, at, claim)).collect();
-            let catch_all = default_route::catch_all(&scope::outbound_policy(view), *view.derived(&RouteHeaders));
+            let table = view.get(&VirtualHostSet { at });
+            let mut inline: Vec<Bytes> = table
+                .virtual_hosts
+                .iter()
+                .filter(|virtual_host| takes_any(virtual_host))
+                .map(|virtual_host| bytes(view, at, virtual_host))
+                .collect();
+            let catch_all =
+                default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&RouteHeaders));
             inline.push(as_field(&catch_all));
-            assemble(name, &inline, vhds(table.claims.len() >= inline.len()))
+            assemble(name, &inline, vhds(table.virtual_hosts.len() >= inline.len()))
         }
         Table::Gateway => match gateway::inline(view, name) {
             Some((inline, are_others)) => assemble(name, &inline, vhds(are_others)),
@@ -120,8 +125,13 @@ pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
     match table(view, routes) {
         Table::Whole => Vec::new(),
         Table::Port(at) => {
-            let table = view.get(&Claims { at });
-            table.claims.iter().filter(|claim| !takes_any(claim)).map(|claim| full(&claim.name)).collect()
+            let table = view.get(&VirtualHostSet { at });
+            table
+                .virtual_hosts
+                .iter()
+                .filter(|virtual_host| !takes_any(virtual_host))
+                .map(|virtual_host| full(&virtual_host.name))
+                .collect()
         }
         Table::Gateway => gateway::names(view, routes).iter().map(|name| full(name)).collect(),
         Table::Patched => {
@@ -136,8 +146,8 @@ pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
     let host = match table(view, routes) {
         Table::Whole => None,
         Table::Port(at) => {
-            let claim = (*view.get(&ClaimNamed { at, name: name.to_owned() })).clone()?;
-            wire_field::message(&bytes(view, at, &claim))
+            let virtual_host = (*view.get(&NamedVirtualHost { at, name: name.to_owned() })).clone()?;
+            wire_field::message(&bytes(view, at, &virtual_host))
         }
         Table::Gateway => wire_field::message(&gateway::host(view, routes, name)?),
         Table::Patched => {
@@ -202,14 +212,14 @@ fn vhds(are_any: bool) -> Option<Vhds> {
 }
 
 /// A virtual host of a sidecar, as an entry of the list.
-fn bytes(view: &View<'_>, at: OutboundPort, claim: &Claim) -> Bytes {
-    let domains = DomainChoice::Without(lost_domains(view, at, &claim.name));
-    (*view.get(&VirtualHostBytes { at, claim: claim.clone(), domains })).clone()
+fn bytes(view: &View<'_>, at: OutboundPort, virtual_host: &PlannedVirtualHost) -> Bytes {
+    let domains = DomainChoice::Without(lost_domains(view, at, &virtual_host.name));
+    (*view.get(&VirtualHostBytes { at, virtual_host: virtual_host.clone(), domains })).clone()
 }
 
-/// Whether a claim is for any host.
-fn takes_any(claim: &Claim) -> bool {
-    claim.host.as_str() == "*"
+/// Whether a virtual host is for any host.
+fn takes_any(virtual_host: &PlannedVirtualHost) -> bool {
+    virtual_host.host.as_str() == "*"
 }
 
 /// Whether a virtual host can be sent on its own: its name must be the last part of the resource's.
@@ -217,11 +227,14 @@ fn stands_alone(host: &VirtualHost) -> bool {
     !host.name.is_empty() && !host.name.contains('/') && !host.domains.iter().any(|domain| domain == "*")
 }
 
-impl Query for ClaimNamed {
-    type Value = Option<Claim>;
+impl Query for NamedVirtualHost {
+    type Value = Option<PlannedVirtualHost>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&Claims { at: self.at }).find(&self.name).filter(|claim| !takes_any(claim)).cloned()
+        view.get(&VirtualHostSet { at: self.at })
+            .find(&self.name)
+            .filter(|virtual_host| !takes_any(virtual_host))
+            .cloned()
     }
 }
 

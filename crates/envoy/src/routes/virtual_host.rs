@@ -7,13 +7,13 @@ use bytes::Bytes;
 use navarch_proto::envoy::config::route::v3::{Route, VirtualHost};
 use prost::Message;
 
-use super::claims::Claim;
-use super::collisions::WantedDomains;
 use super::context::RouteContext;
 use super::domains::with_port;
+use super::duplicate_domains::DomainsOf;
 use super::http_route::http_routes;
 use super::port_services::{self, OutboundPort};
 use super::settings::{RouteHeaders, RouteSettings};
+use super::virtual_host_set::PlannedVirtualHost;
 use super::{default_route, hash, stateful_session, wire_field};
 use crate::virtual_service::MESH_GATEWAY;
 use navarch_api::names::Hostname;
@@ -27,8 +27,7 @@ use navarch_registry::model::Service;
 pub(super) struct VirtualHostBytes {
     /// Where it stands.
     pub(super) at: OutboundPort,
-    /// Whose it is.
-    pub(super) claim: Claim,
+    pub(super) virtual_host: PlannedVirtualHost,
     /// Which domains it has.
     pub(super) domains: DomainChoice,
 }
@@ -67,14 +66,14 @@ impl VirtualHostBytes {
         if domains.is_empty() {
             return None;
         }
-        let service = self.claim.service.as_ref().and_then(|service| port_services::cut(view, self.at, service));
+        let service = self.virtual_host.service.as_ref().and_then(|service| port_services::cut(view, self.at, service));
         let settings = view.get(&RouteSettings);
         let session = service
             .as_ref()
             .and_then(|service| stateful_session::per_route(service, settings.session_labels.as_ref()))
             .map(|session| (stateful_session::FILTER.to_owned(), session));
         Some(VirtualHost {
-            name: self.claim.name.clone(),
+            name: self.virtual_host.name.clone(),
             domains,
             routes: self.routes(view, service.as_deref()),
             include_request_attempt_count: view.derived(&RouteHeaders).attempt_count,
@@ -89,9 +88,9 @@ impl VirtualHostBytes {
             DomainChoice::Any => return vec!["*".to_owned()],
             DomainChoice::Without(lost) => lost,
         };
-        let needs_port = self.at.port == 0 && self.claim.port != 80;
+        let needs_port = self.at.port == 0 && self.virtual_host.port != 80;
         let mut domains: Vec<String> = Vec::new();
-        for domain in view.get(&WantedDomains { at: self.at, claim: self.claim.clone() }).iter() {
+        for domain in view.get(&DomainsOf { at: self.at, virtual_host: self.virtual_host.clone() }).iter() {
             let text = &domain.text;
             if lost.binary_search(text).is_err() && (!needs_port || text.contains(':')) && domain.is_known(view) {
                 domains.push(text.clone());
@@ -101,7 +100,7 @@ impl VirtualHostBytes {
     }
 
     fn routes(&self, view: &View<'_>, service: Option<&Service>) -> Vec<Route> {
-        let Some(owner) = &self.claim.owner else {
+        let Some(owner) = &self.virtual_host.owner else {
             return service.map(|service| self.plain_route(view, service)).into_iter().collect();
         };
         let context = RouteContext {
@@ -118,7 +117,7 @@ impl VirtualHostBytes {
 
     /// The route to a service that no VirtualService routes to.
     fn plain_route(&self, view: &View<'_>, service: &Service) -> Route {
-        let (host, port) = (&service.key.hostname, self.claim.port);
+        let (host, port) = (&service.key.hostname, self.virtual_host.port);
         let hash = hash::of_service(view, host, port);
         let operation = format!("{}/*", with_port(host.as_str(), port));
         let settings = view.get(&RouteSettings);

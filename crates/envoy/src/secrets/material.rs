@@ -23,7 +23,7 @@ const TLS_CA: &str = "ca.crt";
 /// A TLS Secret's revocations.
 const TLS_CRL: &str = "ca.crl";
 /// Names of keys that a message lists.
-const LISTED: usize = 3;
+const MAX_LISTED_KEYS: usize = 3;
 
 /// A key and its certificates.
 #[derive(Debug)]
@@ -133,8 +133,8 @@ impl Roots {
 /// The first names, and how many more there are.
 fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
-    let first: Vec<&str> = names.take(LISTED).collect();
-    match count.checked_sub(LISTED) {
+    let first: Vec<&str> = names.take(MAX_LISTED_KEYS).collect();
+    match count.checked_sub(MAX_LISTED_KEYS) {
         _ if count == 0 => "nothing".to_owned(),
         None | Some(0) => first.join(", "),
         Some(more) => format!("{} and {more} more", first.join(", ")),

@@ -7,7 +7,7 @@ use super::index::DefaultExport;
 use super::names::NameContext;
 use super::{MergedSpec, RouteSemantics};
 use crate::config_objects;
-use crate::scope::{parse_export_to, resolve_export_to};
+use crate::sidecar_scope::{parse_export_to, resolve_export_to};
 use navarch_api::istio::{HttpMatchRequest, HttpRoute, StringMatch, VirtualService};
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};

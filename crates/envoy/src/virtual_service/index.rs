@@ -11,7 +11,7 @@ use super::names::NameContext;
 use super::{MESH_GATEWAY, RouteSemantics};
 use crate::config_objects;
 use crate::gateway_api::{self, Head};
-use crate::scope::{parse_export_to, resolve_export_to};
+use crate::sidecar_scope::{parse_export_to, resolve_export_to};
 use navarch_api::istio::VirtualService;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{NamespacedName, Object};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ServedHosts;
 use crate::clusters::named_by_extensions;
 use crate::virtual_service::{self, MESH_GATEWAY, VirtualServiceIndex};
-use crate::{gateway, hbone, scope};
+use crate::{gateway, hbone, sidecar_scope};
 use navarch_api::names::Hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -57,7 +57,7 @@ impl Query for ReferencesOf {
 /// The hosts to which a gateway between networks passes TLS on.
 fn hosts_of_passthrough(view: &View<'_>) -> BTreeSet<Hostname> {
     let gateways = gateway::serving_gateways(view);
-    let names = gateways.iter().flat_map(|gateway| scope::gateway_virtual_services(view, gateway).to_vec());
+    let names = gateways.iter().flat_map(|gateway| sidecar_scope::gateway_virtual_services(view, gateway).to_vec());
     names.flat_map(|name| virtual_service::destinations(view, &name).all().into_keys()).collect()
 }
 
@@ -80,7 +80,7 @@ impl Query for OutboundServices {
             hosts.extend(hosts_of_passthrough(view));
         }
         let needed = named_by_extensions(view);
-        let visible = scope::visible_services(view);
+        let visible = sidecar_scope::visible_services(view);
         let is_wanted = |key: &&ServiceKey| hosts.contains(&key.hostname) || needed.contains(key);
         visible.iter().filter(is_wanted).cloned().collect()
     }

@@ -7,7 +7,7 @@ use navarch_proto::envoy::config::route::v3::{Route, RouteConfiguration, Virtual
 use super::chains::Subject;
 use crate::routes::{InboundRoute, RouteClient, RouteContext, http_routes, inbound};
 use crate::virtual_service::{self, MESH_GATEWAY, MergedSpec};
-use crate::{destination_rule, scope};
+use crate::{destination_rule, sidecar_scope};
 use navarch_api::istio::ConsistentHashLb;
 use navarch_api::names::Hostname;
 use navarch_api::object::NamespacedName;
@@ -25,7 +25,7 @@ impl Query for VirtualServicesOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let ServiceKey { namespace, hostname } = &self.0;
-        let all = scope::gateway_virtual_services(view, MESH_GATEWAY);
+        let all = sidecar_scope::gateway_virtual_services(view, MESH_GATEWAY);
         let is_for =
             |name: &&NamespacedName| virtual_service::hosts(view, name).iter().any(|host| host.matches(hostname));
         let is_near = |name: &&NamespacedName| {
@@ -89,14 +89,14 @@ fn declared(view: &View<'_>, service: &Service, port: u16) -> Vec<Route> {
         client: RouteClient::Waypoint,
         is_tls: false,
         advertises_http3: false,
-        service: &|host: &Hostname| -> Option<Arc<Service>> { scope::host_service(view, host) },
+        service: &|host: &Hostname| -> Option<Arc<Service>> { sidecar_scope::host_service(view, host) },
     };
     virtual_services(view, service).iter().flat_map(|(name, _)| http_routes(&context, name)).collect()
 }
 
 /// By what of a request the endpoints of a service are picked, if by something.
 fn hash(view: &View<'_>, service: &Service) -> Option<ConsistentHashLb> {
-    let key = scope::service_for_host(view, &service.key.hostname)?;
+    let key = sidecar_scope::service_for_host(view, &service.key.hostname)?;
     let rule = destination_rule::for_inbound(view, &key)?;
     rule.policy.as_deref()?.load_balancer.as_deref()?.consistent_hash.clone()
 }

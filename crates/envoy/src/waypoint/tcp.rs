@@ -20,7 +20,7 @@ use crate::names::BLACK_HOLE;
 use crate::policy::PolicyService;
 use crate::stat_prefix::{self, StatService};
 use crate::virtual_service::MESH_GATEWAY;
-use crate::{destination_rule, scope, traffic_extension};
+use crate::{destination_rule, sidecar_scope, traffic_extension};
 use navarch_api::istio::{RouteDestination, VirtualService};
 use navarch_api::names::Hostname;
 use navarch_push::view::View;
@@ -74,7 +74,8 @@ fn to_service(view: &View<'_>, service: &Service, port: u16, prefix: &str, clust
         proxy.cluster_specifier = Some(specifier);
     }
     let host = first.map_or_else(|| service.key.hostname.clone(), |first| Hostname::new(&first.host));
-    let rule = scope::host_service(view, &host).and_then(|service| destination_rule::for_service(view, &service));
+    let rule =
+        sidecar_scope::host_service(view, &host).and_then(|service| destination_rule::for_service(view, &service));
     let subset = if routes.len() == 1 { first.map_or("", |first| first.subset.as_str()) } else { "" };
     apply_rule(view, &mut proxy, rule.as_deref(), subset);
     proxy
@@ -84,7 +85,7 @@ fn to_service(view: &View<'_>, service: &Service, port: u16, prefix: &str, clust
 fn specifier(view: &View<'_>, routes: &[RouteDestination], port: u16) -> Option<ClusterSpecifier> {
     let cluster = |route: &RouteDestination| {
         let destination = route.destination.clone().unwrap_or_default();
-        let service = scope::host_service(view, &Hostname::new(&destination.host));
+        let service = sidecar_scope::host_service(view, &Hostname::new(&destination.host));
         destination_cluster(view, &destination, service.as_deref(), port)
     };
     let weighted = |route: &RouteDestination| {

@@ -12,7 +12,7 @@
 //! A gate is computed for a proxy to which it is shown, whose answers fit it; while answers of proxies may be out of date
 //! themselves there is none, and all gates open: what rests on them is marked as if there were no gates.
 
-use super::{Core, Found};
+use super::{Core, Lookup};
 use crate::memo::{Dep, Deps, NodeId};
 use navarch_api::hash::KeyedSet;
 
@@ -135,7 +135,7 @@ impl Core {
             ];
             todo.extend_from_slice(&node.parents);
             for proxy in proxies.into_iter().flatten() {
-                if matches!(self.find(query, proxy), Found::Node(found) if found == id) {
+                if matches!(self.find(query, proxy), Lookup::Node(found) if found == id) {
                     return Some(proxy);
                 }
             }

@@ -17,8 +17,8 @@ use super::Core;
 use crate::memo::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedSet;
 
-/// Steps between two looks at whether the slice is over, at about a microsecond each. Tests look after each.
-const STEPS: usize = if cfg!(test) { 1 } else { 64 };
+/// Steps between two checks of the time slice, at about a microsecond each. Tests check after each step.
+const STEPS_PER_TIME_CHECK: usize = if cfg!(test) { 1 } else { 64 };
 
 /// What a sweep left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -163,7 +163,7 @@ impl Core {
         let mut steps = 0;
         while let Some(done) = self.sweep_step(&mut sweep) {
             steps += done;
-            if steps >= STEPS {
+            if steps >= STEPS_PER_TIME_CHECK {
                 steps = 0;
                 if !may_go_on() {
                     sweep.took += begun.elapsed();

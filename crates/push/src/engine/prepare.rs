@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::collect::{CollectionOf, PieceOf, ResourceOf};
 use super::runs::Runs;
 use super::{Engine, Interest, ProxyId};
-use crate::core::{Found, Prepared};
+use crate::core::{Lookup, Prepared};
 use crate::memo::{NodeId, QueryId};
 use crate::query::Query;
 use crate::resource::ResourceType;
@@ -51,9 +51,9 @@ impl Engine {
         loop {
             let found = self.core.borrow_mut().find(query, id.0);
             match found {
-                Found::Node(_) => return true,
-                Found::Nothing => return false,
-                Found::Derive(attr) => _ = self.view(id.0).derive(attr),
+                Lookup::Node(_) => return true,
+                Lookup::Nothing => return false,
+                Lookup::Derive(attr) => _ = self.view(id.0).derive(attr),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Engine, ProxyId};
 use crate::resource::{Collection, ResourceType};
-use crate::witness::Shown;
+use crate::witness::PublishedCollection;
 
 impl Engine {
     /// Has what is published kept from now on, until it is taken.
@@ -13,14 +13,14 @@ impl Engine {
     }
 
     /// Takes what was published since it was last taken; nothing unless it is kept.
-    pub fn take_published(&mut self) -> Vec<Shown> {
+    pub fn take_published(&mut self) -> Vec<PublishedCollection> {
         self.published.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Notes what is published, where somebody wants to know.
     pub(super) fn note_published(&mut self, proxy: u64, kind: ResourceType, collection: Arc<Collection>) {
         if let Some(published) = &mut self.published {
-            published.push(Shown { proxy: ProxyId(proxy), kind, collection });
+            published.push(PublishedCollection { proxy: ProxyId(proxy), kind, collection });
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Remark {
 }
 
 /// How many results are named with a remark.
-const NAMED: usize = 10;
+const MAX_QUERIES: usize = 10;
 
 impl Engine {
     /// All remarks about results in force, by text.
@@ -41,7 +41,7 @@ impl Engine {
             for text in node.remarks.iter() {
                 let new = || Remark { text: text.clone(), queries: Vec::new(), further: 0 };
                 let remark = by_text.entry(text.clone()).or_insert_with(new);
-                if remark.queries.len() == NAMED {
+                if remark.queries.len() == MAX_QUERIES {
                     remark.further += 1;
                     continue;
                 }

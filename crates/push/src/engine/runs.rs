@@ -9,7 +9,7 @@ use navarch_api::names::ResourceName;
 
 /// How many names a run has on average: a change looks at as many names as there are in a run, and at as many runs as there
 /// are in the list.
-const SIZE: u64 = 32;
+const MEAN_RUN_LENGTH: u64 = 32;
 /// The longest run.
 const MAX_RUN: usize = 128;
 
@@ -121,7 +121,7 @@ pub(super) fn sort_and_cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>
 
 /// Whether a name ends a run.
 fn is_last(name: &ResourceName) -> bool {
-    keyed_hash(name).is_multiple_of(SIZE)
+    keyed_hash(name).is_multiple_of(MEAN_RUN_LENGTH)
 }
 
 #[cfg(test)]

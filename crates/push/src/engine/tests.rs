@@ -28,16 +28,16 @@ struct Toy {
 }
 
 #[derive(Default)]
-struct Seen(Mutex<Vec<(ResourceType, Vec<String>)>>);
+struct RecordingSink(Mutex<Vec<(ResourceType, Vec<String>)>>);
 
-impl Sink for Seen {
+impl Sink for RecordingSink {
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, _: &Arc<PushCause>) {
         let bodies = collection.resources.iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect();
         self.0.lock().push((kind, bodies));
     }
 }
 
-impl Seen {
+impl RecordingSink {
     fn take(&self) -> Vec<(ResourceType, Vec<String>)> {
         std::mem::take(&mut self.0.lock())
     }
@@ -110,7 +110,7 @@ fn engine(services: &[(&str, &[&str])]) -> (Engine, Arc<Toy>) {
 #[test]
 fn like_proxies_share_one_translation_and_a_change_is_translated_once() {
     let (mut engine, toy) = engine(&[("a", &["x"]), ("b", &["x", "y"])]);
-    let sinks: Vec<Arc<Seen>> = (0..100).map(|_| Arc::new(Seen::default())).collect();
+    let sinks: Vec<Arc<RecordingSink>> = (0..100).map(|_| Arc::new(RecordingSink::default())).collect();
     for (n, sink) in sinks.iter().enumerate() {
         let id = engine.connect(proxy(&format!("p{n}"), "shop", "web"), sink.clone());
         engine.subscribe(id, ResourceType::Endpoint, names(&["a", "b", "absent"]));
@@ -127,7 +127,7 @@ fn like_proxies_share_one_translation_and_a_change_is_translated_once() {
 #[test]
 fn a_change_of_equal_outcome_is_cut_off_and_one_that_nobody_read_costs_nothing() {
     let (mut engine, _) = engine(&[("a", &["x"]), ("b", &["x"])]);
-    let sink = Arc::new(Seen::default());
+    let sink = Arc::new(RecordingSink::default());
     let id = engine.connect(proxy("p", "shop", "web"), sink.clone());
     engine.subscribe(id, ResourceType::Endpoint, names(&["a"]));
     sink.take();
@@ -143,7 +143,7 @@ fn a_change_of_equal_outcome_is_cut_off_and_one_that_nobody_read_costs_nothing()
 fn proxies_are_split_by_what_was_asked_of_them_only() {
     let (mut engine, toy) = engine(&[("a", &["x"])]);
     for (n, (namespace, app)) in [("shop", "web"), ("shop", "api"), ("bank", "web")].into_iter().enumerate() {
-        let sink = Arc::new(Seen::default());
+        let sink = Arc::new(RecordingSink::default());
         let id = engine.connect(proxy(&format!("p{n}"), namespace, app), sink.clone());
         for kind in [ResourceType::Endpoint, ResourceType::Cluster, ResourceType::Route] {
             engine.subscribe(id, kind, names(&["a"]));
@@ -162,7 +162,7 @@ fn proxies_are_split_by_what_was_asked_of_them_only() {
 #[test]
 fn a_derived_attribute_that_changes_moves_only_its_proxy() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
-    let sinks: Vec<Arc<Seen>> = (0..3).map(|_| Arc::new(Seen::default())).collect();
+    let sinks: Vec<Arc<RecordingSink>> = (0..3).map(|_| Arc::new(RecordingSink::default())).collect();
     for (n, sink) in sinks.iter().enumerate() {
         let id = engine.connect(proxy(&format!("p{n}"), "shop", "web"), sink.clone());
         engine.subscribe(id, ResourceType::Route, names(&["a"]));
@@ -188,7 +188,7 @@ fn a_derived_attribute_that_changes_moves_only_its_proxy() {
 #[test]
 fn a_panic_keeps_the_last_good_resource_names_the_facts_and_heals() {
     let (mut engine, _) = engine(&[("a", &["x"]), ("b", &["x"])]);
-    let sink = Arc::new(Seen::default());
+    let sink = Arc::new(RecordingSink::default());
     let id = engine.connect(proxy("p", "shop", "web"), sink.clone());
     engine.subscribe(id, ResourceType::Endpoint, names(&["a", "b"]));
     sink.take();
@@ -211,7 +211,7 @@ fn a_panic_keeps_the_last_good_resource_names_the_facts_and_heals() {
 fn nothing_is_left_of_proxies_that_went() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
     for n in 0..50 {
-        let id = engine.connect(proxy(&format!("p{n}"), &format!("ns{n}"), "web"), Arc::new(Seen::default()));
+        let id = engine.connect(proxy(&format!("p{n}"), &format!("ns{n}"), "web"), Arc::new(RecordingSink::default()));
         engine.subscribe(id, ResourceType::Cluster, names(&["a"]));
         engine.disconnect(id);
     }

@@ -2,9 +2,9 @@
 
 use tokio::time::Instant;
 
-use super::{SLICE, WORK, Worker};
+use super::{SUBSCRIPTION_WORK_TIME, TIME_SLICE, Worker};
 use crate::engine::ProxyId;
-use crate::turns::Waiting;
+use crate::fair_queue::Waiting;
 use crate::witness::Event;
 use crate::world::Change;
 
@@ -12,7 +12,7 @@ impl Worker {
     /// Forgets the streams that have ended.
     pub(super) fn forget_gone(&mut self) {
         for id in self.gone.take() {
-            self.turns.disconnect(id);
+            self.queue.disconnect(id);
             self.engine.disconnect(id);
             self.tell(|_| Event::Gone(id));
         }
@@ -20,17 +20,17 @@ impl Worker {
 
     /// Whether there are subscriptions to work on.
     pub(super) fn has_work(&self) -> bool {
-        self.is_synced() && !self.turns.is_empty()
+        self.is_synced() && !self.queue.is_empty()
     }
 
     /// Works on subscriptions for a while, one slice at a time.
     pub(super) fn work(&mut self) {
-        let end = Instant::now() + WORK;
+        let end = Instant::now() + SUBSCRIPTION_WORK_TIME;
         while self.has_work() && Instant::now() < end {
-            let Some((id, waiting)) = self.turns.next() else { return };
+            let Some((id, waiting)) = self.queue.next() else { return };
             let begun = Instant::now();
-            let is_answered = self.work_on(id, waiting, begun + SLICE);
-            self.turns.used(id, begun.elapsed(), is_answered);
+            let is_answered = self.work_on(id, waiting, begun + TIME_SLICE);
+            self.queue.used(id, begun.elapsed(), is_answered);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::world::Change;
 use navarch_api::object::ObjectRef;
 
 /// Objects of which it is remembered. More come at once at the start alone.
-const REMEMBERED: usize = 256;
+const MAX_OBJECTS: usize = 256;
 
 /// When the changes that wait for a push were handed over.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Arrivals {
     pub(super) fn add(&mut self, came: Instant, changes: &[Change]) {
         self.first.get_or_insert(came);
         for name in changes.iter().filter_map(object_of) {
-            if self.objects.len() >= REMEMBERED {
+            if self.objects.len() >= MAX_OBJECTS {
                 return;
             }
             self.objects.entry(name).or_insert(came);
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn a_bounded_number_of_objects_is_remembered() {
         let mut arrivals = Arrivals::default();
-        for number in 0..2 * REMEMBERED {
+        for number in 0..2 * MAX_OBJECTS {
             arrivals.add(Instant::now(), &[removed(&number.to_string()).1]);
         }
-        assert_eq!(arrivals.objects.len(), REMEMBERED);
+        assert_eq!(arrivals.objects.len(), MAX_OBJECTS);
     }
 }

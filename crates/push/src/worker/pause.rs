@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 /// How much longer than a push the pause after it is: under a flood of changes pushes take a fifth of the time.
-const SHARE: u32 = 4;
+const PAUSE_FACTOR: u32 = 4;
 /// The longest pause: that for which istiod waits before any push.
 const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause after a push that took so long.
 pub(super) fn after(took: Duration) -> Duration {
-    took.saturating_mul(SHARE).min(MAX_PAUSE)
+    took.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE)
 }
 
 #[cfg(test)]

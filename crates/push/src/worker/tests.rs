@@ -119,7 +119,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     let (release, mut busy) = keep_busy(&push).await;
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
-    for number in 0..2 * u64::try_from(QUEUE).unwrap() {
+    for number in 0..2 * u64::try_from(COMMAND_QUEUE_SIZE).unwrap() {
         push.disconnect(ProxyId::of(1_000_000 + number));
     }
     push.disconnect(last);

@@ -10,8 +10,8 @@ use navarch_api::gateway_api::{self, BackendTlsPolicy, PolicyTarget, XBackend, X
 use navarch_api::object::NamespacedName;
 use navarch_push::view::View;
 
-/// How a kind calls what it is told of.
-struct Words {
+/// Names and limits of the status list of a kind.
+struct StatusFields {
     list: &'static str,
     /// The reference in each of its items.
     reference: &'static str,
@@ -21,10 +21,9 @@ struct Words {
     with_namespaces: bool,
 }
 
-/// Policies.
-const POLICY: Words = Words { list: "ancestors", reference: "ancestorRef", most: 16, with_namespaces: false };
-/// Backends.
-const BACKEND: Words = Words { list: "parents", reference: "parentRef", most: 32, with_namespaces: true };
+const POLICY: StatusFields =
+    StatusFields { list: "ancestors", reference: "ancestorRef", most: 16, with_namespaces: false };
+const BACKEND: StatusFields = StatusFields { list: "parents", reference: "parentRef", most: 32, with_namespaces: true };
 
 /// The status of a BackendTLSPolicy.
 pub(super) fn tls(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
@@ -48,7 +47,7 @@ pub(super) fn backend(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
 }
 
 /// A status of what was read.
-fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &Words) -> Value {
+fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &StatusFields) -> Value {
     let entry = |reference: Value, controller: &str, conditions: Value| {
         let members = [
             (words.reference.to_owned(), reference),

@@ -36,12 +36,12 @@ impl TakenSni {
 }
 
 /// The hosts of a server, indexed once for each namespace whose VirtualServices claim some.
-struct Claims<'a> {
+struct ServerHosts<'a> {
     server: &'a PlannedServer,
     open_to: BTreeMap<Namespace, HostIndex<'a, ()>>,
 }
 
-impl<'a> Claims<'a> {
+impl<'a> ServerHosts<'a> {
     fn new(server: &'a PlannedServer) -> Self {
         Self { server, open_to: BTreeMap::new() }
     }
@@ -59,7 +59,7 @@ impl<'a> Claims<'a> {
 /// The filters of the first TCP route that is for a server. `None` if there is none.
 pub(super) fn tcp_filters(view: &View<'_>, server: &PlannedServer) -> Option<Vec<Filter>> {
     let port = listen_port(server);
-    let mut claims = Claims::new(server);
+    let mut claims = ServerHosts::new(server);
     for (name, hosts) in l4_virtual_services(view, &server.gateway_name).iter() {
         if !claims.any(&name.namespace, hosts) {
             continue;
@@ -108,7 +108,7 @@ fn ended_tls_route<'a>(
 /// The chains of all TLS routes that are for a server which passes TLS on.
 pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut TakenSni) -> Vec<Chain> {
     let port = listen_port(server);
-    let mut claims = Claims::new(server);
+    let mut claims = ServerHosts::new(server);
     let mut chains = Vec::new();
     for (name, hosts) in l4_virtual_services(view, &server.gateway_name).iter() {
         if !claims.any(&name.namespace, hosts) {

@@ -5,7 +5,7 @@ use super::super::filter_chain::Chain;
 use super::super::inbound_match::MESH;
 use crate::destination_rule;
 use crate::names::OutboundCluster;
-use crate::scope;
+use crate::sidecar_scope;
 use navarch_api::hostname;
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServicePort};
@@ -17,11 +17,13 @@ use navarch_registry::protocol::Protocol;
 /// it is not let in behind.
 pub(super) fn chains(view: &View<'_>, hosts: &[String]) -> Vec<Chain> {
     let mut chains = Vec::new();
-    for key in scope::visible_services(view).iter() {
+    for key in sidecar_scope::visible_services(view).iter() {
         if !hosts.iter().any(|host| hostname::is_subset_of(key.hostname.as_str(), host)) {
             continue;
         }
-        let Some(service) = scope::seen_service(view, key).filter(|service| !service.mesh_external) else { continue };
+        let Some(service) = sidecar_scope::seen_service(view, key).filter(|service| !service.mesh_external) else {
+            continue;
+        };
         for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
             chains.extend(of_port(view, &service, port));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Plan;
 use super::service_shape::ServiceShape;
-use crate::scope::ServiceRef;
+use crate::sidecar_scope::ServiceRef;
 use navarch_registry::protocol::Protocol;
 
 /// A listener with the services that share it.
@@ -19,21 +19,20 @@ pub(in crate::listeners) struct PlannedListener {
     pub(in crate::listeners) port: u16,
     /// Its filter chains before they are built: first what the first service brought, which stands as it is, then what each
     /// later one adds unless a chain before it matches the same.
-    pub(in crate::listeners) groups: Vec<Vec<Part>>,
+    pub(in crate::listeners) groups: Vec<Vec<ChainPlan>>,
 }
 
 /// Filter chains to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::listeners) enum Part {
-    /// One for HTTP.
-    Http(HttpPart),
-    /// Those of a service, by its address and its TCP and TLS routes.
-    Tcp(TcpPart),
+pub(in crate::listeners) enum ChainPlan {
+    Http(HttpChainPlan),
+    /// The chains of a service: for its address, and for its TCP and TLS routes.
+    Tcp(TcpChainPlan),
 }
 
 /// A filter chain for HTTP. It holds nothing of the service that brought it, but where that is a wildcard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::listeners) struct HttpPart {
+pub(in crate::listeners) struct HttpChainPlan {
     /// The name of its routes.
     pub(in crate::listeners) routes: String,
     /// What the port declares.
@@ -46,7 +45,7 @@ pub(in crate::listeners) struct HttpPart {
 
 /// Filter chains of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::listeners) struct TcpPart {
+pub(in crate::listeners) struct TcpChainPlan {
     /// The place of the egress listener that imports the service.
     pub(in crate::listeners) egress: usize,
     /// The service.
@@ -205,7 +204,7 @@ fn server_speaks_first(incoming: Protocol, existing: Protocol) -> bool {
 
 impl Request<'_> {
     /// The filter chains of the service.
-    fn parts(&self, kind: Kind, wildcard: &str) -> Vec<Part> {
+    fn parts(&self, kind: Kind, wildcard: &str) -> Vec<ChainPlan> {
         match kind {
             Kind::Http => vec![self.http(kind, wildcard)],
             Kind::Tcp => vec![self.tcp()],
@@ -213,8 +212,7 @@ impl Request<'_> {
         }
     }
 
-    /// The one for HTTP.
-    fn http(&self, kind: Kind, wildcard: &str) -> Part {
+    fn http(&self, kind: Kind, wildcard: &str) -> ChainPlan {
         let bind = self.binds.first().map_or("", String::as_str);
         let routes = if self.port.number == 0 {
             bind.to_owned()
@@ -225,7 +223,7 @@ impl Request<'_> {
             self.port.number.to_string()
         };
         let on_all_addresses = bind == wildcard && self.port.protocol != Protocol::HttpProxy;
-        Part::Http(HttpPart {
+        ChainPlan::Http(HttpChainPlan {
             routes,
             protocol: self.port.protocol,
             sniffs: kind == Kind::Sniffed || on_all_addresses,
@@ -234,8 +232,8 @@ impl Request<'_> {
     }
 
     /// Those for anything else.
-    fn tcp(&self) -> Part {
-        Part::Tcp(TcpPart {
+    fn tcp(&self) -> ChainPlan {
+        ChainPlan::Tcp(TcpChainPlan {
             egress: self.egress,
             service: self.service.clone(),
             port: self.port.clone(),

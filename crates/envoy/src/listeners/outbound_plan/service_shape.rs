@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::entry::ListenPort;
-use crate::scope::{self, ServiceRef};
 use crate::service_address;
+use crate::sidecar_scope::{self, ServiceRef};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Resolution};
@@ -44,7 +44,7 @@ impl Query for ServiceShapeOf {
     type Value = ServiceShape;
 
     fn compute(&self, view: &View<'_>) -> ServiceShape {
-        let Some(service) = scope::listener_service(view, self.egress, &self.service) else {
+        let Some(service) = sidecar_scope::listener_service(view, self.egress, &self.service) else {
             return ServiceShape { is_alias: true, ..ServiceShape::default() };
         };
         let port = |port: &navarch_registry::model::ServicePort| ListenPort {

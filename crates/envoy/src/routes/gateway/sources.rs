@@ -10,7 +10,7 @@ use super::super::http_route::http_routes;
 use super::super::matchers::is_catch_all;
 use super::super::wire_field;
 use crate::runs::Run;
-use crate::scope::{self, resolve_export_to};
+use crate::sidecar_scope::{self, resolve_export_to};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
@@ -109,7 +109,7 @@ pub(super) fn as_field(route: &impl Message) -> Bytes {
 pub(super) fn service_for(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Option<Arc<Service>> {
     let key = ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
     let own = view.service(&key).filter(|service| sees(view, service));
-    own.cloned().or_else(|| scope::host_service(view, host))
+    own.cloned().or_else(|| sidecar_scope::host_service(view, host))
 }
 
 /// Whether the proxy's namespace sees a service.

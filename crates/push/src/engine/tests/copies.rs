@@ -4,12 +4,12 @@ use super::soundness::{AppIfOn, accounts, engine_by, relabel, set, shown};
 use super::*;
 
 /// Two proxies of each of some apps, on routes that say what the endpoints and their app are.
-fn mesh() -> (Engine, Vec<ProxyId>, Vec<Arc<Seen>>) {
+fn mesh() -> (Engine, Vec<ProxyId>, Vec<Arc<RecordingSink>>) {
     let mut engine = engine_by(&[("a", &["x"]), ("b", &["x"]), ("switch", &["on"])], |view, name| {
         assert!(accounts(view, name) != ["boom"], "boom");
         format!("{:?} of {}", accounts(view, name), view.derived(&AppIfOn))
     });
-    let sinks: Vec<Arc<Seen>> = (0..6).map(|_| Arc::new(Seen::default())).collect();
+    let sinks: Vec<Arc<RecordingSink>> = (0..6).map(|_| Arc::new(RecordingSink::default())).collect();
     let ids: Vec<ProxyId> = sinks
         .iter()
         .enumerate()

@@ -27,13 +27,13 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
 #[test]
 fn what_only_a_stream_that_ended_had_is_released_without_a_change() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
-    let stays = engine.connect(proxy("p", "shop", "web"), Arc::new(Seen::default()));
+    let stays = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
     engine.subscribe(stays, ResourceType::Endpoint, names(&["a"]));
     let before = engine.sizes();
     // Few enough that no table outgrows what the last sweep left.
     let many: Vec<String> = (0..3_000).map(|number| format!("{}{number}", "n".repeat(200))).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let goes = engine.connect(proxy("q", "shop", "web"), Arc::new(Seen::default()));
+    let goes = engine.connect(proxy("q", "shop", "web"), Arc::new(RecordingSink::default()));
     engine.subscribe(goes, ResourceType::Endpoint, names(&many));
     assert!(!engine.has_orphans());
     assert!(engine.sizes().facts > 2_000, "{:?}", engine.sizes());
@@ -43,7 +43,7 @@ fn what_only_a_stream_that_ended_had_is_released_without_a_change() {
     assert!(engine.sweep_on(|| true));
     assert_eq!((engine.sizes(), engine.has_orphans()), (before, false));
     // Another that had the same leaves nothing behind.
-    let same = engine.connect(proxy("r", "shop", "web"), Arc::new(Seen::default()));
+    let same = engine.connect(proxy("r", "shop", "web"), Arc::new(RecordingSink::default()));
     engine.subscribe(same, ResourceType::Endpoint, names(&["a"]));
     engine.disconnect(same);
     assert!(!engine.has_orphans());
@@ -98,7 +98,7 @@ fn a_large_subscription_is_answered_once_after_many_slices_between_which_others_
 #[test]
 fn nothing_is_kept_of_a_subscription_that_is_given_up_half_way() {
     let (mut engine, _) = engine(&[("a", &["x"])]);
-    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(Seen::default()));
+    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
     let absent: Vec<String> = (0..500).map(|number| format!("absent-{number}")).collect();
     let absent = names(&absent.iter().map(String::as_str).collect::<Vec<_>>());
     for _ in 0..300 {

@@ -89,7 +89,7 @@ fn fresh(numbers: &[usize], namespace: &str) -> Vec<String> {
 }
 
 fn come(engine: &mut Engine, namespace: &str) -> ProxyId {
-    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(Seen::default()));
+    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(RecordingSink::default()));
     let all: Vec<String> = (0..RESOURCES).map(resource).collect();
     engine.subscribe(id, ResourceType::Route, names(&all.iter().map(String::as_str).collect::<Vec<_>>()));
     id
@@ -151,7 +151,7 @@ impl Query for IsAnybody {
 fn what_rests_on_a_result_that_stays_is_not_looked_at() {
     let mut engine = engine_by(&[("all", &["x"])], |view, name| format!("{name}: {}", view.get(&IsAnybody)));
     let wanted: Vec<String> = (0..1000).map(|n| format!("a{n}")).collect();
-    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(Seen::default()));
+    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(RecordingSink::default()));
     engine.subscribe(id, ResourceType::Route, names(&wanted.iter().map(String::as_str).collect::<Vec<_>>()));
     let settled = set(&mut engine, "all", &["x", "y"]);
     assert_eq!((settled.computed, settled.groups, settled.published), (1, 0, 0));
@@ -174,7 +174,7 @@ fn a_result_that_no_proxy_is_shown_any_more_is_none_to_wait_for() {
 }
 
 fn come_for_two(engine: &mut Engine, namespace: &str) -> ProxyId {
-    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(Seen::default()));
+    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(RecordingSink::default()));
     engine.subscribe(id, ResourceType::Route, names(&["a0", "a1"]));
     id
 }

@@ -52,8 +52,8 @@ pub(super) fn engine_by<F: Fn(&View<'_>, &str) -> String + Send + Sync + 'static
     Engine::new(context, Arc::new(By(f)))
 }
 
-fn subscribed(engine: &mut Engine, proxy: Arc<Proxy>) -> (ProxyId, Arc<Seen>) {
-    let sink = Arc::new(Seen::default());
+fn subscribed(engine: &mut Engine, proxy: Arc<Proxy>) -> (ProxyId, Arc<RecordingSink>) {
+    let sink = Arc::new(RecordingSink::default());
     let id = engine.connect(proxy, sink.clone());
     engine.subscribe(id, ResourceType::Route, names(&["a"]));
     (id, sink)

@@ -73,7 +73,7 @@ fn some(bits: usize) -> Interest {
 fn fresh(context: &Arc<PushContext>, proxies: &[(ProxyId, usize, usize)]) -> (Engine, Vec<ProxyId>) {
     let mut engine = Engine::new(context.clone(), Arc::new(By(body)));
     let come = |(_, pod, bits): &(ProxyId, usize, usize)| {
-        let id = engine.connect(proxy(PODS[*pod], "shop", "web"), Arc::new(Seen::default()));
+        let id = engine.connect(proxy(PODS[*pod], "shop", "web"), Arc::new(RecordingSink::default()));
         engine.subscribe(id, ResourceType::Route, some(*bits));
         id
     };
@@ -108,7 +108,7 @@ proptest! {
                 Turn::Switch(on) => _ = set(&mut engine, "switch", &[if on { "on" } else { "off" }]),
                 Turn::Relabel(pod, app) => _ = relabel(&mut engine, PODS[pod], &format!("app{app}")),
                 Turn::Come(pod, bits) => {
-                    let id = engine.connect(proxy(PODS[pod], "shop", "web"), Arc::new(Seen::default()));
+                    let id = engine.connect(proxy(PODS[pod], "shop", "web"), Arc::new(RecordingSink::default()));
                     engine.subscribe(id, ResourceType::Route, some(bits));
                     proxies.push((id, pod, bits));
                 }

@@ -6,33 +6,32 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::claims::{Claim, Claims};
 use super::context::RouteClient;
 use super::domains::{self, Domain, PortForm};
 use super::port_services::{self, OutboundPort};
+use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// The domains that a virtual host asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WantedDomains {
-    /// Where it stands.
+pub(super) struct DomainsOf {
+    /// The port and listener.
     pub(super) at: OutboundPort,
-    /// Whose it is.
-    pub(super) claim: Claim,
+    pub(super) virtual_host: PlannedVirtualHost,
 }
 
-impl Query for WantedDomains {
+impl Query for DomainsOf {
     type Value = Arc<[Domain]>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let port = self.claim.port;
-        let Some(reference) = &self.claim.service else {
+        let port = self.virtual_host.port;
+        let Some(reference) = &self.virtual_host.service else {
             let form = match self.at.client {
                 RouteClient::Envoy | RouteClient::Waypoint => PortForm::Bare,
                 RouteClient::Grpc => PortForm::WithPort(port),
             };
-            return domains::of_host(self.claim.host.as_str(), form).into();
+            return domains::of_host(self.virtual_host.host.as_str(), form).into();
         };
         let form = match (self.at.port, self.at.client) {
             (0, _) => PortForm::WithPort(port),
@@ -112,9 +111,12 @@ impl Query for AllRivals {
     type Value = BTreeMap<String, Rivals>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let table = view.get(&Claims { at: self.at });
-        let wanted: Vec<Arc<Arc<[Domain]>>> =
-            table.claims.iter().map(|claim| view.get(&WantedDomains { at: self.at, claim: claim.clone() })).collect();
+        let table = view.get(&VirtualHostSet { at: self.at });
+        let wanted: Vec<Arc<Arc<[Domain]>>> = table
+            .virtual_hosts
+            .iter()
+            .map(|virtual_host| view.get(&DomainsOf { at: self.at, virtual_host: virtual_host.clone() }))
+            .collect();
         let mut groups = Union::new(wanted.len());
         let mut rivals: BTreeSet<usize> = BTreeSet::new();
         let mut meet = |first: usize, later: usize| {
@@ -129,9 +131,9 @@ impl Query for AllRivals {
             members.entry(groups.root(place)).or_default().push(place);
         }
         let rival = |place: &usize| {
-            let (claim, wanted) = (table.claims.get(*place)?, wanted.get(*place)?);
-            let service_host = claim.service.is_some().then(|| claim.host.to_string());
-            Some(Rival { name: claim.name.clone(), service_host, wanted: Arc::clone(wanted) })
+            let (virtual_host, wanted) = (table.virtual_hosts.get(*place)?, wanted.get(*place)?);
+            let service_host = virtual_host.service.is_some().then(|| virtual_host.host.to_string());
+            Some(Rival { name: virtual_host.name.clone(), service_host, wanted: Arc::clone(wanted) })
         };
         let components = members.into_values().map(|places| places.iter().filter_map(rival).collect::<Rivals>());
         let by_name = components.flat_map(|rivals| {
@@ -147,13 +149,13 @@ impl Query for AllRivals {
 fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
     /// Who asked for a text first.
     #[derive(Default)]
-    struct FirstClaims {
-        /// As a name for everyone.
+    struct FirstUses {
+        /// For proxies of all namespaces.
         by_all: Option<usize>,
         /// As a name for one namespace.
         by_namespace: BTreeMap<Arc<str>, usize>,
     }
-    let mut asked: HashMap<String, FirstClaims> = HashMap::new();
+    let mut asked: HashMap<String, FirstUses> = HashMap::new();
     let mut found = Vec::new();
     for (place, domain) in wanted.iter().enumerate().flat_map(|(place, all)| all.iter().map(move |one| (place, one))) {
         let known = asked.entry(domain.text.to_ascii_lowercase()).or_default();

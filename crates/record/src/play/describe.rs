@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use navarch_answers::difference::Step as Resources;
+use navarch_answers::difference::CollectionDiff as Resources;
 use navarch_answers::proposal::Action;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::rollout::RolloutOrder;
@@ -12,7 +12,7 @@ use navarch_push::world::{Change, RemoteChange};
 
 use super::State;
 use crate::format::{PushGroup, numbers};
-use crate::report::{Difference, NAMED, PlayedPush};
+use crate::report::{Difference, MAX_NAMES, PlayedPush};
 
 impl State {
     /// What a group of proxies was pushed, where this is what each had before.
@@ -37,7 +37,7 @@ impl State {
             added: count(Action::Added),
             changed: count(Action::Changed),
             removed: count(Action::Removed),
-            touched: actions.iter().take(NAMED).map(|(name, _)| name.to_string()).collect(),
+            touched: actions.iter().take(MAX_NAMES).map(|(name, _)| name.to_string()).collect(),
             bytes: if takes_deltas { resources.delta_bytes } else { resources.state_bytes },
             digest: group.digest.clone(),
         }

@@ -16,7 +16,7 @@ use navarch_api::identity::Identity;
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
 use navarch_registry::model::{Labels, ServiceTarget};
-use navarch_registry::{NODE_LABEL, Place, locality_of_proxy};
+use navarch_registry::{NODE_LABEL, WorkloadLocation, locality_of_proxy};
 
 /// The view's proxy, as far as it is asked.
 #[derive(Clone, Copy, Debug)]
@@ -249,7 +249,8 @@ impl Query for EffectiveLabels {
         };
         let (cluster, network) = (proxy.cluster_id(), proxy.network());
         let node = proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from(""));
-        let labels = Place { cluster: &cluster, locality: &locality, node: &node, network: &network }.label(&own);
+        let labels =
+            WorkloadLocation { cluster: &cluster, locality: &locality, node: &node, network: &network }.label(&own);
         if labels == *own { (*own).clone() } else { labels }
     }
 }

@@ -12,17 +12,17 @@ use super::engine::{Interest, ProxyId};
 use super::resource::ResourceType;
 use navarch_api::hash::KeyedMap;
 
-/// The time of streams without a verified identity counts so many times.
-const UNPROVED: u32 = 4;
-/// Clients without work that are remembered beside as many as have some, before they are looked over.
-const IDLE: usize = 1024;
+/// Factor by which the time of streams without a verified identity counts.
+const UNVERIFIED_COST_FACTOR: u32 = 4;
+/// Idle clients that are kept, beside one for each client with work, before idle ones are purged.
+const MAX_IDLE_CLIENTS: usize = 1024;
 
 /// The streams that wait for answers.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct FairQueue {
     streams: KeyedMap<ProxyId, Stream>,
     /// Clients that have work, or had some lately.
-    clients: KeyedMap<Client, Line>,
+    clients: KeyedMap<Client, ClientQueue>,
     /// Clients with work by the time that they have used; of equal ones who came first.
     order: BTreeSet<(Duration, u64, Client)>,
     /// What the client that is served had used before: nobody starts with less.
@@ -57,7 +57,7 @@ pub(super) struct Waiting {
 
 /// The streams of a client that have work.
 #[derive(Debug, Default)]
-struct Line {
+struct ClientQueue {
     /// The time that the client has used.
     used: Duration,
     /// Its place among those who have used as much; `None` while it has no work.
@@ -66,7 +66,7 @@ struct Line {
     streams: VecDeque<ProxyId>,
 }
 
-impl Turns {
+impl FairQueue {
     /// A stream begins.
     pub(super) fn connect(&mut self, id: ProxyId, client: Option<IpAddr>, is_proved: bool) {
         self.streams.insert(id, Stream { client, is_proved, waiting: VecDeque::new() });
@@ -126,7 +126,7 @@ impl Turns {
             stream.waiting.pop_front();
         }
         let (client, has_more) = (stream.client, !stream.waiting.is_empty());
-        let time = if stream.is_proved { time } else { time * UNPROVED };
+        let time = if stream.is_proved { time } else { time * UNVERIFIED_COST_FACTOR };
         if let Some(line) = self.clients.get_mut(&client) {
             line.used = line.used.saturating_add(time);
             let next = line.streams.front().copied();
@@ -139,7 +139,7 @@ impl Turns {
         if self.order.is_empty() {
             // Who used much delayed nobody who is still there.
             self.clients = KeyedMap::default();
-        } else if self.clients.len() > 2 * self.order.len() + IDLE {
+        } else if self.clients.len() > 2 * self.order.len() + MAX_IDLE_CLIENTS {
             let now = self.now;
             self.clients.retain(|_, line| line.place.is_some() || line.used > now);
         }
@@ -171,15 +171,15 @@ mod tests {
         Some(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn wants(turns: &mut Turns, id: u64, kind: ResourceType) {
-        turns.subscribe(ProxyId::of(id), kind, Interest { wildcard: true, ..Interest::default() });
+    fn wants(queue: &mut FairQueue, id: u64, kind: ResourceType) {
+        queue.subscribe(ProxyId::of(id), kind, Interest { wildcard: true, ..Interest::default() });
     }
 
     /// Whose turns come, when each takes a millisecond and answers nothing.
-    fn order(turns: &mut Turns, count: usize) -> Vec<ProxyId> {
+    fn order(queue: &mut FairQueue, count: usize) -> Vec<ProxyId> {
         let turn = |_| {
-            let (id, _) = turns.next().unwrap();
-            turns.used(id, MS, false);
+            let (id, _) = queue.next().unwrap();
+            queue.used(id, MS, false);
             id
         };
         (0..count).map(turn).collect()
@@ -187,15 +187,15 @@ mod tests {
 
     #[test]
     fn a_client_with_many_streams_gets_no_more_than_one_with_one() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for id in 0..100 {
-            turns.connect(ProxyId::of(id), client(1), true);
-            wants(&mut turns, id, ResourceType::Cluster);
+            queue.connect(ProxyId::of(id), client(1), true);
+            wants(&mut queue, id, ResourceType::Cluster);
         }
-        turns.connect(ProxyId::of(200), client(2), true);
-        assert_eq!(order(&mut turns, 10).len(), 10);
-        wants(&mut turns, 200, ResourceType::Cluster);
-        let next = order(&mut turns, 20);
+        queue.connect(ProxyId::of(200), client(2), true);
+        assert_eq!(order(&mut queue, 10).len(), 10);
+        wants(&mut queue, 200, ResourceType::Cluster);
+        let next = order(&mut queue, 20);
         assert_eq!(next.iter().filter(|id| **id == ProxyId::of(200)).count(), 10, "{next:?}");
         let others: BTreeSet<&ProxyId> = next.iter().filter(|id| **id != ProxyId::of(200)).collect();
         assert_eq!(others.len(), 10, "streams of a client take turns");
@@ -203,28 +203,28 @@ mod tests {
 
     #[test]
     fn the_unproved_get_a_smaller_share() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for (id, is_proved) in [(1, false), (2, true)] {
-            turns.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), is_proved);
-            wants(&mut turns, id, ResourceType::Cluster);
+            queue.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), is_proved);
+            wants(&mut queue, id, ResourceType::Cluster);
         }
-        let unproved = order(&mut turns, 50).iter().filter(|id| **id == ProxyId::of(1)).count();
+        let unproved = order(&mut queue, 50).iter().filter(|id| **id == ProxyId::of(1)).count();
         assert_eq!(unproved, 50 / 5);
     }
 
     #[test]
     fn who_comes_back_is_not_served_before_those_who_wait() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for id in [1, 2, 3] {
-            turns.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), true);
-            wants(&mut turns, id, ResourceType::Cluster);
+            queue.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), true);
+            wants(&mut queue, id, ResourceType::Cluster);
         }
         let mut served = Vec::new();
         for _ in 0..9 {
-            let (id, _) = turns.next().unwrap();
+            let (id, _) = queue.next().unwrap();
             // The first asks for much, is answered and asks again at once.
-            turns.used(id, if id == ProxyId::of(1) { 50 * MS } else { MS }, id == ProxyId::of(1));
-            wants(&mut turns, 1, ResourceType::Cluster);
+            queue.used(id, if id == ProxyId::of(1) { 50 * MS } else { MS }, id == ProxyId::of(1));
+            wants(&mut queue, 1, ResourceType::Cluster);
             served.push(id);
         }
         assert_eq!(served.iter().filter(|id| **id == ProxyId::of(1)).count(), 1, "{served:?}");
@@ -232,16 +232,16 @@ mod tests {
 
     #[test]
     fn what_is_superseded_is_answered_with_what_took_its_place() {
-        let mut turns = Turns::default();
-        turns.connect(ProxyId::of(1), None, true);
+        let mut queue = FairQueue::default();
+        queue.connect(ProxyId::of(1), None, true);
         for kind in [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Cluster] {
-            wants(&mut turns, 1, kind);
+            wants(&mut queue, 1, kind);
         }
-        assert!(!turns.unsubscribe(ProxyId::of(1), ResourceType::Endpoint));
-        assert!(turns.unsubscribe(ProxyId::of(1), ResourceType::Listener));
+        assert!(!queue.unsubscribe(ProxyId::of(1), ResourceType::Endpoint));
+        assert!(queue.unsubscribe(ProxyId::of(1), ResourceType::Listener));
         let mut waiting = || {
-            let (id, waiting) = turns.next()?;
-            turns.used(id, MS, true);
+            let (id, waiting) = queue.next()?;
+            queue.used(id, MS, true);
             Some((waiting.kind, waiting.interest.is_some(), waiting.answers))
         };
         assert_eq!(waiting(), Some((ResourceType::Cluster, true, 2)));
@@ -251,21 +251,21 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_streams_and_clients_that_went() {
-        let mut turns = Turns::default();
+        let mut queue = FairQueue::default();
         for id in 0..10_000_u32 {
             let client = Some(IpAddr::from(id.to_be_bytes()));
             let id = u64::from(id);
-            turns.connect(ProxyId::of(id), client, false);
-            wants(&mut turns, id, ResourceType::Cluster);
+            queue.connect(ProxyId::of(id), client, false);
+            wants(&mut queue, id, ResourceType::Cluster);
             if id % 2 == 0 {
-                turns.disconnect(ProxyId::of(id));
+                queue.disconnect(ProxyId::of(id));
             }
-            while let Some((id, _)) = turns.next() {
-                turns.used(id, MS, true);
-                turns.disconnect(id);
+            while let Some((id, _)) = queue.next() {
+                queue.used(id, MS, true);
+                queue.disconnect(id);
             }
         }
-        assert!(turns.streams.is_empty() && turns.is_empty());
-        assert!(turns.clients.len() <= IDLE + 1, "{}", turns.clients.len());
+        assert!(queue.streams.is_empty() && queue.is_empty());
+        assert!(queue.clients.len() <= MAX_IDLE_CLIENTS + 1, "{}", queue.clients.len());
     }
 }

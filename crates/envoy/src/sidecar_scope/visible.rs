@@ -38,14 +38,14 @@ pub(super) struct HostKey {
 
 /// Services by first import, one per host.
 #[derive(Default)]
-struct Seen {
-    /// Where a host's service is.
+struct ServicesByHost {
+    /// Index into `services` by host.
     places: BTreeMap<Hostname, usize>,
     /// The services and their registries.
     services: Vec<(ServiceKey, Registry)>,
 }
 
-impl Seen {
+impl ServicesByHost {
     /// Whether a host's service is one that no other replaces.
     fn has_kubernetes_service(&self, host: &Hostname) -> bool {
         let service = self.places.get(host).and_then(|place| self.services.get(*place));
@@ -71,7 +71,7 @@ impl Query for VisibleServices {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let listeners = view.get(&EgressListeners { scope: self.scope.clone() });
-        let mut seen = Seen::default();
+        let mut seen = ServicesByHost::default();
         for (place, listener) in listeners.iter().enumerate() {
             let services = view.get(&ListenerServices { scope: self.scope.clone(), listener: place });
             services.iter().for_each(|service| seen.add(service));

@@ -15,20 +15,20 @@ pub(super) type Sums<K, V> = BTreeMap<(K, V), i32>;
 /// The counts of one key, by the other; none is zero.
 pub(super) type Counts<V> = BTreeMap<V, i32>;
 
-/// A part of a table.
-pub(super) type Part<K, V> = Arc<OrdMap<K, Arc<Counts<V>>>>;
+/// One shard of the counts.
+pub(super) type CountsPart<K, V> = Arc<OrdMap<K, Arc<Counts<V>>>>;
 
 /// All counts.
 #[derive(Clone, Debug)]
-pub(super) struct Tally<K: Clone + Ord, V: Clone + Ord> {
-    /// What they were made of.
+pub(super) struct PairCounts<K: Clone + Ord, V: Clone + Ord> {
+    /// The input of each shard.
     sums: Vec<Arc<Sums<K, V>>>,
     /// By the first key, in parts of all of these.
-    parts: Vec<Part<K, V>>,
+    parts: Vec<CountsPart<K, V>>,
 }
 
-impl<K: Clone + Ord + Hash, V: Clone + Ord> Tally<K, V> {
-    /// Of nothing.
+impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
+    /// No counts.
     pub(super) fn empty() -> Self {
         let parts = usize::from(PARTS);
         Self { sums: vec![Arc::default(); parts], parts: vec![Arc::default(); parts] }
@@ -59,12 +59,12 @@ impl<K: Clone + Ord + Hash, V: Clone + Ord> Tally<K, V> {
     }
 
     /// One part of all first keys.
-    pub(super) fn part(&self, part: u8) -> Part<K, V> {
+    pub(super) fn part(&self, part: u8) -> CountsPart<K, V> {
         self.parts.get(usize::from(part)).cloned().unwrap_or_default()
     }
 }
 
-impl<K: Clone + Ord, V: Clone + Ord> PartialEq for Tally<K, V> {
+impl<K: Clone + Ord, V: Clone + Ord> PartialEq for PairCounts<K, V> {
     fn eq(&self, other: &Self) -> bool {
         // What they were made of says nothing more.
         self.parts == other.parts
@@ -75,8 +75,7 @@ impl<K: Clone + Ord, V: Clone + Ord> PartialEq for Tally<K, V> {
 mod tests {
     use super::*;
 
-    /// The counts of a key.
-    fn counts(tally: &Tally<&'static str, u8>, key: &'static str) -> Vec<(u8, i32)> {
+    fn counts(tally: &PairCounts<&'static str, u8>, key: &'static str) -> Vec<(u8, i32)> {
         let part = tally.part(part_of(&key));
         part.get(key).map(|counts| counts.iter().map(|(other, count)| (*other, *count)).collect()).unwrap_or_default()
     }
@@ -88,13 +87,13 @@ mod tests {
                 Arc::new(some.iter().map(|(key, other, count)| ((*key, *other), *count)).collect());
             move |asked: u8| if asked == part { some.clone() } else { Arc::default() }
         };
-        let first = Tally::empty().updated(sums(3, &[("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]));
+        let first = PairCounts::empty().updated(sums(3, &[("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]));
         assert_eq!((counts(&first, "a"), counts(&first, "b")), (vec![(1, 2), (2, 1)], vec![(1, 1)]));
         // Elsewhere they count as well.
         let moved = first.updated(sums(4, &[("a", 1, 2), ("a", 2, 1), ("b", 1, 1)]));
         assert!(moved == first);
         let second = first.updated(sums(3, &[("a", 1, 1), ("c", 1, 1)]));
         assert_eq!((counts(&second, "a"), counts(&second, "b")), (vec![(1, 1)], vec![]));
-        assert!(second == Tally::empty().updated(sums(0, &[("a", 1, 1), ("c", 1, 1)])));
+        assert!(second == PairCounts::empty().updated(sums(0, &[("a", 1, 1), ("c", 1, 1)])));
     }
 }

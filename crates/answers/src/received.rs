@@ -19,13 +19,13 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_walk::{Connection, Outcome, Resources, Routes, Upstream, Walk};
 use prost::Message;
 
-/// What a proxy has of each type.
-pub type Had = BTreeMap<ResourceType, Arc<Collection>>;
+/// The resources of a proxy by type.
+pub type ProxyResources = BTreeMap<ResourceType, Arc<Collection>>;
 
 /// A proxy's resources, read as far as walks need them.
 #[derive(Debug)]
 pub struct Walkable<'a> {
-    had: &'a Had,
+    had: &'a ProxyResources,
     resources: Resources,
 }
 
@@ -53,7 +53,7 @@ impl ReadResources {
 impl<'a> Walkable<'a> {
     /// Reads listeners; routes, clusters and endpoints are read where a walk comes to them.
     #[must_use]
-    pub fn read(had: &'a Had, read: &mut ReadResources) -> Self {
+    pub fn read(had: &'a ProxyResources, read: &mut ReadResources) -> Self {
         let all = |kind| had.get(&kind).into_iter().flat_map(|collection| &collection.resources);
         let mut resources = Resources::default();
         resources.listeners.extend(all(ResourceType::Listener).filter_map(|one| read.listener(one)));
@@ -107,7 +107,7 @@ impl<'a> Walkable<'a> {
 
 /// A resource that a proxy has.
 #[must_use]
-pub fn find<'a>(had: &'a Had, kind: ResourceType, name: &str) -> Option<&'a Arc<Resource>> {
+pub fn find<'a>(had: &'a ProxyResources, kind: ResourceType, name: &str) -> Option<&'a Arc<Resource>> {
     had.get(&kind)?.resources.find(&ResourceName::new(name))
 }
 

@@ -7,7 +7,7 @@ use super::context::{RouteClient, RouteContext};
 use super::domains;
 use super::http_route::has_routes;
 use super::port_services::{self, OutboundPort, PortService};
-use crate::scope::{self, ServiceRef};
+use crate::sidecar_scope::{self, ServiceRef};
 use crate::virtual_service::{IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex};
 use navarch_api::hostname::HostIndex;
 use navarch_api::names::Hostname;
@@ -20,7 +20,7 @@ const HTTP_PORT: u16 = 80;
 
 /// One virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Claim {
+pub(super) struct PlannedVirtualHost {
     /// Its name, `host:port`.
     pub(super) name: String,
     /// The host, in lower case.
@@ -35,8 +35,8 @@ pub(super) struct Claim {
 
 /// The virtual hosts of a port, in the order in which they take names and domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Claims {
-    /// Where they stand.
+pub(super) struct VirtualHostSet {
+    /// The port and listener.
     pub(super) at: OutboundPort,
 }
 
@@ -54,24 +54,23 @@ struct Wrapper {
 
 /// The value of [`Claims`].
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct ClaimTable {
+pub(super) struct VirtualHostTable {
     /// The virtual hosts in their order.
-    pub(super) claims: Vec<Claim>,
-    /// Their places, by name.
+    pub(super) virtual_hosts: Vec<PlannedVirtualHost>,
+    /// Index into `virtual_hosts` by name.
     by_name: BTreeMap<String, usize>,
 }
 
-impl ClaimTable {
-    /// The virtual host of this name.
-    pub(super) fn find(&self, name: &str) -> Option<&Claim> {
-        self.claims.get(*self.by_name.get(name)?)
+impl VirtualHostTable {
+    pub(super) fn find(&self, name: &str) -> Option<&PlannedVirtualHost> {
+        self.virtual_hosts.get(*self.by_name.get(name)?)
     }
 }
 
-impl Query for Claims {
-    type Value = ClaimTable;
+impl Query for VirtualHostSet {
+    type Value = VirtualHostTable;
 
-    fn compute(&self, view: &View<'_>) -> ClaimTable {
+    fn compute(&self, view: &View<'_>) -> VirtualHostTable {
         let services = port_services::services_on(view, self.at);
         let mut wrappers = of_virtual_services(view, self.at, &services);
         let routed: BTreeSet<Hostname> =
@@ -86,11 +85,11 @@ impl Query for Claims {
         }
         // Istio visits the ports of an HTTP proxy in random order; port 80 comes first here, as its domains stand without it.
         wrappers.sort_by_key(|wrapper| wrapper.port != HTTP_PORT);
-        let mut table = ClaimTable::default();
-        for claim in wrappers.into_iter().flat_map(Wrapper::claims) {
-            if let Entry::Vacant(entry) = table.by_name.entry(claim.name.clone()) {
-                entry.insert(table.claims.len());
-                table.claims.push(claim);
+        let mut table = VirtualHostTable::default();
+        for virtual_host in wrappers.into_iter().flat_map(Wrapper::virtual_hosts) {
+            if let Entry::Vacant(entry) = table.by_name.entry(virtual_host.name.clone()) {
+                entry.insert(table.virtual_hosts.len());
+                table.virtual_hosts.push(virtual_host);
             }
         }
         table
@@ -99,11 +98,11 @@ impl Query for Claims {
 
 impl Wrapper {
     /// Its virtual hosts: the hosts first.
-    fn claims(self) -> impl Iterator<Item = Claim> {
+    fn virtual_hosts(self) -> impl Iterator<Item = PlannedVirtualHost> {
         let Self { port, owner, hosts, services } = self;
         let hosts = hosts.into_iter().map(|host| (port_services::lower_case(&host), None));
         let services = services.into_iter().map(|(host, service)| (host, Some(service)));
-        hosts.chain(services).map(move |(host, service)| Claim {
+        hosts.chain(services).map(move |(host, service)| PlannedVirtualHost {
             name: domains::with_port(host.as_str(), port),
             host,
             port,
@@ -115,7 +114,7 @@ impl Wrapper {
 
 /// The wrappers of all VirtualServices that have routes here, the oldest first.
 fn of_virtual_services(view: &View<'_>, at: OutboundPort, services: &BTreeMap<Hostname, PortService>) -> Vec<Wrapper> {
-    let names = scope::listener_virtual_services(view, at.listener);
+    let names = sidecar_scope::listener_virtual_services(view, at.listener);
     let index = view.get(&VirtualServiceIndex);
     let by_name: BTreeMap<&NamespacedName, &IndexedVirtualService> =
         index.entries.iter().map(|entry| (&entry.name, entry)).collect();

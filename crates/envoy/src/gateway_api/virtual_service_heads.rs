@@ -74,13 +74,13 @@ pub(crate) struct Head {
     pub(crate) hosts: Arc<[Hostname]>,
     /// Its Gateway, as `namespace/name`, or `mesh`.
     pub(crate) gateway: Arc<str>,
-    /// The routes that it is made of, the oldest first.
-    pub(super) parts: Vec<Part>,
+    /// Its routes, the oldest first.
+    pub(super) parts: Vec<RoutePart>,
 }
 
 /// A route's part in a VirtualService.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct RoutePart {
     pub(super) route: RouteName,
     /// When the route was made.
     created: Option<Timestamp>,
@@ -123,7 +123,7 @@ pub(crate) fn head_names(view: &View<'_>) -> BTreeSet<NamespacedName> {
 
 impl Head {
     /// One of these parts, of which there is at least one.
-    fn new(name: NamespacedName, parts: Vec<Part>) -> Self {
+    fn new(name: NamespacedName, parts: Vec<RoutePart>) -> Self {
         let first = parts.first();
         let hosts = first.iter().map(|part| Hostname::new(&part.binding.host)).collect();
         let gateway = first.map(|part| part.binding.gateway.clone()).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Head {
     }
 }
 
-impl Part {
+impl RoutePart {
     /// What orders the parts of one VirtualService: the oldest first, then the names that istiod gives the VirtualServices that it
     /// merges. `~` is higher than all that names are made of, so `web-admin` comes before `web`.
     fn precedence(&self) -> impl Ord + use<> {
@@ -178,7 +178,7 @@ impl Heads {
             now.iter().for_each(|(route, bound)| changed.entry(route).or_default()[1] = Some(bound));
         }
         changed.retain(|_, [before, now]| before != now);
-        let mut shared: BTreeMap<Arc<str>, (BTreeSet<&RouteName>, Vec<Part>)> = BTreeMap::new();
+        let mut shared: BTreeMap<Arc<str>, (BTreeSet<&RouteName>, Vec<RoutePart>)> = BTreeMap::new();
         for (route, [before, now]) in changed {
             for (number, binding) in before.iter().flat_map(|bound| bound.bindings.iter().enumerate()) {
                 match alone(route, number) {
@@ -188,7 +188,7 @@ impl Heads {
             }
             let Some(now) = now else { continue };
             for (number, binding) in now.bindings.iter().enumerate() {
-                let part = Part { route: route.clone(), created: now.created, number, binding: binding.clone() };
+                let part = RoutePart { route: route.clone(), created: now.created, number, binding: binding.clone() };
                 match alone(route, number) {
                     Some(key) => {
                         let head = Arc::new(Head::new(key.0.clone(), vec![part]));
@@ -206,11 +206,11 @@ impl Heads {
     }
 
     /// Takes the parts of routes out of a shared VirtualService, and puts others in.
-    fn reshare(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<Part>) {
+    fn reshare(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<RoutePart>) {
         let before = self.shared.get(&key).cloned();
         let stay = before.iter().flat_map(|head| &head.parts).filter(|part| !gone.contains(&part.route)).cloned();
-        let mut parts: Vec<Part> = stay.chain(come).collect();
-        parts.sort_by_cached_key(Part::precedence);
+        let mut parts: Vec<RoutePart> = stay.chain(come).collect();
+        parts.sort_by_cached_key(RoutePart::precedence);
         let name = parts
             .first()
             .map(|first| NamespacedName::of(first.route.name.namespace.clone(), key.replace('/', "~").into()));
