@@ -6,8 +6,8 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some(mut text) = text.strip_prefix(first) else { return false };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
     for part in middle.split('*') {
-        let Some(at) = text.find(part) else { return false };
-        text = text.get(at + part.len()..).unwrap_or_default();
+        let Some((_, after)) = text.split_once(part) else { return false };
+        text = after;
     }
     text.ends_with(last)
 }

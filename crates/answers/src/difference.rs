@@ -105,7 +105,7 @@ pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
 
 /// The fields in a range.
 fn among<'a>(fields: &[Field<'a>], at: &Range<usize>) -> KeyedSet<Field<'a>> {
-    fields.get(at.clone()).unwrap_or_default().iter().copied().collect()
+    fields.get(at.clone()).expect("`apart` returns ranges of the lists").iter().copied().collect()
 }
 
 /// Where two lists differ: most changes leave tables as they are before and behind one place.

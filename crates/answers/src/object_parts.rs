@@ -220,7 +220,7 @@ where
 
 /// How an element is told from the others of its list: by its name, or its place where that is no other's.
 fn place(names: &[String], at: usize) -> String {
-    let name = names.get(at).map(String::as_str).unwrap_or_default();
+    let name = names.get(at).expect("every element has an entry, empty if it has no name").as_str();
     let is_own = !name.is_empty() && names.iter().filter(|other| **other == name).count() == 1;
     if is_own { name.to_owned() } else { at.to_string() }
 }

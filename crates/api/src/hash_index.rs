@@ -105,7 +105,7 @@ impl HashIndex {
     /// The numbers behind an entry.
     fn numbers<'a>(&'a self, entry: &'a Entry) -> &'a [u32] {
         match entry.list() {
-            Some(at) => self.lists.get(at).map(Vec::as_slice).unwrap_or_default(),
+            Some(at) => self.lists.get(at).expect("an entry with the list tag has its list"),
             None => std::slice::from_ref(&entry.0),
         }
     }

@@ -99,7 +99,8 @@ pub fn encode(object: &AnyObject) -> Result<Bytes, FieldError> {
     };
     let body = prost_types::Any { type_url: format!("{TYPE_URL_PREFIX}{message}"), value };
     let mut resource = Resource { metadata: Some(metadata.clone()), body: Some(body) };
-    metadata.version = digest::sha256_hex(resource.encode_to_vec()).get(..16).unwrap_or_default().to_owned();
+    metadata.version =
+        digest::sha256_hex(resource.encode_to_vec()).get(..16).expect("a SHA-256 has 64 hexadecimal digits").to_owned();
     resource.metadata = Some(metadata);
     Ok(resource.encode_to_vec().into())
 }

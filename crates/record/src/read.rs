@@ -104,13 +104,13 @@ impl Segment {
     /// When it cannot be read; nothing comes after.
     pub fn next_line(&mut self) -> Result<Option<RecordLine>, Broken> {
         let offset = self.at;
-        let rest = self.text.get(offset..).unwrap_or_default();
+        let rest = self.text.get(offset..).expect("a line ends within the text");
         if rest.is_empty() {
             return Ok(None);
         }
         let end = memchr::memchr(b'\n', rest);
         let is_torn = end.is_none() && self.is_last;
-        let text = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        let text = rest.split_at(end.unwrap_or(rest.len())).0;
         let read = serde_json::from_slice::<Line>(text).map_err(|error| error.to_string());
         let is_first = std::mem::take(&mut self.is_first_line);
         let checked = read.and_then(|line| check(is_first, line));

@@ -36,7 +36,7 @@ impl EntryServices {
     /// The services of a host, as listed.
     pub(super) fn of(&self, host: &Hostname) -> impl Iterator<Item = &Arc<Service>> {
         let start = self.by_host.partition_point(|place| host_at(&self.list, *place) < Some(host));
-        let places = self.by_host.get(start..).unwrap_or_default().iter();
+        let places = self.by_host.iter().skip(start);
         let of_host = places.filter_map(|place| at(&self.list, *place)).take_while(|found| found.key.hostname == *host);
         let only = self.list.iter().filter(|only| self.by_host.is_empty() && only.key.hostname == *host);
         of_host.chain(only)

@@ -65,8 +65,8 @@ pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh
         (&implicit, mesh.network.clone())
     } else {
         let at = spec.endpoints.iter().rposition(|endpoint| endpoint.address == *address)?;
-        let before = spec.endpoints.get(..=at).unwrap_or_default();
-        // As in Istio, an endpoint that names no network is in that of the one before it.
+        let before = spec.endpoints.get(..=at).expect("`rposition` returns an index of the list");
+        // As in Istio, an endpoint without a network is in that of the previous one.
         let network = before.iter().rev().map(|endpoint| &endpoint.network).find(|network| !network.is_empty());
         (before.last()?, network.map_or_else(|| mesh.network.clone(), NetworkId::new))
     };

@@ -78,7 +78,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
             at += length;
         } else if rest.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_') {
             let length = rest.find(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').unwrap_or(rest.len());
-            found.push((at, Token::Word(rest.get(..length).unwrap_or_default().to_owned())));
+            let (word, _) = rest.split_at(length);
+            found.push((at, Token::Word(word.to_owned())));
             at += length;
         } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             found.push((at, Token::Sign(sign)));
@@ -122,7 +123,7 @@ fn number_length(rest: &str) -> usize {
         return length + usize::from(rest.get(length..).is_some_and(|rest| rest.starts_with(['u', 'U'])));
     }
     let mut length = digits(rest);
-    let after = |length: usize| rest.get(length..).unwrap_or_default();
+    let after = |length: usize| rest.split_at(length).1;
     if let Some(fraction) = after(length).strip_prefix('.').map(digits).filter(|count| *count > 0) {
         length += 1 + fraction;
     }

@@ -151,7 +151,7 @@ fn operator<'a>(
     counted: Option<(Bounds, &'a str)>,
     after_operator: bool,
 ) -> Result<&'a str, Fault> {
-    let mut rest = text.get(1..).unwrap_or_default();
+    let mut rest = text.get(1..).expect("an operator starts with an ASCII character");
     let mut count = None;
     if let Some((bounds, remaining)) = counted {
         rest = remaining;

@@ -20,7 +20,7 @@ pub(super) fn url_scheme(url: &str) -> Result<String, &'static str> {
         Some(rest) if !scheme.is_empty() => {
             let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
             check_authority(authority)?;
-            rest.get(authority.len()..).unwrap_or_default()
+            rest.strip_prefix(authority).expect("the authority is a prefix")
         }
         Some(_) | None => rest,
     };
@@ -37,8 +37,8 @@ fn split_scheme(url: &str) -> Result<(String, &str), &'static str> {
     match end {
         Some((0, ':')) => Err("has nothing before the first colon, where a scheme should be"),
         Some((at, ':')) => {
-            let (scheme, rest) = url.split_at_checked(at).unwrap_or((url, ""));
-            Ok((scheme.to_ascii_lowercase(), rest.get(1..).unwrap_or_default()))
+            let (scheme, rest) = url.split_at(at);
+            Ok((scheme.to_ascii_lowercase(), rest.strip_prefix(':').expect("the scheme ends at a colon")))
         }
         Some(_) | None => Ok((String::new(), url)),
     }

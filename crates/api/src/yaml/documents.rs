@@ -37,9 +37,9 @@ fn split_first(text: &str) -> (&str, usize, Option<&str>) {
     let mut lines = 0;
     for line in text.split_inclusive('\n') {
         if is_marker(line) {
-            let (before, from_marker) = text.split_at_checked(offset).unwrap_or((text, ""));
+            let (before, from_marker) = text.split_at(offset);
             // What follows on the marker's own line is part of the next document.
-            let after = from_marker.get(MARKER_LENGTH..).unwrap_or("");
+            let after = from_marker.get(MARKER_LENGTH..).expect("a marker has this length");
             return (before, lines, Some(after));
         }
         offset += line.len();

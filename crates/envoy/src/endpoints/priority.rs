@@ -104,7 +104,7 @@ fn close_gaps(groups: &mut [Group]) {
     let used: BTreeSet<u32> = groups.iter().map(|group| group.priority).collect();
     let places: BTreeMap<u32, u32> = used.into_iter().zip(0..).collect();
     for group in groups {
-        group.priority = places.get(&group.priority).copied().unwrap_or_default();
+        group.priority = *places.get(&group.priority).expect("the map has the priorities of all groups");
     }
 }
 

@@ -43,7 +43,8 @@ impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
             now.iter().for_each(|(pair, count)| *changes.entry(pair).or_default() += count);
         }
         for ((key, other), change) in changes.into_iter().filter(|(_, change)| *change != 0) {
-            let Some(part) = new.parts.get_mut(usize::from(part_of(key))) else { continue };
+            let part = new.parts.get_mut(usize::from(part_of(key)));
+            let part = part.expect("there are as many parts as `part_of` returns");
             let part = Arc::make_mut(part);
             let mut counts = part.get(key).map(|counts| Counts::clone(counts)).unwrap_or_default();
             match counts.get(other).copied().unwrap_or_default() + change {
@@ -60,7 +61,7 @@ impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
 
     /// One part of all first keys.
     pub(super) fn part(&self, part: u8) -> CountsPart<K, V> {
-        self.parts.get(usize::from(part)).cloned().unwrap_or_default()
+        self.parts.get(usize::from(part)).expect("there are as many parts as `part_of` returns").clone()
     }
 }
 

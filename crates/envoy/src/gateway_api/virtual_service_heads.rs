@@ -305,7 +305,8 @@ impl Query for HeadsIn {
     const IS_GATE: bool = true;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&VirtualServiceHeads).by_name.get(usize::from(self.0)).cloned().unwrap_or_default()
+        let heads = view.get(&VirtualServiceHeads);
+        heads.by_name.get(usize::from(self.0)).expect("there are as many parts as `part_of` returns").clone()
     }
 }
 
@@ -314,7 +315,8 @@ impl Query for HeadsNear {
     const IS_GATE: bool = true;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&VirtualServiceHeads).by_gateway.get(usize::from(self.0)).cloned().unwrap_or_default()
+        let heads = view.get(&VirtualServiceHeads);
+        heads.by_gateway.get(usize::from(self.0)).expect("there are as many parts as `part_of` returns").clone()
     }
 }
 

@@ -50,7 +50,10 @@ pub(crate) fn terminate(view: &View<'_>) -> Listener {
     Listener {
         name: TERMINATE.to_owned(),
         address: binds.first().map(|bind| listen_address(bind, PORT)),
-        additional_addresses: additional_addresses(binds.get(1..).unwrap_or_default(), PORT),
+        additional_addresses: additional_addresses(
+            binds.get(1..).expect("`wildcards` returns at least one address"),
+            PORT,
+        ),
         filter_chains: vec![chain],
         // A few connections carry much, and must not meet at one worker.
         connection_balance_config: Some(ConnectionBalanceConfig {

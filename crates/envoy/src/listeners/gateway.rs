@@ -115,7 +115,10 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let mut listener = Listener {
         name: name.to_owned(),
         address: binds.first().map(|bind| listen_address(bind, at.port)),
-        additional_addresses: additional_addresses(binds.get(1..).unwrap_or_default(), at.port),
+        additional_addresses: additional_addresses(
+            binds.get(1..).expect("`binds` returns at least one address"),
+            at.port,
+        ),
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
         connection_balance_config: balance(view, "OUTBOUND_LISTENER_EXACT_BALANCE"),

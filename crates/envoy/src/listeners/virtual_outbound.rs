@@ -37,7 +37,9 @@ pub(super) fn build(view: &View<'_>) -> Listener {
     let binds = wildcards(families);
     let settings = &view.mesh().settings;
     let further: &[&str] = match families {
-        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => binds.get(1..).unwrap_or_default(),
+        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => {
+            binds.get(1..).expect("`wildcards` returns at least one address")
+        }
         IpFamilies::V6 if settings.ipv4_for_ipv6_only => wildcards(IpFamilies::V4),
         IpFamilies::V4 | IpFamilies::V6 | IpFamilies::DualV4First | IpFamilies::DualV6First => &[],
     };

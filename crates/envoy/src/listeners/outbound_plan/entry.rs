@@ -237,7 +237,7 @@ impl Request<'_> {
             egress: self.egress,
             service: self.service.clone(),
             port: self.port.clone(),
-            bind: self.binds.first().cloned().unwrap_or_default(),
+            bind: self.binds.first().expect("a listener without binds is not added").clone(),
             cidrs: self.cidrs.clone(),
             by_pod: self.by_pod,
         })
