@@ -123,7 +123,12 @@ fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
 }
 
 /// Objects and other inputs, with their effects if requested.
-fn made_of(context: &PushContext, objects: &[ObjectRef], facts: &[FactKey], effects: Option<&Effects>) -> Vec<SourceObject> {
+fn made_of(
+    context: &PushContext,
+    objects: &[ObjectRef],
+    facts: &[FactKey],
+    effects: Option<&Effects>,
+) -> Vec<SourceObject> {
     let objects = objects.iter().map(|name| {
         let generation = context.objects.any(name).map(|object| object.meta().generation);
         let field = match effects.map(|effects| effects.get(name)) {

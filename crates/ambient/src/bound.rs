@@ -1,7 +1,8 @@
-//! Who is behind which waypoint: what proxies of waypoints serve, and where gateways send what is meant for a service.
+//! Binding of services and workloads to waypoints: what waypoint proxies serve, and where gateways send traffic of a service.
 //!
-//! A waypoint's proxy knows itself by the hosts and addresses of the Services that it serves, as Istio's `WaypointKeyForProxy` has
-//! it; what is bound to one of these is its own (`ServicesForWaypoint`, `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
+//! A waypoint proxy is identified by the hosts and addresses of the Services that select it, as in Istio's
+//! `WaypointKeyForProxy`; it serves what is bound to one of these (`ServicesForWaypoint`, `WorkloadsForWaypoint`,
+//! `ServicesWithWaypoint`).
 
 mod own;
 mod workloads;
@@ -34,27 +35,27 @@ pub enum WaypointAddress {
     Ip(NetworkId, IpAddr),
 }
 
-/// A waypoint before a service.
+/// A waypoint of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Where it is.
+    /// Its address.
     pub address: WaypointAddress,
-    /// Its port for HBONE.
+    /// Its HBONE port.
     pub port: u16,
 }
 
-/// What is before a service.
+/// The waypoints of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// Where clients of the service are sent instead.
+    /// The waypoint to which clients send traffic of the service.
     pub waypoint: Hop,
-    /// Waypoints with their shares, where there is a second one beside the first.
+    /// Waypoints with their weights, if there is a canary.
     pub weighted: Vec<(Hop, u32)>,
-    /// Whether gateways send to it.
+    /// Whether ingress gateways use it.
     pub at_ingress: bool,
 }
 
-/// What is before a service.
+/// The waypoints of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BindingOf(ServiceKey);
 
@@ -66,11 +67,10 @@ struct ServiceKeys;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HostsIn(Namespace);
 
-/// The services of one namespace that have a waypoint, by it.
+/// The services of one namespace with a waypoint, by waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BoundIn(Namespace);
 
-/// The services that have a waypoint, by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServicesByWaypoint;
 
@@ -78,15 +78,15 @@ struct ServicesByWaypoint;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServicesOf(WaypointAddress);
 
-/// Whether the view's proxy is deployed for a Gateway between networks.
+/// Whether the view's proxy is an east-west gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsBetweenNetworks;
 
-/// Services by the waypoint before them.
+/// Services by waypoint.
 type ByWaypoint = BTreeMap<WaypointAddress, Vec<ServiceKey>>;
 
 impl WaypointAddress {
-    /// From ztunnel's message; `None` where that names nothing.
+    /// From ztunnel's message; `None` if that has no address.
     fn of(address: &GatewayAddress) -> Option<Self> {
         Some(match address.destination.as_ref()? {
             Destination::Hostname(host) => Self::Host(ServiceKey::new(&host.namespace, &host.hostname)),
@@ -94,7 +94,7 @@ impl WaypointAddress {
         })
     }
 
-    /// The service that is meant. That of an address is the first that has it.
+    /// The service at the address; of several the first.
     #[must_use]
     pub fn service(&self, view: &View<'_>) -> Option<ServiceKey> {
         match self {
@@ -105,7 +105,7 @@ impl WaypointAddress {
 }
 
 impl Binding {
-    /// All waypoints that the service may be reached through: a second one serves it, too.
+    /// All waypoints of the service, the canary included.
     pub(crate) fn hops(&self) -> impl Iterator<Item = &Hop> {
         let only = self.weighted.is_empty().then_some(&self.waypoint);
         only.into_iter().chain(self.weighted.iter().map(|(hop, _)| hop))
@@ -119,7 +119,7 @@ impl Hop {
     }
 }
 
-/// The waypoint before a service; `None` where there is none, or no ambient mode.
+/// The waypoint of a service; `None` if it has none, or without ambient mode.
 #[must_use]
 pub fn binding(view: &View<'_>, service: &ServiceKey) -> Option<Arc<Binding>> {
     if !view.mesh().settings.ambient {
@@ -128,7 +128,7 @@ pub fn binding(view: &View<'_>, service: &ServiceKey) -> Option<Arc<Binding>> {
     (*view.get(&BindingOf(service.clone()))).clone()
 }
 
-/// Whether the view's proxy, which is deployed as waypoints are, joins the networks of an ambient mesh.
+/// Whether the view's proxy, which has the type of waypoints, is an east-west gateway of an ambient mesh.
 #[must_use]
 pub fn joins_networks(view: &View<'_>) -> bool {
     view.mesh().settings.gateway_api.east_west
@@ -136,8 +136,7 @@ pub fn joins_networks(view: &View<'_>) -> bool {
         && *view.derived(&IsBetweenNetworks)
 }
 
-/// The services behind the waypoint that the view's proxy is, each once. Behind a gateway between networks are all that reach
-/// beyond theirs.
+/// The services of the waypoint that is the view's proxy, each once. For an east-west gateway all multi-cluster services.
 #[must_use]
 pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
     if !view.mesh().settings.ambient {
@@ -232,7 +231,7 @@ impl Query for BoundIn {
     }
 }
 
-/// Whether a service selects waypoints, or gateways between networks: nothing is before those.
+/// Whether a service selects waypoints or east-west gateways, which have no waypoint themselves.
 pub(crate) fn leads_to_waypoints(view: &View<'_>, key: &ServiceKey) -> bool {
     let managed = view.service(key).and_then(|service| service.selector.get(MANAGED_LABEL));
     managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed))

@@ -1,4 +1,4 @@
-//! Ambient mode: how a view becomes what ztunnel asks for. Workloads and services by address, and authorization policies.
+//! Ambient mode: translation of a view to ztunnel's resources: workloads and services by address, and authorization policies.
 //!
 //! ```text
 //! AddressNames ─▶ names of a wildcard                       pods, WorkloadEntries, ServiceEntries, EndpointSlices
@@ -7,12 +7,11 @@
 //!                                                     Workload, Service, Authorization, encoded
 //! ```
 //!
-//! A resource is made of the object that its name leads to; what many of them need is a query of its own, so that a change costs
-//! those that it reaches. Translation for Envoy asks here who is behind which waypoint ([`bound`]) and who takes HBONE ([`tunnel`]), and
-//! which services reach beyond their cluster ([`networks`]);
-//! objects are told of it in their conditions ([`status`]).
-//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions:
-//! knows no tasks, sockets or clocks.
+//! A resource is built from the object of its name; inputs that many resources share are queries of their own, so that a change
+//! costs what it affects. Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
+//! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Agrees
+//! with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or
+//! clocks.
 
 pub mod bound;
 mod members;
@@ -51,7 +50,7 @@ use navarch_registry::address_name::AddressName;
 
 pub use workloads::is_redirected;
 
-/// Translates for ztunnel; all that is for others it leaves to another translator.
+/// Translates for ztunnel, and delegates resources of other clients to another translator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmbientTranslator<T>(pub T);
 
@@ -59,7 +58,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         match kind {
             ResourceType::Authorization => policies::names(view),
-            // All others are kept while objects come and go.
+            // All other names are maintained incrementally.
             ResourceType::Address | ResourceType::Workload => split_horizon::names(view),
             ResourceType::Cluster
             | ResourceType::Endpoint
@@ -117,7 +116,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     }
 }
 
-/// What a name stands for.
+/// What a name refers to.
 fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
     let mesh = view.get(&mesh::MeshFacts);
     let name = AddressName::parse(name.as_str(), &mesh.cluster)?;

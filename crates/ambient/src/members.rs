@@ -1,4 +1,4 @@
-//! What is meant by a name that a client asks for: an address, a host or a workload (Istio's `index.Lookup`).
+//! Lookup of requested names: an address, a host or a workload (Istio's `index.Lookup`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::wire::network_address;
 use crate::workloads::SummaryOf;
 use crate::{network_gateways, services, split_horizon};
 
-/// The names of the resources that are meant by a name: the workload of that name; else the workloads at that address; else the
+/// The resource names that a requested name refers to: the workload of that name; else the workloads at that address; else the
 /// service of that name or at that address, and its workloads.
 pub(crate) fn meant_by(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
@@ -53,7 +53,7 @@ pub(crate) fn meant_by(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     to_names(names)
 }
 
-/// The names of the workloads on the client's own node, which it needs whatever it asks for.
+/// The names of the workloads on the client's own node, which it always gets.
 pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
     let Some(node) = view.proxy().meta("NODE_NAME").filter(|node| !node.is_empty()) else { return Vec::new() };
@@ -65,7 +65,6 @@ pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
     names
 }
 
-/// The workloads at an address.
 fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     let mut names: Vec<AddressName> = Vec::new();
     for home in homes(view) {
@@ -80,8 +79,8 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     names
 }
 
-/// Whether a workload is there and in the network of an address. Of what is found by the address it is known to have it, unless
-/// it is one of several in an object.
+/// Whether a workload exists in the network of an address. That it has the address follows from the index, unless it is one of
+/// several workloads of an object.
 pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     let has_it = if let AddressName::Remote { cluster, workload } = name {
         may_have(&Home::Remote(cluster.clone()), workload, address, view)
@@ -91,7 +90,7 @@ pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &V
     has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
 }
 
-/// Whether a workload of a cluster that was found by an address has it, whatever the network.
+/// Whether a workload of a cluster that was found by an address has it, in any network.
 fn may_have(home: &Home, name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     match name {
         AddressName::Endpoint { address: own, .. } => own.parse() == Ok(address.address),
@@ -108,7 +107,7 @@ fn may_have(home: &Home, name: &AddressName, address: &NetworkAddress, view: &Vi
     }
 }
 
-/// A workload of a cluster as it is named.
+/// The name of a workload of a cluster.
 pub(crate) fn there(home: &Home, name: AddressName) -> AddressName {
     match home {
         Home::Remote(cluster) => name.of_remote(cluster),
@@ -116,7 +115,7 @@ pub(crate) fn there(home: &Home, name: AddressName) -> AddressName {
     }
 }
 
-/// The workloads that an object of a cluster can be.
+/// The workloads that an object of a cluster can declare.
 #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
 pub(crate) fn workloads_in(home: &Home, object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
     let name = object.name.clone();
@@ -178,7 +177,7 @@ fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFa
             let key = ServiceKey { namespace: namespace.clone(), hostname };
             let service = services::service(&key, view);
             let mut addresses = service.iter().flat_map(|service| &service.addresses);
-            // Ranges are found by their first address.
+            // Ranges are indexed by their first address.
             if addresses.any(|one| one.network == wanted.network && one.address == wanted.address) {
                 return (*view.get(&FactsOf(key))).clone();
             }
@@ -193,7 +192,6 @@ pub(crate) fn service_key_at(address: IpAddr, network: &NetworkId, view: &View<'
     service_at(&NetworkAddress { network: network.clone(), address }, view).map(|service| service.key.clone())
 }
 
-/// The workloads of a service.
 fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     let mut candidates = match &service.origin {
         Origin::Service(name) => of_service(&Home::Config, name, service, view),
@@ -223,7 +221,7 @@ fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     candidates
 }
 
-/// What may be workloads of a Service of a cluster: what it selects, and what its EndpointSlices list.
+/// Candidates for workloads of a Service of a cluster: what it selects, and what its EndpointSlices list.
 fn of_service(home: &Home, name: &NamespacedName, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     let mut candidates = selected_by(home, service, view);
     for object in view.objects_with_in(home, LabelKey::of_slices(&name.namespace, &name.name)) {
@@ -235,7 +233,7 @@ fn of_service(home: &Home, name: &NamespacedName, service: &ServiceFacts, view: 
     candidates
 }
 
-/// What a service may select in a cluster.
+/// Candidates for workloads that a service selects in a cluster.
 fn selected_by(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
     if service.selector.is_empty() {
         return Vec::new();
@@ -246,7 +244,7 @@ fn selected_by(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<Addr
     pods.chain(entries).map(|name| there(home, name)).collect()
 }
 
-/// The pods of a cluster that a service may select: those that have the rarest of the labels that it asks for.
+/// The pods of a cluster that a service may select: those with the rarest label of its selector.
 fn selected_pods(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<NamespacedName> {
     let namespace = &service.key.namespace;
     let pods = |label| {

@@ -1,4 +1,4 @@
-//! What all workloads and services need to know of the mesh.
+//! Mesh-wide inputs of all workloads and services.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use navarch_push::view::View;
 use navarch_registry::NETWORK_LABEL;
 use navarch_registry::remote_gateway::remote_gateways;
 
-/// What holds for all workloads and services.
+/// Mesh-wide inputs of all workloads and services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MeshFacts;
 
@@ -23,23 +23,22 @@ pub(super) struct MeshFacts;
 pub(super) struct Mesh {
     /// The cluster of this control plane.
     pub(super) cluster: ClusterId,
-    /// The namespace whose policies hold for the mesh.
+    /// The namespace whose policies apply to the mesh.
     pub(super) root_namespace: Namespace,
-    /// The trust domain.
     pub(super) trust_domain: Arc<str>,
     /// The network of the cluster; empty where there is one only.
     pub(super) network: NetworkId,
-    /// Where its workloads run.
+    /// The cluster as a site of workloads.
     pub(super) site: Arc<Site>,
-    /// What end of a selection may be of another kind.
+    /// Which selectors match other kinds of workloads.
     pub(super) selection: Selection,
     /// Whether ztunnel gets dry-run policies (`AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY`).
     pub(super) dry_run: bool,
-    /// Whether waypoints are let in without a policy that says so.
+    /// Whether waypoints are allowed implicitly.
     pub(super) auto_allow_waypoints: bool,
 }
 
-/// Who selects whom beyond their own kind.
+/// Which selectors match other kinds of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Selection {
     /// ServiceEntries select pods.
@@ -48,12 +47,12 @@ pub(super) struct Selection {
     pub(super) services_select_entries: bool,
 }
 
-/// The gateway by which a network is entered.
+/// The gateway into a network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GatewayOf(NetworkId);
 
 impl Mesh {
-    /// The trust domain as workloads carry it: the usual one goes without saying.
+    /// The trust domain in workloads: empty for the default one.
     pub(super) fn told_trust_domain(&self) -> String {
         if &*self.trust_domain == "cluster.local" { String::new() } else { self.trust_domain.to_string() }
     }
@@ -89,7 +88,7 @@ impl Query for MeshFacts {
     }
 }
 
-/// The gateway by which a network is entered, if there is one.
+/// The gateway into a network, if there is one.
 pub(super) fn gateway_of(network: &NetworkId, view: &View<'_>) -> Option<GatewayAddress> {
     (*view.get(&GatewayOf(network.clone()))).clone()
 }

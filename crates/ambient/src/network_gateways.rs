@@ -1,4 +1,4 @@
-//! The gateways by which workloads of other networks are reached, of all clusters (Istio's `serviceregistry/ambient/networks.go`).
+//! Network gateways of all clusters (Istio's `serviceregistry/ambient/networks.go`).
 
 use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::names::{ClusterId, NetworkId};
@@ -9,15 +9,15 @@ use navarch_registry::remote_gateway::{KnownGateway, KnownGateways};
 use crate::mesh::MeshFacts;
 use crate::networks::are_joined;
 
-/// The gateways of all networks: those that objects of the own cluster stand for before those of remote clusters.
+/// The gateways of all networks: those declared in the own cluster before those of remote clusters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllGateways;
 
-/// The gateways into one network, the one that is used first.
+/// The gateways into one network, the preferred one first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GatewaysInto(pub(crate) NetworkId);
 
-/// The gateways that remote clusters bring; none where networks are not joined.
+/// The gateways that remote clusters declare; none without multi-network ambient mode.
 pub(crate) fn of_remotes(view: &View<'_>) -> Vec<KnownGateway> {
     if !are_joined(view) {
         return Vec::new();

@@ -1,8 +1,8 @@
-//! Services that reach beyond their cluster (`serviceScopeConfigs` of mesh config), and what other clusters and networks add to them.
+//! Multi-cluster services (`serviceScopeConfigs` of mesh config), and their parts in other clusters and networks.
 //!
-//! A Service reaches beyond its cluster where its labels and those of its namespace say so, in the cluster that declares it. Then it
-//! is one service with those of its name in other clusters. All of this is with `AMBIENT_ENABLE_MULTI_NETWORK` alone. Agrees with
-//! Istio's `matchServiceScope` and `multicluster.go` in `pilot/pkg/serviceregistry/ambient`.
+//! A Service is multi-cluster if its labels and those of its namespace match, in the cluster that declares it. Then it is one
+//! service with those of its name in other clusters. All of this requires `AMBIENT_ENABLE_MULTI_NETWORK`. Agrees with Istio's
+//! `matchServiceScope` and `multicluster.go` in `pilot/pkg/serviceregistry/ambient`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,20 +24,20 @@ use crate::service_facts::{FactsOf, Origin, origin};
 use crate::services;
 use crate::wire::ip_of;
 
-/// How far a service reaches.
+/// Whether endpoints of other clusters belong to a service (Istio's service scope).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceReach {
     /// Endpoints of the configuration cluster only.
     Cluster,
-    /// All clusters of the mesh.
+    /// Endpoints of all clusters of the mesh.
     Mesh,
 }
 
-/// How far a service reaches; `None` where no Service declares it.
+/// The scope of a service; `None` if no Service declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServiceReachOf(ServiceKey);
 
-/// The Services of remote clusters that reach beyond them, of one key.
+/// The multi-cluster Services of remote clusters with one key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RemotePartsOf(ServiceKey);
 
@@ -45,7 +45,7 @@ struct RemotePartsOf(ServiceKey);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NetworkOf(ClusterId);
 
-/// The services of a namespace that reach beyond their cluster, and the waypoints before them.
+/// The multi-cluster services of a namespace, and their waypoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FarIn(Namespace);
 
@@ -58,19 +58,19 @@ pub(crate) struct RemotePart {
     pub(crate) object: Arc<Object<Service>>,
 }
 
-/// Whether the networks and clusters of the mesh are joined.
+/// Whether multi-network ambient mode is enabled.
 #[must_use]
 pub(crate) fn are_joined(view: &View<'_>) -> bool {
     view.mesh().settings.gateway_api.east_west
 }
 
-/// How far a service reaches; `None` where scopes are off, or no Service declares it.
+/// The scope of a service; `None` if multi-network ambient mode is disabled, or no Service declares it.
 #[must_use]
 pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<ServiceReach> {
     if are_joined(view) { *view.get(&ServiceReachOf(key.clone())) } else { None }
 }
 
-/// The addresses in a network of a service that reaches beyond it; none of others. The empty network stands for all.
+/// The addresses of a multi-cluster service in a network; none of other services. The empty network means all.
 #[must_use]
 pub fn addresses(view: &View<'_>, key: &ServiceKey, network: &NetworkId) -> Vec<IpAddr> {
     if reach(view, key) != Some(ServiceReach::Mesh) {
@@ -82,7 +82,7 @@ pub fn addresses(view: &View<'_>, key: &ServiceKey, network: &NetworkId) -> Vec<
     own.filter_map(|address| ip_of(&address.address)).collect()
 }
 
-/// The services that gateways between networks serve: those that reach beyond their cluster, and the waypoints before them.
+/// The services of east-west gateways: multi-cluster services, and their waypoints.
 pub(crate) fn far_services(view: &View<'_>) -> BTreeSet<ServiceKey> {
     let namespaces: Vec<Namespace> = keys_by_namespace(view).keys().cloned().collect();
     let mut far = BTreeSet::new();
@@ -92,12 +92,12 @@ pub(crate) fn far_services(view: &View<'_>) -> BTreeSet<ServiceKey> {
     far
 }
 
-/// The Services of remote clusters that reach beyond them, of one key, by cluster.
+/// The multi-cluster Services of remote clusters with one key, by cluster.
 pub(crate) fn remote_parts(view: &View<'_>, key: &ServiceKey) -> Arc<Vec<RemotePart>> {
     view.get(&RemotePartsOf(key.clone()))
 }
 
-/// The Service of a remote cluster, if it reaches beyond that.
+/// The Service of a remote cluster, if it is multi-cluster.
 pub(crate) fn far_service<'a>(
     view: &'a View<'_>,
     cluster: &ClusterId,
@@ -116,14 +116,14 @@ pub(crate) fn namespace_there<'a>(home: &Home, name: &Namespace, view: &'a View<
     view.object_in::<NamespaceObject>(home, &name).map(|namespace| &namespace.meta)
 }
 
-/// The name of the Service that declares the service of this key, wherever; `None` where that is something else.
+/// The name of the Service that declares the service of this key in any cluster; `None` if another kind declares it.
 fn service_name(view: &View<'_>, key: &ServiceKey) -> Option<NamespacedName> {
     let Origin::Service(name) = origin(key, view)? else { return None };
     let host = host_of(&name.name, &key.namespace, &view.mesh().settings.domain_suffix);
     (host == key.hostname).then_some(name)
 }
 
-/// Whether mesh config has Services with these labels reach beyond their cluster; `namespace` has the labels of their namespace.
+/// Whether mesh config makes Services with these labels multi-cluster; `namespace` has the labels of their namespace.
 fn is_far(view: &View<'_>, service: &Labels, namespace: Option<&Labels>) -> bool {
     let selects = |selector: Option<&LabelSelector>, labels: &Labels| selector.is_none_or(|one| one.selects(labels));
     let mut scopes = view.mesh().config.service_scope_configs.iter();

@@ -1,4 +1,4 @@
-//! Where a node is.
+//! The locality of a node.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL};
 
-/// The locality of a node of a cluster, by its labels; `None` where they say nothing, or there is no such node. Nodes change often, where
-/// they are does not.
+/// The locality of a node of a cluster, from its labels; `None` if they have none, or the node does not exist. Nodes change
+/// often, their localities do not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LocalityOfNode(pub(super) Home, pub(super) Arc<str>);
 
@@ -26,7 +26,7 @@ impl Query for LocalityOfNode {
     }
 }
 
-/// A locality of which something is known.
+/// A locality; `None` if all parts are empty.
 pub(super) fn locality(region: String, zone: String, subzone: String) -> Option<Locality> {
     let is_known = !(region.is_empty() && zone.is_empty() && subzone.is_empty());
     is_known.then_some(Locality { region, zone, subzone })

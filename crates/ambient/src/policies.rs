@@ -1,7 +1,7 @@
-//! Authorization policies as ztunnel has them, and which of them hold for a workload (Istio's `serviceregistry/ambient/policies.go`).
+//! Authorization policies for ztunnel, and which of them apply to a workload (Istio's `serviceregistry/ambient/policies.go`).
 //!
-//! Policies of a whole namespace or of the mesh find their workloads by themselves; those with a selector are listed by the
-//! workloads that they select.
+//! ztunnel applies policies of a namespace or of the mesh by scope; policies with a selector are listed in the workloads that
+//! they select.
 
 mod acceptance;
 mod attached;
@@ -29,11 +29,11 @@ use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The policy that demands mutual TLS. No object can have such a name.
+/// The policy that requires mutual TLS. No object can have such a name.
 const STATIC_STRICT: &str = "istio_converted_static_strict";
-/// What stands before the name of a PeerAuthentication of which a policy was made.
+/// Prefix of the names of policies that are converted from PeerAuthentications.
 const CONVERTED: &str = "converted_peer_authentication_";
-/// What stands before namespace and name of a waypoint that is let in.
+/// Prefix of the names of policies that allow a waypoint.
 const ALLOW_WAYPOINT: &str = "istio_allow_waypoint_";
 
 /// Whether there is any PeerAuthentication.
@@ -48,7 +48,7 @@ impl Query for IsAnyPeerAuthentication {
     }
 }
 
-/// The names of all policies that there may be.
+/// Candidate names of all policies.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let mesh = view.get(&MeshFacts);
     let name = |namespace: &dyn std::fmt::Display, name: &str| ResourceName::new(format!("{namespace}/{name}"));
@@ -96,7 +96,7 @@ fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
     authorization::convert(policy, &mesh)
 }
 
-/// The policy that demands mutual TLS of those who list it.
+/// The policy that requires mutual TLS for workloads that list it.
 fn strict(namespace: &str) -> Authorization {
     Authorization {
         name: STATIC_STRICT.to_owned(),
@@ -108,19 +108,19 @@ fn strict(namespace: &str) -> Authorization {
     }
 }
 
-/// A rule that fits peers that were not proved to be anybody, on a port if one is given.
+/// A rule that matches unauthenticated peers, on a port if given.
 fn without_identity(port: Option<u32>) -> Rules {
     let anybody = StringMatch { match_type: Some(MatchType::Presence(())) };
     let destination_ports = port.into_iter().collect();
     Rules { matches: vec![Match { not_principals: vec![anybody], destination_ports, ..Match::default() }] }
 }
 
-/// The name of the policy that lets a waypoint in, without its namespace.
+/// The name of the policy that allows a waypoint, without its namespace.
 fn name_of_waypoint_policy(waypoint: &NamespacedName) -> String {
     format!("{ALLOW_WAYPOINT}{}_{}", waypoint.namespace, waypoint.name)
 }
 
-/// The policy that lets a waypoint in; none while nobody runs it.
+/// The policy that allows a waypoint; `None` while it has no pods.
 fn allow_waypoint(waypoint: &Waypoint, trust_domain: &str) -> Option<Authorization> {
     let name = &waypoint.name;
     let principal = |account: &navarch_api::names::ServiceAccount| {

@@ -1,4 +1,4 @@
-//! Which services of a namespace select a workload.
+//! The services of a namespace that select a workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use navarch_registry::selects;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SelectingServices(pub(super) Home, pub(super) Namespace);
 
-/// Services by the first label that their selectors ask for.
+/// Services by the first label of their selectors.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Selecting(BTreeMap<Label, Vec<Arc<ServiceFacts>>>);
 
@@ -31,7 +31,7 @@ pub(super) fn host_of(name: &str, namespace: &Namespace, suffix: &str) -> Hostna
 }
 
 impl Selecting {
-    /// Takes a service in, if it selects anything.
+    /// Adds a service, if it has a selector.
     fn add(&mut self, facts: &Arc<ServiceFacts>) {
         if let Some((key, value)) = facts.selector.iter().next() {
             self.0.entry((key.clone(), value.clone())).or_default().push(facts.clone());

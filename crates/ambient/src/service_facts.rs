@@ -1,4 +1,4 @@
-//! What workloads need to know of a service that they belong to: which object declares it, its ports and who selects.
+//! The properties of a service that its workloads depend on: its declaring object, ports and selector.
 
 use std::sync::Arc;
 
@@ -18,51 +18,48 @@ use navarch_registry::visibility_in;
 /// The object that declares a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
-    /// A Service.
     Service(NamespacedName),
-    /// A ServiceEntry.
     ServiceEntry(NamespacedName),
 }
 
-/// A service as its workloads see it.
+/// The properties of a service that its workloads depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServiceFacts {
     /// Its namespace and host.
     pub(super) key: ServiceKey,
     /// The object that declares it.
     pub(super) origin: Origin,
-    /// What selects its workloads; empty selects none.
+    /// Its workload selector; empty selects none.
     pub(super) selector: Labels,
     /// Its ports in declared order.
     pub(super) ports: Vec<PortFacts>,
-    /// The waypoint before it.
     pub(super) waypoint: Option<NamespacedName>,
 }
 
-/// A port of a service as its workloads see it.
+/// A port of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortFacts {
     /// The number that clients use.
     pub(super) number: u32,
     /// Its name: of the last port with the number, where there are several.
     pub(super) name: PortName,
-    /// The port of the workload; 0 where it is found by a name.
+    /// The target port; 0 if it is named.
     pub(super) target: u32,
-    /// The name by which the port of a workload is found; empty where there is a number.
+    /// The name of the target port; empty if it is a number.
     pub(super) target_name: PortName,
     /// Whether it carries TCP.
     pub(super) is_tcp: bool,
 }
 
-/// What workloads need to know of a service; `None` where there is no such service.
+/// The properties of a service; `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FactsOf(pub(super) ServiceKey);
 
-/// What workloads of a remote cluster need to know of a Service there; `None` where there is none that reaches beyond its cluster.
+/// The properties of a Service in a remote cluster; `None` if it does not exist or is not multi-cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FactsThere(ClusterId, NamespacedName);
 
-/// What workloads of a cluster need to know of a Service there; `None` where there is none.
+/// The properties of a Service in a cluster; `None` if it does not exist.
 pub(super) fn facts_of_service(home: &Home, service: &NamespacedName, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
     match home {
         Home::Config => {
@@ -74,14 +71,14 @@ pub(super) fn facts_of_service(home: &Home, service: &NamespacedName, view: &Vie
     }
 }
 
-/// The key of a Service, be it there or not.
+/// The key of a Service, whether or not it exists.
 fn key_of(service: &NamespacedName, view: &View<'_>) -> ServiceKey {
     let hostname = host_of(&service.name, &service.namespace, &view.mesh().settings.domain_suffix);
     ServiceKey { namespace: service.namespace.clone(), hostname }
 }
 
-/// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry, else a Service of remote
-/// clusters. What is no more than another name for a host, or is seen by nobody, declares nothing.
+/// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry, else a Service of
+/// remote clusters. Aliases, and services that are exported to nobody, declare nothing.
 pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
     let mut remote = None;
     for service in view.services_of(key).iter().filter(|service| service.resolution != Resolution::Alias) {
@@ -98,12 +95,12 @@ pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
     remote.map(|name| Origin::Service(name.clone()))
 }
 
-/// How far the ServiceEntries of a namespace are seen.
+/// The visibility of the ServiceEntries of a namespace.
 pub(super) fn visibility(namespace: &Namespace, view: &View<'_>) -> Visibility {
     *view.get(&VisibilityIn(namespace.clone()))
 }
 
-/// How far the ServiceEntries of a namespace are seen.
+/// The visibility of the ServiceEntries of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct VisibilityIn(Namespace);
 
@@ -128,7 +125,7 @@ impl Query for FactsOf {
         let facts = match &origin {
             Origin::Service(name) => {
                 let Some(service) = view.object::<Service>(name) else {
-                    // Only remote clusters declare it; what is there is not selected here.
+                    // Only remote clusters declare it; its workloads are selected there.
                     let parts = networks::remote_parts(view, &key);
                     let facts = facts_of_service(&Home::Remote(parts.first()?.cluster.clone()), name, view)?;
                     return Some(Arc::new(ServiceFacts { selector: Labels::default(), ..(*facts).clone() }));
@@ -177,7 +174,6 @@ impl Query for FactsThere {
     }
 }
 
-/// The ports of a Service.
 fn ports_of_service(service: &Object<Service>) -> Vec<PortFacts> {
     let ports = &service.spec.ports;
     let port = |port: &navarch_api::kubernetes::ServicePort| {

@@ -1,4 +1,4 @@
-//! Services as ztunnel has them (Istio's `serviceregistry/ambient/services.go`).
+//! Services for ztunnel (Istio's `serviceregistry/ambient/services.go`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use navarch_registry::{protocol_of_port, traffic_distribution};
 
 /// The label of services and namespaces that sends ingress gateways through the waypoint.
 const INGRESS_LABEL: &str = "istio.io/ingress-use-waypoint";
-/// The label by which a ServiceEntry keeps from getting addresses.
+/// The label that disables address allocation for a ServiceEntry.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
 /// The service of this namespace and host, if there is one.
@@ -39,12 +39,12 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     let is_far = networks::reach(view, key) == Some(ServiceReach::Mesh);
     let mut service = match view.object::<Declared>(&name) {
         Some(object) => of_kubernetes(key, &Home::Config, object, view),
-        // As in Istio, it is the first cluster's, whose waypoint stands before it.
+        // As in Istio, the service of the first cluster is used, with its waypoint.
         None if is_far => {
             let parts = networks::remote_parts(view, key);
             let first = parts.first()?;
             let mut service = of_kubernetes(key, &Home::Remote(first.cluster.clone()), &first.object, view);
-            // Those of all parts are taken in with their networks.
+            // The addresses of all clusters are added below, with their networks.
             service.addresses.clear();
             service
         }
@@ -100,7 +100,7 @@ fn of_kubernetes(key: &ServiceKey, home: &Home, object: &Object<Declared>, view:
     }
 }
 
-/// One host of a ServiceEntry; `None` if its addresses are none.
+/// One host of a ServiceEntry; `None` if an address is invalid.
 fn of_entry(key: &ServiceKey, object: &Object<ServiceEntry>, view: &View<'_>) -> Option<Service> {
     let (meta, spec) = (&object.meta, &object.spec);
     let mesh = view.get(&MeshFacts);
@@ -138,7 +138,7 @@ fn of_entry(key: &ServiceKey, object: &Object<ServiceEntry>, view: &View<'_>) ->
     })
 }
 
-/// What services of both kinds say alike: their names and their waypoints.
+/// The common part of both kinds of services: names and waypoints.
 fn bound(
     key: &ServiceKey,
     waypoint: Option<&Arc<Waypoint>>,
@@ -163,19 +163,18 @@ pub(super) fn namespace<'a>(name: &Namespace, view: &'a View<'_>) -> Option<&'a 
     namespace_there(&Home::Config, name, view)
 }
 
-/// Whether ingress gateways go through the waypoint of a service.
+/// Whether ingress gateways use the waypoint of a service.
 fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> bool {
     said_of_ingress(meta, namespace).unwrap_or_default()
 }
 
-/// What a service, or its namespace for it, says of whether ingress gateways go through its waypoint.
+/// The label of a service, or of its namespace, for whether ingress gateways use its waypoint.
 pub(super) fn said_of_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
     let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)))?;
     Some(matches!(&**label, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// The addresses of a host of a ServiceEntry: those that are written, else those that were allocated to the host. `None` where one
-/// is none.
+/// The addresses of a host of a ServiceEntry: those in its spec, else those allocated to the host. `None` if one is invalid.
 fn addresses(
     host: &Hostname,
     entry: &Object<ServiceEntry>,
@@ -197,7 +196,7 @@ fn addresses(
     Some(ips.map(|address| network_address(address, &mesh.network)).collect())
 }
 
-/// The namespace whose ServiceEntry stands for a host to clients of other namespaces: none, where a Service does.
+/// The namespace whose ServiceEntry serves a host for clients of other namespaces; `None` if a Service does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct CanonicalNamespace(Hostname);
 
@@ -223,7 +222,7 @@ impl Query for CanonicalNamespace {
     }
 }
 
-/// Which endpoints are preferred.
+/// The endpoint preference.
 fn preference(distribution: TrafficDistribution) -> Option<LoadBalancing> {
     let scopes: &[Scope] = match distribution {
         TrafficDistribution::Any => return None,
@@ -236,7 +235,7 @@ fn preference(distribution: TrafficDistribution) -> Option<LoadBalancing> {
     Some(LoadBalancing { routing_preference, mode: Mode::Failover.into(), ..LoadBalancing::default() })
 }
 
-/// What is spoken on a port, as far as ztunnel tells it apart.
+/// The protocol of a port, as far as ztunnel distinguishes them.
 fn app_protocol(protocol: Protocol) -> AppProtocol {
     match protocol {
         Protocol::Http => AppProtocol::Http11,

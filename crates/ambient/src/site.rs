@@ -1,8 +1,8 @@
-//! Where workloads run: clusters whose workloads ztunnel knows one by one.
+//! Sites: the clusters whose individual workloads are sent to ztunnel.
 //!
-//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the remote clusters in its network. What
-//! a workload is made of (Services, nodes, namespaces, waypoints) is that of its own cluster; policies are those of the cluster that
-//! configures the mesh. Agrees with Istio's `MergedGlobalWorkloadsCollection`.
+//! These are the cluster that configures the mesh and, with `AMBIENT_ENABLE_MULTI_NETWORK`, the remote clusters in its network.
+//! What a workload is built from (Services, nodes, namespaces, waypoints) is in its own cluster; policies are those of the
+//! cluster that configures the mesh. Agrees with Istio's `MergedGlobalWorkloadsCollection`.
 
 use std::sync::Arc;
 
@@ -15,33 +15,33 @@ use navarch_push::view::View;
 use crate::mesh::{MeshFacts, gateway_of};
 use crate::networks::{are_joined, network_of};
 
-/// A cluster whose workloads are known.
+/// A cluster whose individual workloads are sent to ztunnel.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Site {
-    /// Whose objects they are.
+    /// The cluster.
     pub(crate) home: Home,
     pub(crate) cluster: ClusterId,
-    /// The network of the cluster; empty where there is one only.
+    /// The network of the cluster; empty in a mesh with a single network.
     pub(crate) network: NetworkId,
-    /// The gateway by which others enter it.
+    /// The gateway into its network.
     pub(crate) gateway: Option<GatewayAddress>,
 }
 
-/// A remote cluster whose workloads are known; `None` if they are not, or there is no such cluster.
+/// A remote cluster as a site; `None` if it is none, or does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SiteOf(pub(crate) ClusterId);
 
-/// The remote clusters whose workloads are known.
+/// The remote clusters that are sites.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NearClusters;
 
-/// The clusters whose workloads are known: the one that configures the mesh first.
+/// All sites, the configuration cluster first.
 pub(crate) fn homes(view: &View<'_>) -> Vec<Home> {
     let near = near_clusters(view);
     [Home::Config].into_iter().chain(near.iter().cloned().map(Home::Remote)).collect()
 }
 
-/// The remote clusters among these.
+/// The remote sites.
 pub(crate) fn near_clusters(view: &View<'_>) -> Arc<Vec<ClusterId>> {
     if are_joined(view) { view.get(&NearClusters) } else { Arc::default() }
 }

@@ -1,5 +1,5 @@
-//! Workloads of other networks: ztunnel knows of each service and network one workload, behind the gateway of that network (Istio's
-//! `createSplitHorizonWorkload`).
+//! Workloads of other networks: ztunnel gets one workload for each service and network, behind the gateway of that network
+//! (Istio's `createSplitHorizonWorkload`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::selected::host_of;
 use crate::services;
 use crate::wire::{gateway_by_host, gateway_by_ip, ip_of};
 
-/// The port of HBONE at gateways of which no other is known.
+/// The default HBONE port of gateways.
 const HBONE_PORT: u16 = 15008;
 
-/// What there is of a service in one other network.
+/// The workloads of a service in one other network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     /// The sum of its workloads' weights.
@@ -33,7 +33,7 @@ pub(crate) struct Share {
     identities: BTreeSet<Arc<str>>,
 }
 
-/// What there is of a service in other networks, by network; nothing where it does not reach beyond its cluster.
+/// The workloads of a service in other networks, by network; empty if it is not multi-cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SharesOf(pub(crate) ServiceKey);
 
@@ -66,7 +66,7 @@ pub(crate) fn identities(view: &View<'_>, key: &ServiceKey) -> BTreeSet<Arc<str>
     shares.values().flat_map(|share| &share.identities).cloned().collect()
 }
 
-/// What stands for the workloads of a service in other networks.
+/// The workloads that represent those of a service in other networks.
 pub(crate) fn workloads_of(view: &View<'_>, key: &ServiceKey) -> Vec<AddressName> {
     let shares = view.get(&SharesOf(key.clone()));
     let name = |network: &NetworkId| {
@@ -77,7 +77,7 @@ pub(crate) fn workloads_of(view: &View<'_>, key: &ServiceKey) -> Vec<AddressName
     shares.keys().filter_map(name).collect()
 }
 
-/// What stands for the workloads of a service in another network, if this is its gateway.
+/// The workload that represents those of a service in another network, if this is its gateway.
 pub(crate) fn workload(network: &NetworkId, gateway: &str, service: &ServiceKey, view: &View<'_>) -> Option<Workload> {
     let shares = view.get(&SharesOf(service.clone()));
     let share = shares.get(network)?;
@@ -101,7 +101,6 @@ pub(crate) fn workload(network: &NetworkId, gateway: &str, service: &ServiceKey,
     })
 }
 
-/// Where a gateway is entered.
 fn address_of(known: &KnownGateway) -> GatewayAddress {
     let gateway = &known.gateway;
     let port = if gateway.port == 0 { HBONE_PORT } else { gateway.port };
@@ -111,7 +110,7 @@ fn address_of(known: &KnownGateway) -> GatewayAddress {
     }
 }
 
-/// The names of resources beside those that are kept while objects come and go: the gateways that remote clusters bring.
+/// The names of resources that are not maintained incrementally: gateways that remote clusters declare.
 pub(crate) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let gateways = network_gateways::of_remotes(view);
     let cluster = view.get(&MeshFacts).cluster.clone();
@@ -128,7 +127,7 @@ pub(crate) fn gateway_name(known: &KnownGateway) -> AddressName {
     }
 }
 
-/// The service that has an address in a remote cluster; none where networks are not joined.
+/// The service with an address in a remote cluster; `None` without multi-network ambient mode.
 pub(crate) fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<ServiceKey> {
     if !are_joined(view) {
         return None;

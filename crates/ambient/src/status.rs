@@ -1,4 +1,4 @@
-//! What objects are told of ambient mode: which waypoint is before them, and who enforces policies (Istio's
+//! The status conditions of ambient mode: which waypoint objects are bound to, and who enforces policies (Istio's
 //! `serviceregistry/ambient/statusqueue`, and the conditions in `model/service.go`).
 
 mod binding;
@@ -14,32 +14,29 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_push::Stored;
 use navarch_push::view::View;
 
-/// The kinds that are told.
+/// The kinds that get conditions.
 const KINDS: [Kind; 4] = [Kind::Service, Kind::ServiceEntry, Kind::WorkloadEntry, Kind::AuthorizationPolicy];
 
-/// A condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Condition {
-    /// Whether what its type says is so.
+    /// The status: whether the condition is true.
     is_true: bool,
-    /// Why, in one word.
     reason: &'static str,
-    /// Why, in words.
     message: String,
-    /// The generation that was judged, where it matters.
+    /// `observedGeneration`, if set.
     generation: Option<i64>,
 }
 
-/// All conditions that an object may have from here, by type; `None` for those that it is not to have.
+/// All conditions of ambient mode of an object, by type; `None` for those to be removed.
 type Conditions = Vec<(&'static str, Option<Condition>)>;
 
 impl Condition {
-    /// One that does not rest on what the object specifies.
+    /// A condition without a generation, which does not depend on the object's spec.
     fn new(is_true: bool, reason: &'static str, message: impl Into<String>) -> Self {
         Self { is_true, reason, message: message.into(), generation: None }
     }
 
-    /// As a status holds it. When it last changed is for the writer to say.
+    /// As JSON, without `lastTransitionTime`, which the writer adds.
     fn to_json(&self, kind: &str) -> Value {
         let mut condition = json!({
             "type": kind,
@@ -48,14 +45,14 @@ impl Condition {
             "message": self.message,
         });
         if let (Some(generation), Some(members)) = (self.generation, condition.as_object_mut()) {
-            // Istio's conditions have it as a text.
+            // Istio's conditions have it as a string.
             members.insert("observedGeneration".to_owned(), json!(generation.to_string()));
         }
         condition
     }
 }
 
-/// The object whose status has this name; `None` where it has nothing to do with ambient mode.
+/// The object whose status has this name; `None` if it has no conditions of ambient mode.
 #[must_use]
 pub fn subject(name: &str) -> Option<ObjectRef> {
     let mut parts = name.splitn(3, '/');
@@ -64,7 +61,7 @@ pub fn subject(name: &str) -> Option<ObjectRef> {
     Some(ObjectRef { kind, name: NamespacedName::new(namespace, object) })
 }
 
-/// The names of the statuses of all objects that are told anything.
+/// The names of all statuses with at least one condition.
 pub(crate) fn names(view: &View<'_>) -> Vec<ResourceName> {
     fn of<T: Stored>(view: &View<'_>, all: &mut Vec<ResourceName>) {
         let kind = T::KIND.as_str();
@@ -81,7 +78,7 @@ pub(crate) fn names(view: &View<'_>) -> Vec<ResourceName> {
     all
 }
 
-/// What the status of an object should say: its conditions, and the types of those that it should not have.
+/// The desired status of an object: its conditions, and the types of those to be removed.
 pub(crate) fn resource(object: &ObjectRef, view: &View<'_>) -> Option<Bytes> {
     if !view.mesh().settings.ambient {
         return None;

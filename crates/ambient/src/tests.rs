@@ -238,7 +238,7 @@ fn a_pod_that_changes_costs_that_pod() {
     }
 }
 
-/// How many resources there are with so many pods.
+/// The number of resources with this number of pods.
 fn mesh_size(pods: usize) -> usize {
     // Five services, the endpoint of `out.example.com` and that of the slice, the WorkloadEntry, the waypoint's pod.
     pods + 4 + 4

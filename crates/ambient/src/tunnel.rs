@@ -1,4 +1,4 @@
-//! Which workloads take HBONE, as clients that are not ztunnel ask (Istio's `SupportsTunnel`).
+//! Which workloads accept HBONE, for clients other than ztunnel (Istio's `SupportsTunnel`).
 
 use std::net::IpAddr;
 
@@ -14,11 +14,11 @@ use crate::mesh::MeshFacts;
 use crate::site::homes;
 use crate::workloads::{is_redirected, takes_tunnel};
 
-/// Whether a workload at an address takes HBONE.
+/// Whether a workload at an address accepts HBONE.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TakesHbone(NetworkId, IpAddr);
 
-/// Whether a workload at this address of a network takes HBONE: ztunnel for it, or it itself.
+/// Whether a workload at this address of a network accepts HBONE, itself or by ztunnel.
 #[must_use]
 pub fn takes_hbone(view: &View<'_>, network: &NetworkId, address: IpAddr) -> bool {
     view.mesh().settings.ambient && *view.get(&TakesHbone(network.clone(), address))
@@ -32,7 +32,7 @@ impl Query for TakesHbone {
         homes(view).iter().any(|home| {
             view.objects_at_in(home, self.1).any(|object| {
                 if object.kind == Kind::Pod {
-                    // Of pods, who change most, no more is asked than what decides.
+                    // Of pods, which change most often, only the relevant fields are read.
                     let pod = view.object_in::<Pod>(home, &object.name).filter(|pod| !pod.spec.is_terminal());
                     return self.0 == view.get(&MeshFacts).network && pod.is_some_and(|pod| is_redirected(&pod.meta));
                 }

@@ -1,4 +1,4 @@
-//! Waypoints, and which of them stands before a service or a workload (Istio's `serviceregistry/ambient/waypoints.go`).
+//! Waypoints, and the binding of services and workloads to them (Istio's `serviceregistry/ambient/waypoints.go`).
 
 mod refusal;
 
@@ -24,84 +24,83 @@ pub(super) use refusal::Refusal;
 
 /// The label of pods that run a Gateway.
 pub(super) const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
-/// The label of what a controller made for a Gateway.
+/// The label of objects that a controller created for a Gateway.
 pub(super) const MANAGED_LABEL: &str = "gateway.istio.io/managed";
-/// What it says of waypoints, and of gateways between networks: neither has a waypoint.
+/// Its values for waypoints and east-west gateways, which have no waypoint themselves.
 pub(super) const MANAGED_MESH: [&str; 2] = ["istio.io-mesh-controller", "istio.io-eastwest-controller"];
 /// The label that names the waypoint.
 const USE_LABEL: &str = "istio.io/use-waypoint";
 /// The label that names the waypoint's namespace.
 const USE_NAMESPACE_LABEL: &str = "istio.io/use-waypoint-namespace";
-/// The label that names a second waypoint, which gets a part of the connections.
+/// The label that names a canary waypoint, which gets a share of the connections.
 const CANARY_LABEL: &str = "istio.io/use-waypoint-canary";
-/// The label that names the second waypoint's namespace.
+/// The label that names the canary's namespace.
 const CANARY_NAMESPACE_LABEL: &str = "istio.io/use-waypoint-canary-namespace";
-/// The annotation that says how many of a hundred connections the second waypoint gets.
+/// The annotation with the canary's share in percent.
 const CANARY_WEIGHT_ANNOTATION: &str = "istio.io/use-waypoint-canary-weight";
-/// The name of a waypoint that says that there is none.
+/// The reserved waypoint name for no waypoint.
 const NO_WAYPOINT: &str = "none";
-/// The label of Gateways and classes that says what a waypoint is for.
+/// The label of Gateways and classes with the traffic type of a waypoint.
 const FOR_LABEL: &str = "istio.io/waypoint-for";
-/// The annotation of Gateways and classes that says how ztunnel reaches a waypoint.
+/// The annotation of Gateways and classes for how ztunnel connects to a waypoint.
 const BINDING_ANNOTATION: &str = "ambient.istio.io/waypoint-inbound-binding";
 /// The protocol of listeners behind ztunnel.
 const PROXY_PROTOCOL: &str = "istio.io/PROXY";
-/// The port of HBONE.
 const HBONE_PORT: u16 = 15008;
 
-/// A Gateway that can stand before others: one that has an address.
+/// A waypoint: a Gateway with an address.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waypoint {
     pub(super) name: NamespacedName,
-    /// The cluster of the Gateway, and of what it stands before.
+    /// The cluster of the Gateway, and of what is bound to it.
     home: Home,
-    /// Where it is reached, if that can be told.
+    /// Its address, if known.
     pub(super) address: Option<GatewayAddress>,
-    /// How ztunnel hands it connections, if in an unusual way.
+    /// How ztunnel forwards connections to it, if not the default.
     pub(super) binding: Option<ApplicationTunnel>,
-    /// What it is for: `service`, `workload`, `all`, or something that nothing asks for.
+    /// Its traffic type: `service`, `workload`, `all`, or an unknown one that matches nothing.
     traffic: Arc<str>,
-    /// Whose objects may name it.
+    /// The namespaces whose objects may use it.
     allowed: Allowed,
-    /// The ServiceAccounts of its pods, sorted, where they are let in without a policy that says so.
+    /// The ServiceAccounts of its pods, sorted, if waypoints are allowed implicitly.
     pub(super) accounts: Vec<ServiceAccount>,
 }
 
-/// The namespaces whose objects may name a waypoint.
+/// The namespaces whose objects may use a waypoint.
 #[derive(Clone, Debug, PartialEq)]
 enum Allowed {
-    /// The namespace of the Gateway.
+    /// Only the namespace of the Gateway.
     Same,
     All,
-    /// Those with such labels.
+    /// Namespaces with matching labels.
     Selected(LabelSelector),
-    /// None, as the selector is missing.
+    /// None, since the selector is missing.
     Nobody,
 }
 
-/// What labels say of a waypoint.
+/// The meaning of the label `istio.io/use-waypoint` and its namespace label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WaypointLabel {
     /// The labels are absent.
     Nothing,
-    /// That there is none.
+    /// The value is `none`.
     None,
     Named(NamespacedName),
 }
 
-/// The waypoint of this name in a cluster; `None` where there is no such Gateway, or it has no address yet.
+/// The waypoint of this name in a cluster; `None` if the Gateway does not exist, or has no address yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WaypointOf(pub(super) Home, pub(super) NamespacedName);
 
-/// The waypoint before something, if it has one; else, where one is named, why it is not used.
+/// The waypoint of an object, if it has one; if one is referenced but not used, the reason.
 pub(super) type Before = Result<Option<Arc<Waypoint>>, Refusal>;
 
-/// The waypoint of what is in a namespace of a cluster and names none itself.
+/// The default waypoint of a namespace of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WaypointOfNamespace(Home, Namespace);
 
 impl Waypoint {
-    /// Whether objects of a namespace may name it.
+    /// Whether objects of a namespace may use it.
     pub(super) fn admits(&self, namespace: &Namespace, view: &View<'_>) -> bool {
         match &self.allowed {
             Allowed::All => true,
@@ -114,12 +113,10 @@ impl Waypoint {
         }
     }
 
-    /// Whether it is for services.
     fn is_for_services(&self) -> bool {
         matches!(&*self.traffic, "service" | "all")
     }
 
-    /// Whether it is for workloads.
     pub(super) fn is_for_workloads(&self) -> bool {
         matches!(&*self.traffic, "workload" | "all")
     }
@@ -156,7 +153,7 @@ impl Query for WaypointOf {
     }
 }
 
-/// Where a Gateway is reached: by its host, since addresses are given anew to others, else by its first address.
+/// The address of a Gateway: its host, since addresses are reused, else its first address.
 fn address(home: &Home, gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
     let addresses = &gateway.spec.status.addresses;
     if let Some(host) = addresses.iter().find(|address| address.kind == "Hostname") {
@@ -186,7 +183,7 @@ fn parse_binding(text: &str) -> Option<ApplicationTunnel> {
     Some(ApplicationTunnel { protocol: protocol.into(), port })
 }
 
-/// Whose objects may name a waypoint: as the listener says that ztunnel reaches.
+/// The namespaces whose objects may use a waypoint, from `allowedRoutes` of the listener for ztunnel.
 fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allowed {
     let bound = binding.and_then(|binding| {
         let port = i32::try_from(binding.port).ok().filter(|port| *port != 0);
@@ -241,7 +238,7 @@ fn labels_of_namespace<'a>(home: &Home, namespace: &Namespace, view: &'a View<'_
     }
 }
 
-/// The waypoint of this name, where there is one that objects of a namespace may name.
+/// The waypoint of this name, if objects of a namespace may use it.
 fn find(home: &Home, name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Result<Arc<Waypoint>, Refusal> {
     let waypoint = (*view.get(&WaypointOf(home.clone(), name.clone()))).clone();
     let waypoint = waypoint.ok_or_else(|| Refusal::NotReady(name.clone()))?;
@@ -260,8 +257,8 @@ impl Query for WaypointOfNamespace {
     }
 }
 
-/// The waypoint that something names, or its namespace for it. One that is named and not there, or does not admit it, is none,
-/// whatever the namespace says.
+/// The waypoint that an object or its namespace references. One that does not exist, or does not admit the object, is not used,
+/// regardless of the namespace.
 fn of_target(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
     match said(labels, namespace) {
         WaypointLabel::None => Ok(None),
@@ -270,7 +267,7 @@ fn of_target(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_
     }
 }
 
-/// The waypoint of a service of a cluster, `None` where it has none or must not use the one that is named.
+/// The waypoint of a service of a cluster; `None` if it has none or must not use the referenced one.
 pub(super) fn of_service(
     home: &Home,
     meta: &ObjectMeta,
@@ -280,8 +277,7 @@ pub(super) fn of_service(
     before_service(home, meta, visibility, view).ok().flatten()
 }
 
-/// The waypoint of a service. A ServiceEntry says how far it is seen: one that is seen in its namespace alone has no waypoint
-/// elsewhere.
+/// The waypoint of a service. A ServiceEntry that is visible only in its namespace has no waypoint elsewhere.
 pub(super) fn before_service(
     home: &Home,
     meta: &ObjectMeta,
@@ -303,11 +299,10 @@ pub(super) fn before_service(
     Ok(Some(waypoint))
 }
 
-/// How a workload is reached: by a waypoint, or, being one, in its own way.
+/// How a workload is reached: by a waypoint, or by an application tunnel if it is a waypoint itself.
 pub(super) struct WorkloadBinding {
-    /// The waypoint before it.
     pub(super) waypoint: Option<Arc<Waypoint>>,
-    /// How ztunnel hands it connections.
+    /// How ztunnel forwards connections to it.
     pub(super) tunnel: Option<ApplicationTunnel>,
 }
 
@@ -320,7 +315,7 @@ pub(super) fn of_workload(home: &Home, labels: &Labels, namespace: &Namespace, v
     WorkloadBinding { waypoint, tunnel: None }
 }
 
-/// The waypoint before a workload that is none itself. One that the namespace names for its services is none of its workloads.
+/// The waypoint of a workload that is not a waypoint. The namespace's waypoint for services does not apply to workloads.
 fn before_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
     match of_target(home, labels, namespace, view)? {
         Some(waypoint) if waypoint.is_for_workloads() => Ok(Some(waypoint)),
@@ -329,7 +324,7 @@ fn before_workload(home: &Home, labels: &Labels, namespace: &Namespace, view: &V
     }
 }
 
-/// The waypoint before a WorkloadEntry of the cluster that configures the mesh.
+/// The waypoint of a WorkloadEntry of the configuration cluster.
 pub(super) fn before_entry(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
     let home = &Home::Config;
     if instance_of(home, labels, namespace, view).is_some() {
@@ -339,14 +334,14 @@ pub(super) fn before_entry(labels: &Labels, namespace: &Namespace, view: &View<'
     }
 }
 
-/// The waypoint that a workload with these labels runs.
+/// The waypoint of which a workload with these labels is an instance.
 fn instance_of(home: &Home, labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
     let gateway = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty())?;
     (*view.get(&WaypointOf(home.clone(), NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
 }
 
-/// The waypoint of a service and a second one with their parts of the connections; empty where no second one is named. Where one is
-/// named that must not be used, the first one gets all.
+/// The waypoint and the canary of a service with their weights; empty without a canary. If the canary must not be used, the
+/// first one gets all.
 pub(super) fn weighted(
     primary: &Waypoint,
     meta: &ObjectMeta,

@@ -1,4 +1,4 @@
-//! Addresses as ztunnel's messages have them.
+//! Addresses in ztunnel's messages.
 
 use std::net::IpAddr;
 
@@ -23,7 +23,6 @@ pub(super) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// An address in a network.
 pub(super) fn network_address(address: IpAddr, network: &NetworkId) -> NetworkAddress {
     NetworkAddress { network: network.to_string(), address: ip_bytes(address), length: None }
 }
@@ -34,13 +33,13 @@ pub(super) fn network_range(range: Cidr, network: &NetworkId) -> NetworkAddress 
     NetworkAddress { length, ..network_address(range.masked().address, network) }
 }
 
-/// The address of a gateway that is known by its host.
+/// The address of a gateway with a host name.
 pub(super) fn gateway_by_host(namespace: &Namespace, host: &str, port: u16) -> GatewayAddress {
     let hostname = NamespacedHostname { namespace: namespace.to_string(), hostname: host.to_owned() };
     GatewayAddress { destination: Some(Destination::Hostname(hostname)), hbone_mtls_port: u32::from(port) }
 }
 
-/// The address of a gateway that is known by its IP.
+/// The address of a gateway with an IP address.
 pub(super) fn gateway_by_ip(address: IpAddr, network: &NetworkId, port: u16) -> GatewayAddress {
     let destination = Some(Destination::Address(network_address(address, network)));
     GatewayAddress { destination, hbone_mtls_port: u32::from(port) }

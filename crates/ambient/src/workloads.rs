@@ -1,5 +1,5 @@
-//! Workloads as ztunnel has them (Istio's `serviceregistry/ambient/workloads.go`): pods, WorkloadEntries, endpoints of ServiceEntries
-//! and of EndpointSlices, and gateways between networks. Those of remote clusters are made of the objects there.
+//! Workloads for ztunnel (Istio's `serviceregistry/ambient/workloads.go`): pods, WorkloadEntries, endpoints of ServiceEntries
+//! and of EndpointSlices, and network gateways. Those of remote clusters are built from the objects there.
 
 mod entry;
 mod gateway;
@@ -24,10 +24,10 @@ pub(crate) use entry::labels_of_entry;
 
 /// The annotation of pods whose connections are redirected to ztunnel.
 const REDIRECTION_ANNOTATION: &str = "ambient.istio.io/redirection";
-/// The label of workloads that say what tunnels they take.
+/// The label of workloads with the tunnels that they support.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
 
-/// What look-ups ask of a workload: all else may change without making another answer of them.
+/// The properties of a workload that lookups depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) network: NetworkId,
@@ -35,7 +35,7 @@ pub(crate) struct Summary {
     pub(crate) services: Vec<String>,
 }
 
-/// The summary of a workload; `None` where there is none.
+/// The summary of a workload; `None` if it does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SummaryOf(pub(crate) AddressName);
 
@@ -74,18 +74,18 @@ pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> 
     Some(Workload { uid: uid.to_string(), trust_domain: mesh.told_trust_domain(), ..workload })
 }
 
-/// Whether a workload is in another network, where ztunnel knows no single one of several that are joined.
+/// Whether a workload is in another network, of which ztunnel gets no individual workloads in multi-network mode.
 fn is_elsewhere(name: &AddressName, workload: &Workload, mesh: &Mesh, view: &View<'_>) -> bool {
     let stands_alone = !matches!(name, AddressName::NetworkGateway { .. } | AddressName::SplitHorizon { .. });
     are_joined(view) && stands_alone && workload.network != mesh.network.as_str()
 }
 
-/// Whether a workload takes HBONE.
+/// Whether a workload accepts HBONE.
 pub(crate) fn takes_tunnel(name: &AddressName, view: &View<'_>) -> bool {
     workload(name, view).is_some_and(|workload| workload.tunnel_protocol() == TunnelProtocol::Hbone)
 }
 
-/// Whether the pod with this metadata takes HBONE: it is of ambient mode, and ztunnel stands for it.
+/// Whether the pod with this metadata accepts HBONE: it is in ambient mode, captured by ztunnel.
 #[must_use]
 pub fn is_redirected(meta: &ObjectMeta) -> bool {
     let mut probe = Workload::default();
@@ -93,7 +93,7 @@ pub fn is_redirected(meta: &ObjectMeta) -> bool {
     probe.tunnel_protocol() == TunnelProtocol::Hbone
 }
 
-/// Fills in how a workload is reached, by its labels and annotations.
+/// Sets the tunnel fields of a workload from its labels and annotations.
 fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
     if annotations.get(REDIRECTION_ANNOTATION).is_some_and(|value| **value == *"enabled") {
         workload.tunnel_protocol = TunnelProtocol::Hbone.into();
@@ -104,14 +104,14 @@ fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
     }
 }
 
-/// Fills in the names that telemetry has for a workload.
+/// Sets the names of a workload for telemetry.
 fn set_names(workload: &mut Workload, labels: &Labels, name: &str) {
     workload.workload_name = name.to_owned();
     workload.canonical_name = canonical_name(labels).map_or_else(|| name.to_owned(), ToString::to_string);
     workload.canonical_revision = canonical_revision(labels).map_or_else(|| "latest".to_owned(), ToString::to_string);
 }
 
-/// The gateway by which a workload's network is entered: that of the cluster's own is known.
+/// The gateway into a workload's network.
 fn network_gateway(network: &NetworkId, site: &Site, view: &View<'_>) -> Option<GatewayAddress> {
     if *network == site.network { site.gateway.clone() } else { gateway_of(network, view) }
 }

@@ -1,4 +1,4 @@
-//! What an analyzer is, and the list of them.
+//! Analyzers and their list.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::message::{self, Message};
 pub struct Analyzer {
     /// The name that istioctl gives it.
     pub name: &'static str,
-    /// What it checks.
+    /// Its checks.
     pub description: &'static str,
     /// The kinds that it reads. Without one of them it would be wrong, and is skipped.
     pub inputs: &'static [Kind],
@@ -20,7 +20,7 @@ pub struct Analyzer {
     pub(crate) run: fn(&Context, &mut Report),
 }
 
-/// What analyzers found.
+/// The messages of analyzers.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Vec<Message>);
 
@@ -36,10 +36,10 @@ pub fn all() -> impl Iterator<Item = &'static Analyzer> {
     crate::analyzers::FAMILIES.iter().copied().flatten()
 }
 
-/// What was found, and which analyzers could not be asked.
+/// The messages, and the analyzers that could not run.
 #[derive(Debug)]
 pub struct Findings {
-    /// What was found, the worst first.
+    /// The messages, the worst first.
     pub messages: Vec<Message>,
     /// The names of those that ran.
     pub executed: Vec<&'static str>,
@@ -47,7 +47,7 @@ pub struct Findings {
     pub skipped: Vec<&'static str>,
 }
 
-/// Runs the analyzers of these names, or all where none of the names is known, and gives the messages that are wanted.
+/// Runs the analyzers of these names, or all if none of the names is known, and returns the selected messages.
 #[must_use]
 pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings {
     let (mut messages, mut executed, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub fn analyze(context: &Context, names: &[String], filter: &Filter) -> Findings
     Findings { messages, executed, skipped }
 }
 
-/// The analyzers of these names, or all where none of the names is known.
+/// The analyzers of these names, or all if none of the names is known.
 fn named(names: &[String]) -> impl Iterator<Item = &'static Analyzer> {
     let is_named = |analyzer: &Analyzer| names.iter().any(|name| name == analyzer.name);
     let any = all().any(is_named);
@@ -79,7 +79,7 @@ pub fn inputs(names: &[String]) -> BTreeSet<Kind> {
 }
 
 impl Analyzer {
-    /// What it finds; nothing where a kind is missing that it reads.
+    /// Its messages; none if a kind that it reads is missing.
     pub(crate) fn run_on(&self, context: &Context) -> Option<Vec<Message>> {
         if self.inputs.iter().any(|kind| context.missing.contains(kind)) {
             return None;

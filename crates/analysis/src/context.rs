@@ -41,9 +41,9 @@ pub struct Context {
     pods: HashMap<(String, String), Vec<Arc<Resource>>>,
     /// Services by namespace.
     services: HashMap<String, Vec<Arc<Resource>>>,
-    /// The kinds of which it is not known what objects there are.
+    /// The kinds whose objects are not known.
     pub(crate) missing: BTreeSet<Kind>,
-    /// The kinds that were asked for since [`Self::asked`] said so last.
+    /// The kinds that were read since the last call of [`Self::asked`].
     asked: RefCell<BTreeSet<Kind>>,
 }
 
@@ -71,7 +71,7 @@ impl Context {
         context
     }
 
-    /// The kinds that were asked for since the last call.
+    /// The kinds that were read since the last call.
     pub(crate) fn asked(&self) -> BTreeSet<Kind> {
         self.asked.take()
     }

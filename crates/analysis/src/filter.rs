@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::glob;
 use crate::message::Message;
 
-/// The annotation whose codes are not told of its object.
+/// The annotation that lists suppressed codes of its object.
 const SUPPRESS: &str = "galley.istio.io/analyze-suppress";
 
 /// A code that is not wanted of some objects: `IST0103=Pod *.shop`.
@@ -30,12 +30,12 @@ impl FromStr for Suppression {
     }
 }
 
-/// What is wanted.
+/// Selects messages.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// The namespace whose objects are told of; all where it is empty. Objects of no namespace always are.
+    /// The namespace whose objects are reported; empty means all. Cluster-scoped objects always are.
     pub namespace: String,
-    /// What is not wanted.
+    /// Suppressed messages.
     pub suppressions: Vec<Suppression>,
 }
 

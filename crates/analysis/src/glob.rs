@@ -1,4 +1,4 @@
-//! Patterns in which `*` stands for anything.
+//! Patterns in which `*` matches anything.
 
 /// Whether a text fits a pattern.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Which hosts there are, and who sees them.
+//! The hosts of the mesh and their visibility.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::resource::Texts;
 
 /// The scope of what all namespaces see.
 pub(crate) const ALL_NAMESPACES: &str = "*";
-/// What stands for the object's own namespace.
+/// Means the object's own namespace.
 const OWN_NAMESPACE: &str = ".";
-/// What the full names of Kubernetes' Services end in.
+/// The suffix of the full names of Kubernetes Services.
 const CLUSTER_DOMAIN: &str = ".svc.cluster.local";
-/// The annotation that says which namespaces see a Service.
+/// The annotation with the namespaces to which a Service is exported.
 const EXPORT_TO: &str = "networking.istio.io/exportTo";
 
-/// What is behind a host.
+/// The object of a host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Host {
     /// The ports that it listens on.
     pub(crate) ports: Vec<u32>,
-    /// What pods of a ServiceEntry are selected by.
+    /// The workload selector of a ServiceEntry.
     pub(crate) selector: Texts,
 }
 
@@ -64,7 +64,7 @@ impl Hosts {
         hosts
     }
 
-    /// What is behind a host that an object of `namespace` names, if that is seen there.
+    /// The object of a host that an object of `namespace` references, if it is visible there.
     pub(crate) fn find(&self, namespace: &str, export_to: &[String], host: &str) -> Option<&Host> {
         let full = fully_qualified(host, namespace);
         let in_scope = |scope: &str| self.named.get(&(scope.to_owned(), full.clone()));
@@ -106,7 +106,7 @@ pub(crate) fn fully_qualified(host: &str, namespace: &str) -> String {
     format!("{host}.{namespace}{CLUSTER_DOMAIN}")
 }
 
-/// Namespace and name of the Service that a host stands for; the host itself, in the object's namespace, where it stands for none.
+/// Namespace and name of the Service of a host; the host itself, in the object's namespace, if it is none.
 pub(crate) fn service_of(host: &str, namespace: &str) -> (String, String) {
     let parts = host.strip_suffix(CLUSTER_DOMAIN).and_then(|short| short.rsplit_once('.'));
     match parts {

@@ -8,9 +8,9 @@ use crate::resource::{Resource, Texts};
 
 /// The container of the proxy.
 pub(crate) const PROXY: &str = "istio-proxy";
-/// The label, and the annotation before it, that asks for a sidecar.
+/// The label, and the older annotation, for sidecar injection.
 pub(crate) const INJECT: &str = "sidecar.istio.io/inject";
-/// The label of namespaces whose pods get a sidecar.
+/// The label of namespaces with sidecar injection.
 pub(crate) const INJECTION: &str = "istio-injection";
 /// The value of [`INJECTION`] that turns it on.
 pub(crate) const ENABLED: &str = "enabled";
@@ -20,7 +20,7 @@ pub(crate) const REVISION: &str = "istio.io/rev";
 pub(crate) const DATAPLANE_MODE: &str = "istio.io/dataplane-mode";
 /// The value of [`DATAPLANE_MODE`] that takes no sidecar.
 pub(crate) const AMBIENT: &str = "ambient";
-/// The annotation of pods whose traffic goes through ztunnel.
+/// The annotation of pods that ztunnel captures.
 const REDIRECTION: &str = "ambient.istio.io/redirection";
 
 /// All containers of a pod.

@@ -1,4 +1,4 @@
-//! What analyzers find while objects change: those run again whose input has changed.
+//! Incremental analysis: after changes of objects, only analyzers with changed input run again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::filter::Filter;
 use crate::kind::Kind;
 use crate::message::{self, Message};
 
-/// What each analyzer found last.
+/// The last findings of each analyzer.
 #[derive(Debug, Default)]
 pub struct Incremental {
     /// By the names of analyzers.
@@ -19,12 +19,12 @@ pub struct Incremental {
 #[derive(Debug, Default)]
 struct Run {
     messages: Vec<Message>,
-    /// The kinds that it asked for.
+    /// The kinds that it reads.
     read: BTreeSet<Kind>,
 }
 
 impl Incremental {
-    /// Runs the analyzers that asked for objects of a kind of which some have `changed`, and those that have not run yet. Where the
+    /// Runs the analyzers that read a kind with `changed` objects, and those that have not run yet. Where the
     /// settings of the mesh change, [`Kind::MeshNetworks`] does, and all run.
     pub fn update(&mut self, context: &Context, changed: &BTreeSet<Kind>) {
         let is_all = changed.contains(&Kind::MeshNetworks);

@@ -35,7 +35,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The plural, as it stands in URLs.
+            /// The plural, as in URLs.
             #[must_use]
             pub fn plural(self) -> &'static str {
                 match self {
@@ -79,7 +79,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind of an object that says `api_version` and `kind`; `None` where nothing looks at it.
+    /// The kind for `api_version` and `kind`; `None` if no analyzer reads it.
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -95,7 +95,7 @@ impl Kind {
             .find(|known| known.as_str() == self.as_str() && known.group() == self.group());
         match known {
             Some(known) => served_versions(known),
-            // Settings of the mesh are no object of a server.
+            // Mesh config and networks are not API objects.
             None if self == Self::MeshNetworks => &[],
             None => &["v1"],
         }
@@ -127,7 +127,7 @@ impl Kind {
         matches!(self, Self::Namespace | Self::Node | Self::Pod | Self::Secret | Self::Service)
     }
 
-    /// The kinds whose objects come about in a cluster.
+    /// The kinds whose objects are created in a cluster.
     pub fn of_runtime() -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(|kind| kind.is_of_runtime())
     }

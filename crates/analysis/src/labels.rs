@@ -15,12 +15,12 @@ pub(crate) fn text(selector: &Texts) -> String {
     pairs.join(",")
 }
 
-/// The key of a selector whose line is told, as istioctl chooses it: the first.
+/// The key of a selector whose line is reported: the first, as with istioctl.
 pub(crate) fn first_key(selector: &Texts) -> &str {
     selector.keys().next().map_or("", String::as_str)
 }
 
-/// What a Service selects.
+/// The selector of a Service.
 pub(crate) fn selector_of(service: &Service) -> Option<&Texts> {
     service.spec.as_ref()?.selector.as_ref()
 }

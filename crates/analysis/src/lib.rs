@@ -5,7 +5,7 @@
 //! API servers ─▶ Resource ┘                                                └─▶ Incremental: those whose input changed
 //! ```
 //!
-//! One message stands in one table ([`messages`]), one family of analyzers in one file.
+//! All message types are in one table ([`messages`]); each family of analyzers is in one file.
 
 pub mod analyzer;
 mod analyzers;

@@ -1,4 +1,4 @@
-//! What of a cluster is analyzed: the objects that istioctl reads of it.
+//! The objects of a cluster that are analyzed: those that istioctl reads.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.iter().copied().filter(|kind| *kind != Kind::MeshNetworks)
 }
 
-/// Whether the objects of a kind count that remote clusters have.
+/// Whether objects of a kind in remote clusters are analyzed.
 #[must_use]
 pub fn is_read_remotely(kind: Kind) -> bool {
     !matches!(
@@ -30,7 +30,7 @@ pub fn is_read_remotely(kind: Kind) -> bool {
     )
 }
 
-/// The field selector by which a kind is asked for: large objects are left out that say nothing, and namespaces of Kubernetes' own.
+/// The field selector for listing a kind: excludes large irrelevant objects, and Kubernetes' own namespaces.
 #[must_use]
 pub fn field_selector(kind: Kind) -> Option<String> {
     let outside = |field: &str| Some(IGNORED_NAMESPACES.map(|name| format!("{field}!={name}")).join(","));
@@ -45,13 +45,13 @@ pub fn field_selector(kind: Kind) -> Option<String> {
     }
 }
 
-/// The namespace that alone is asked for a kind, where the control plane is in `system`.
+/// The only namespace in which a kind is listed, if the control plane is in `system`.
 #[must_use]
 pub fn only_namespace(kind: Kind, system: &str) -> Option<&str> {
     (kind == Kind::ConfigMap).then_some(system)
 }
 
-/// Whether an object is one to analyze; `is_ours` says it of the revision or tag that an object names.
+/// Whether an object is analyzed; `is_ours` decides about its revision or tag.
 pub fn wants(kind: Kind, object: &Value, is_ours: impl FnOnce(&str) -> bool) -> bool {
     let text = |path: &[&str]| path.iter().try_fold(object, |value, field| value.get(field)).and_then(Value::as_str);
     if kind == Kind::ConfigMap {

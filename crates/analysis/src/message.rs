@@ -9,19 +9,19 @@ use crate::messages::{Level, MessageType};
 use crate::resource::Resource;
 use crate::words::{Parameter, fill};
 
-/// Where codes are explained.
+/// Base URL of the documentation of codes.
 pub const EXPLANATIONS: &str = "https://istio.io/v1.32/docs/reference/config/analysis";
 
 /// A finding.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// What kind of message it is.
+    /// The type of the message.
     pub kind: &'static MessageType,
-    /// What is found fault with.
+    /// The object.
     pub resource: Arc<Resource>,
-    /// What is said of it.
+    /// The parameters of the message.
     pub text: String,
-    /// The line of the field that is at fault, where it is known better than the object's.
+    /// The line of the invalid field, if known.
     line: Option<usize>,
     /// Whether the cluster is named that the object is of.
     names_cluster: bool,
@@ -34,13 +34,13 @@ impl Message {
         Self { kind, resource: Arc::clone(resource), text, line: None, names_cluster: false }
     }
 
-    /// The same with the cluster that the object is of, which says something where there are several.
+    /// The message with the object's cluster, for several clusters.
     #[must_use]
     pub fn with_cluster(self) -> Self {
         Self { names_cluster: true, ..self }
     }
 
-    /// The same at a field such as `spec.gateways[0]`, where it is a scalar whose line is known.
+    /// The message at a field such as `spec.gateways[0]`, if it is a scalar with a known line.
     pub(crate) fn at(mut self, field: &str) -> Self {
         self.line = self.resource.line_of(field);
         self
@@ -64,7 +64,7 @@ impl Message {
         self.resource.reference(self.line)
     }
 
-    /// Where the code is explained.
+    /// The documentation of the code.
     #[must_use]
     pub fn documentation_url(&self) -> String {
         format!("{EXPLANATIONS}/{}/", self.kind.code.to_ascii_lowercase())
@@ -88,7 +88,7 @@ impl Message {
         Value::Object(members)
     }
 
-    /// What messages are sorted by: the worst first, then by code and object.
+    /// The sort key of messages: severity, then code and object.
     fn order(&self) -> (Level, &'static str, [&str; 3], String) {
         let object = [self.resource.kind.as_str(), self.resource.name.as_str(), self.resource.namespace.as_str()];
         (self.level(), self.kind.code, object, self.to_string())

@@ -14,7 +14,7 @@ use crate::context::Mesh;
 use crate::kind::Kind;
 use crate::resource::{Content, DocumentLines, Key, Resource, SourcePosition, Texts};
 
-/// Namespaces of Kubernetes' own, of which nothing is said.
+/// Kubernetes' own namespaces, which are not analyzed.
 pub(crate) const IGNORED_NAMESPACES: [&str; 4] =
     ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
 
@@ -25,7 +25,7 @@ pub struct Fault {
     pub file: String,
     /// The line, from 1, near which it is.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
 }
 
@@ -50,16 +50,16 @@ impl Source {
     }
 }
 
-/// Gathers objects. What is read later takes the place of an object of the same name.
+/// Collects objects. Later objects replace earlier ones of the same name.
 #[derive(Debug, Default)]
 pub struct Reader {
     /// The namespace of objects that name none; they stay without where it is empty.
     namespace: String,
     /// Whether kinds are read that come about in a cluster.
     with_runtime: bool,
-    /// What was read.
+    /// Decoded objects.
     objects: BTreeMap<Key, Arc<Resource>>,
-    /// What could not be read.
+    /// Errors.
     faults: Vec<Fault>,
 }
 
@@ -90,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Reads JSON values one after the other. Nothing is said of lines there.
+    /// Reads JSON values one after the other. Line numbers are unknown there.
     fn read_json(&mut self, file: &str, text: &str) {
         let source = Source { file: Arc::from(file), line: None, lines: Arc::new(DocumentLines::new("", 0)) };
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
@@ -101,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// Adds the ingress gateway that an installation brings along and files of configuration do not hold, unless mesh config says
+    /// Adds the ingress gateway of an installation, which configuration files do not contain, unless mesh config says
     /// that there is none, or something of its name was read.
     pub fn add_ingress_gateway(&mut self, mesh: &Mesh) {
         if mesh.config.ingress_controller_mode == IngressControllerMode::Off {
@@ -135,12 +135,12 @@ impl Reader {
         self.objects.entry(resource.key()).or_insert(resource);
     }
 
-    /// What was read and what could not be.
+    /// The decoded objects and the errors.
     pub(crate) fn finish(self) -> (BTreeMap<Key, Arc<Resource>>, Vec<Fault>) {
         (self.objects, self.faults)
     }
 
-    /// What could not be read.
+    /// Errors.
     #[must_use]
     pub fn faults(&self) -> &[Fault] {
         &self.faults
@@ -224,8 +224,8 @@ impl Reader {
 }
 
 impl Resource {
-    /// An object that an API server sent. One that cannot be read is known by its name alone, and told of where the rules of its kind
-    /// are looked at.
+    /// An object that an API server sent. One that cannot be decoded is known by its name alone, and reported where the rules
+    /// of its kind are looked at.
     #[must_use]
     pub fn of_cluster(kind: Kind, cluster: Option<Arc<str>>, mut value: Value) -> Self {
         let none = Map::new();
@@ -242,7 +242,7 @@ impl Resource {
     }
 }
 
-/// Takes the schemas out of a definition: they are most of it, and nothing asks for them.
+/// Removes the schemas of a definition: they are most of it, and not used.
 fn forget_schemas(definition: &mut Value) {
     let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut).into_iter().flatten();
     for version in versions.filter_map(Value::as_object_mut) {
@@ -259,7 +259,7 @@ fn take_status(kind: Kind, value: &mut Value) -> Value {
     value.as_object_mut().and_then(|members| members.remove("status")).unwrap_or_default()
 }
 
-/// What an object says.
+/// The content of an object.
 fn content(kind: Kind, value: &Value) -> Result<Content, String> {
     /// Reads an object of Kubernetes' own JSON.
     fn kubernetes<T: for<'de> k8s_openapi::serde::Deserialize<'de>>(value: &Value) -> Result<Box<T>, String> {

@@ -39,7 +39,7 @@ pub struct Resource {
     pub(crate) cluster: Option<Arc<str>>,
 }
 
-/// What names an object. The one that is not of a remote cluster comes before its namesakes.
+/// The identity of an object. Objects of remote clusters come after others of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// `kind`.
@@ -52,20 +52,15 @@ pub struct Key {
     pub cluster: Option<Arc<str>>,
 }
 
-/// What an object says.
+/// The content of an object.
 #[derive(Debug)]
 pub(crate) enum Content {
     /// A kind of Istio's.
     Istio(AnyObject),
-    /// A pod.
     Pod(Box<Pod>),
-    /// A Deployment.
     Deployment(Box<Deployment>),
-    /// A Service.
     Service(Box<Service>),
-    /// A Secret.
     Secret(Box<Secret>),
-    /// A ConfigMap.
     ConfigMap(Box<ConfigMap>),
     /// Webhooks that change objects.
     Mutating(Box<MutatingWebhookConfiguration>),
@@ -73,13 +68,13 @@ pub(crate) enum Content {
     Validating(Box<ValidatingWebhookConfiguration>),
     /// The definition of a kind.
     Definition(Box<CustomResourceDefinition>),
-    /// `spec` of a kind of which little is asked.
+    /// The `spec` of a kind of which few fields are used.
     Plain(Value),
     /// An object of a cluster that cannot be read, for this reason.
     Unreadable(String),
 }
 
-/// Where an object stands in a file.
+/// The position of an object in a file.
 #[derive(Debug)]
 pub(crate) struct SourcePosition {
     /// The file as the user named it.
@@ -87,11 +82,11 @@ pub(crate) struct SourcePosition {
     /// The line of the object, from 1; `None` where lines say nothing.
     pub(crate) line: Option<usize>,
     pub(crate) document: Arc<DocumentLines>,
-    /// What leads to the object in the document: empty, or `items[0].`.
+    /// The path of the object in the document: empty, or `items[0].`.
     pub(crate) prefix: String,
 }
 
-/// A document whose lines are looked up when asked for.
+/// A document whose lines are determined lazily.
 #[derive(Debug)]
 pub(crate) struct DocumentLines {
     text: String,
@@ -131,7 +126,7 @@ impl DocumentLines {
 }
 
 impl Resource {
-    /// `namespace/name`, or the name alone.
+    /// `namespace/name`, or only the name.
     #[must_use]
     pub fn full_name(&self) -> String {
         full_name(&self.namespace, &self.name)
@@ -143,7 +138,7 @@ impl Resource {
         format!("{} {}", self.kind.as_str(), self.full_name())
     }
 
-    /// What names it.
+    /// Its identity.
     #[must_use]
     pub fn key(&self) -> Key {
         let (namespace, name) = (self.namespace.clone(), self.name.clone());
@@ -181,28 +176,26 @@ impl Resource {
         &self.status
     }
 
-    /// A label.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str)
     }
 
-    /// An annotation.
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.get(key).map(String::as_str)
     }
 
-    /// What it says, read as `T`.
+    /// Its content, deserialized as `T`.
     pub(crate) fn spec<T: Spec>(&self) -> Option<&T> {
         T::of(&self.content)
     }
 }
 
-/// `namespace/name`, or the name alone.
+/// `namespace/name`, or only the name.
 pub(crate) fn full_name(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// What objects of one kind say.
+/// The contents of objects of one kind.
 pub(crate) trait Spec: Sized + 'static {
     const KIND: Kind;
 

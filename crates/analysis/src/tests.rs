@@ -143,7 +143,7 @@ fn messages_tell_the_line_of_the_field() {
             gateway("Warning [IST0132]", 13, &hosts("other/two")),
         ]
     );
-    // An object is told of by its own line in a list, too.
+    // An object in a list is reported with its own line.
     let sidecar = "apiVersion: networking.istio.io/v1\n  kind: Sidecar\n  metadata: {name: s}\n  spec: {outboundTrafficPolicy: {egressProxy: {host: a}}}";
     let list = format!("kind: List\napiVersion: v1\nitems:\n- {sidecar}\n- {sidecar}\n");
     let found = messages_of(&list.replacen("{name: s}", "{name: t}", 1), false, &Filter::default());

@@ -5,7 +5,6 @@ use navarch_api::go_text::write_quoted;
 /// A parameter of a message.
 #[derive(Clone, Debug)]
 pub(crate) enum Parameter {
-    /// A text.
     Text(String),
     /// A list of texts or numbers.
     List(Vec<String>),

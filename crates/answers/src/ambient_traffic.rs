@@ -1,4 +1,4 @@
-//! What a change does to connections that ztunnel takes in, in words.
+//! The effect of a change on inbound connections at ztunnel, in words.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use super::ztunnel::{named, policies_in, said_of, workload_in};
 /// Maximum number of workloads checked for one ztunnel.
 const MAX_WORKLOADS: usize = 256;
 
-/// The connections to workloads on the node of a ztunnel that it judges otherwise.
+/// The connections to workloads on the node of a ztunnel whose verdict changes.
 pub(super) fn changes(
     client: &Client,
     steps: &BTreeMap<ResourceType, CollectionDiff>,
@@ -29,7 +29,7 @@ pub(super) fn changes(
     let mut told = BTreeSet::new();
     for name in touched(steps, after).into_iter().take(MAX_WORKLOADS) {
         let Some((old, new)) = workload_in(before, &name).zip(workload_in(after, &name)) else { continue };
-        // What is on other nodes others let in.
+        // Workloads on other nodes belong to other ztunnels.
         if new.node != node || node.is_empty() {
             continue;
         }
@@ -75,7 +75,7 @@ fn ip_of(addresses: &[Bytes]) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(&**first).map(IpAddr::from)).ok()
 }
 
-/// What is said of a connection.
+/// The outcome of a connection in words.
 fn words(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Passes => "let in".to_owned(),

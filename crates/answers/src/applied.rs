@@ -1,4 +1,4 @@
-//! How far an object has come: which proxies it reaches, and which of them have taken it.
+//! The distribution of an object: which proxies it affects, and which of them have acknowledged it.
 
 use std::fmt;
 
@@ -6,94 +6,94 @@ use serde::{Deserialize, Serialize};
 
 use super::rollout::RolloutState;
 
-/// How many proxies are named of each sort.
+/// Maximum number of listed proxies of each state.
 pub const NAMED: usize = 50;
 
-/// How far an object has come among the proxies of one control plane.
+/// The distribution of an object among the proxies of one control plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Applied {
-    /// `metadata.generation` of what is in force; 0 for objects from files.
+    /// `metadata.generation` in force; 0 for objects from files.
     pub generation: i64,
-    /// Proxies that are shown something made of the object.
+    /// The number of proxies with resources that depend on the object.
     pub reached: usize,
-    /// Those of them that have taken all that it changed last.
+    /// The number of proxies that acknowledged its last change.
     pub taken: usize,
-    /// How many have not said yet.
+    /// The number of proxies that have not answered yet.
     pub pending: usize,
-    /// Those, by name; the first of them.
+    /// The first of them by name.
     pub pending_proxies: Vec<PendingProxy>,
-    /// How many did not take it.
+    /// The number of proxies that rejected it.
     pub refused: usize,
-    /// Those, by name; the first of them.
+    /// The first of them by name.
     pub refused_proxies: Vec<RefusedProxy>,
-    /// What Envoy said of it, where it is quarantined: proxies are served the version before, or none.
+    /// Envoy's error if the object is quarantined: proxies are served its previous version, or none.
     pub quarantined: Option<String>,
-    /// How a change of it stands that reaches proxies in stages, if there is one. The rest is about what the others have.
+    /// The state of its staged rollout, if any. The other fields are about the previous version.
     #[serde(default)]
     pub rollout: Option<RolloutState>,
 }
 
-/// A proxy that has not said yet.
+/// A proxy that has not answered yet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingProxy {
     /// `<pod>.<namespace>`.
     pub proxy: String,
-    /// The types that it has not taken, as in `cds`.
+    /// The types that it has not acknowledged, as in `cds`.
     pub types: Vec<String>,
-    /// Seconds since it was sent what it has not taken; `None` where it was not sent yet.
+    /// Seconds since the unacknowledged response was sent; `None` if it was not sent yet.
     pub since_seconds: Option<f64>,
 }
 
-/// A proxy that did not take it.
+/// A proxy that rejected it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RefusedProxy {
     /// `<pod>.<namespace>`.
     pub proxy: String,
-    /// The type that it refused, as in `cds`.
+    /// The rejected type, as in `cds`.
     pub r#type: String,
-    /// What Envoy said.
+    /// Envoy's error message.
     pub said: String,
 }
 
-/// How far an object has come everywhere.
+/// The distribution of an object over all control planes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AppliedEverywhere {
     /// `Kind namespace/name`.
     pub object: String,
-    /// What each control plane says.
+    /// The answer of each control plane.
     pub replicas: Vec<Replica>,
 }
 
-/// What one control plane says.
+/// The answer of one control plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replica {
-    /// Where it was asked.
+    /// The address of the control plane.
     pub address: String,
-    /// What it says; `None` where it knows no such object.
+    /// Its answer; `None` if the object is unknown to it.
     pub applied: Option<Applied>,
-    /// Why it says nothing, if so.
+    /// The error, if it did not answer.
     pub error: Option<String>,
 }
 
-/// How it stands all in all, worst first.
+/// The state over all control planes, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AppliedState {
     /// A control plane gave no answer.
     Unknown,
     /// No control plane knows the object.
     Missing,
-    /// A proxy refused it, it is quarantined, or was stopped on its way.
+    /// A proxy rejected it, it is quarantined, or its rollout was stopped.
     Refused,
-    /// A proxy has not said yet, a control plane has not read the generation, or a change is on its way in stages.
+    /// A proxy has not answered yet, a control plane has not read the generation, or a rollout is in progress.
     Pending,
-    /// Every proxy that it reaches has taken it.
+    /// Every affected proxy has acknowledged it.
     Taken,
 }
 
 impl AppliedEverywhere {
-    /// How it stands, for at least this generation.
+    /// The state for at least this generation.
     #[must_use]
     pub fn state(&self, generation: i64) -> AppliedState {
         let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();

@@ -1,4 +1,4 @@
-//! Where a request arrives: the proxies of its endpoints, with their TLS and their policies.
+//! Arrival of a request at the proxies of its endpoints, with their TLS and policies.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,13 +18,13 @@ use super::why::WhyNot;
 use super::why_not::{ProxySnapshot, TracedRequest};
 use super::ztunnel;
 
-/// How it is said that nothing is known of who is at an address.
+/// Prefix of the message for an address without a known proxy.
 const NO_PROXY: &str = "no proxy that is connected here is at";
 
 /// How an address is reached: the waypoint at which the tunnel ends, and the transport.
 type Via<'a> = (Option<&'a str>, Transport);
 
-/// The endpoints that a request may reach first.
+/// The endpoints of the lowest priority.
 pub(super) fn first_endpoints(walk: &Walk) -> impl Iterator<Item = &Endpoint> {
     let shares = if let Outcome::Forwarded(shares) = &walk.outcome { shares.as_slice() } else { &[] };
     shares.iter().filter(|share| share.weight > 0).flat_map(|share| {
@@ -95,13 +95,13 @@ pub(super) fn arrive(
     true
 }
 
-/// The pod of ambient mode at an address.
+/// The pod in ambient mode at an address.
 pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Object<Pod>>> {
     let mut pods = context.objects.pods.iter();
     pods.find(|pod| pod.spec.pod_ips.contains(&ip) && navarch_ambient::is_redirected(&pod.meta)).cloned()
 }
 
-/// Whether the proxy of an endpoint does not let a request in, for a reason that the answer then has.
+/// Whether the proxy of an endpoint rejects a request; the reason is added to the answer.
 fn refused_at(
     place: &ProxySnapshot,
     resources: &Resources,

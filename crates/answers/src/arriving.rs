@@ -1,4 +1,5 @@
-//! Which arrivals are walked to say what a change does to traffic: requests that come to a workload, and streams that come to a gateway.
+//! The inbound connections that are walked to find the effect of a change: requests to a workload, and TCP connections to a
+//! gateway.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,15 +14,15 @@ use super::received::{chains, manager_of};
 use super::route_example::Example;
 use super::words::short;
 
-/// The listener that takes what is sent to a workload.
+/// The inbound listener of sidecars.
 const INBOUND: &str = "virtualInbound";
 
 impl Scene<'_> {
-    /// Requests that come to the workload of a sidecar, over mutual TLS and in plain text.
+    /// Requests to the workload of a sidecar, over mutual TLS and in plain text.
     pub(super) fn of_arrivals(&self) -> Vec<Question> {
         let listeners = self.steps.get(&ResourceType::Listener);
         let changed = listeners.and_then(|step| step.resources.iter().find(|(name, _)| name.as_str() == INBOUND));
-        // One that is new is that of a proxy that is.
+        // A new listener belongs to a new proxy.
         if !changed.is_some_and(|(_, [before, after])| before.is_some() && after.is_some()) {
             return Vec::new();
         }
@@ -42,7 +43,7 @@ impl Scene<'_> {
                     let label = format!("TCP {}:{port}", short(host, self.client.proxy.namespace.as_str()));
                     Question { label, host: host.to_owned(), port, connection, is_own: false }
                 };
-                // What mutual TLS is spoken around is no matter of whoever asks.
+                // With mutual TLS of the mesh the client itself sends HTTP, not HTTPS.
                 let label = question.label.replacen(" https ", " ", 1);
                 questions.push(Question { label: format!("{label}{how} at {workload}"), is_own: false, ..question });
             }
@@ -50,7 +51,7 @@ impl Scene<'_> {
         questions
     }
 
-    /// Streams that come to a gateway: what it passes on unread.
+    /// TCP connections to a gateway, which it forwards without parsing.
     pub(super) fn of_streams(&self) -> Vec<Question> {
         let Some(step) = self.steps.get(&ResourceType::Listener) else { return Vec::new() };
         let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));

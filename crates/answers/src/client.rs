@@ -1,4 +1,4 @@
-//! A proxy as far as plans are about it.
+//! The clients of a mirror.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use navarch_push::engine::Interest;
 use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_push::resource::ResourceType;
 
-/// A proxy and what it asks for.
+/// A proxy and its subscriptions.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The proxy as it describes itself.
+    /// The proxy, from its node message.
     pub proxy: Arc<Proxy>,
-    /// What it asks for, by type.
+    /// Its subscriptions by type.
     pub interests: BTreeMap<ResourceType, Interest>,
 }
 
 impl Client {
-    /// A proxy that has just connected: it asks for all clusters, listeners and names, and from then on for what these name; ztunnel for
-    /// all workloads, services and policies.
+    /// A proxy that has just connected: it subscribes to all clusters, listeners and names, and then to the resources that
+    /// these refer to; ztunnel to all workloads, services and policies.
     #[must_use]
     pub fn fresh(proxy: Proxy) -> Self {
         let all = Interest { wildcard: true, ..Interest::default() };
@@ -32,7 +32,7 @@ impl Client {
         Self { proxy: Arc::new(proxy), interests }
     }
 
-    /// Namespace and name of its pod or WorkloadEntry, by its own account.
+    /// Namespace and name of its pod or WorkloadEntry, from its node id.
     #[must_use]
     pub fn pod(&self) -> (&str, &str) {
         let (pod, namespace) = self.proxy.name.rsplit_once('.').unwrap_or((&self.proxy.name, ""));

@@ -1,4 +1,4 @@
-//! What a proxy has of a type after a change that it had not before, and how that reads.
+//! Differences between collections of resources, and unified diffs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,24 +15,24 @@ use similar::TextDiff;
 
 use super::proposal::Action;
 
-/// The longest resource, in bytes, whose difference is shown.
+/// Maximum size in bytes of a resource for a diff.
 const MAX_SHOWN: usize = 1 << 20;
 /// The number of `RouteConfiguration.virtual_hosts`.
 const VIRTUAL_HOSTS: u32 = 2;
 /// Bytes per resource on the wire beside its body: version and field tags.
 const RESOURCE_OVERHEAD: usize = 48;
 
-/// A resource before and after; one of them at least is there.
+/// A resource before and after; at least one of the two is present.
 pub type Pair = [Option<Arc<Resource>>; 2];
 
-/// One step of a proxy from what it had of a type to what it has.
+/// The difference between two collections of one type.
 #[derive(Debug, Default)]
 pub struct CollectionDiff {
     /// Resources before and after; at least one of the two is present.
     pub resources: BTreeMap<ResourceName, Pair>,
-    /// About how many bytes tell a proxy of it that takes deltas.
+    /// Approximate size in bytes over delta xDS.
     pub delta_bytes: usize,
-    /// About how many bytes tell a proxy of it that takes the state of the world.
+    /// Approximate size in bytes over state-of-the-world xDS.
     pub state_bytes: usize,
 }
 
@@ -68,18 +68,18 @@ impl CollectionDiff {
         step
     }
 
-    /// What happens to each resource, by name.
+    /// The action of each resource, by name.
     pub fn actions(&self) -> impl Iterator<Item = (&ResourceName, Action)> {
         self.resources.iter().map(|(name, [old, new])| (name, action(old.as_ref(), new.as_ref())))
     }
 
-    /// The resources that are new or say something else.
+    /// The added and changed resources.
     pub fn new_resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values().filter_map(|[_, new]| new.as_ref())
     }
 }
 
-/// What happens to a resource.
+/// The action of a resource.
 #[must_use]
 pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Action {
     match (old, new) {
@@ -89,7 +89,7 @@ pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Actio
     }
 }
 
-/// The bodies of two resources; of route configurations without the virtual hosts that both have, which are most of a table of thousands.
+/// The bodies of two resources; for route configurations without the virtual hosts that both have, which are most of them.
 #[must_use]
 pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
     let bodies = pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.clone()).unwrap_or_default());
@@ -99,16 +99,15 @@ pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
     let [Some(old), Some(new)] = bodies.each_ref().map(|body| fields(body)) else { return bodies };
     let [old_at, new_at] = apart(&old, &new);
     let (known, kept) = (among(&old, &old_at), among(&new, &new_at));
-    // An empty body stands for a resource that is not there, which has no fields.
+    // An empty body means an absent resource, which has no fields.
     [without(&old, &old_at, &kept), without(&new, &new_at, &known)]
 }
 
-/// The fields in a range.
 fn among<'a>(fields: &[Field<'a>], at: &Range<usize>) -> KeyedSet<Field<'a>> {
     fields.get(at.clone()).expect("`apart` returns ranges of the lists").iter().copied().collect()
 }
 
-/// Where two lists differ: most changes leave tables as they are before and behind one place.
+/// The differing ranges of two lists: most changes are in one place.
 fn apart(old: &[Field<'_>], new: &[Field<'_>]) -> [Range<usize>; 2] {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
@@ -149,8 +148,8 @@ fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
     Some(fields)
 }
 
-/// The difference between the [`distinct`] bodies of two resources as a unified diff of YAML, of at most so many lines. Secrets are not
-/// shown.
+/// The difference between the [`distinct`] bodies of two resources as a unified diff of YAML, of at most `lines` lines. Secrets
+/// are not shown.
 #[must_use]
 pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> String {
     if kind == ResourceType::Secret {

@@ -1,4 +1,4 @@
-//! What is wrong with an installation, each with what to do next.
+//! Findings about an installation, each with the next step.
 
 mod certificate;
 mod check;
@@ -12,62 +12,62 @@ pub use certificate::CertificateEnd;
 pub use check::Check;
 pub use differ::{SETTLED, clock, compare, same_configuration};
 
-/// How many findings of one sort are told.
+/// Maximum number of findings of one check.
 pub const OF_ONE: usize = 5;
 
-/// How a control plane is. Those of other releases say less: what they leave out is not compared.
+/// The health of a control plane. Fields that older releases do not send are not compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// Version of Navarch, as `navarch version` prints it.
     pub version: String,
-    /// How many proxies are connected.
+    /// The number of connected proxies.
     pub proxies: usize,
-    /// How many services it knows.
+    /// The number of services.
     pub services: usize,
-    /// How many results it keeps.
+    /// The number of cached results.
     pub results: usize,
-    /// What there is to say, the worst first.
+    /// Findings, the worst first.
     pub findings: Vec<Finding>,
-    /// Its time of day when it said so, by RFC 3339.
+    /// Its clock at the time of the report, in RFC 3339.
     #[serde(default)]
     pub now: String,
-    /// The certificates that the mesh rests on, with their ends.
+    /// The certificates that the mesh depends on, with their expiry.
     #[serde(default)]
     pub certificates: Vec<CertificateEnd>,
-    /// The SHA-256 of each root that it trusts, sorted; none where it signs nothing.
+    /// The SHA-256 of each trusted root, sorted; none without a CA.
     #[serde(default)]
     pub roots: Vec<String>,
-    /// A digest of all configuration in force; empty where it was not asked for.
+    /// A digest of all configuration in force; empty if not requested.
     #[serde(default)]
     pub configuration: String,
 }
 
-/// One thing to say.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What it is.
+    /// The description.
     pub what: String,
-    /// What to type next.
+    /// The next command.
     pub next: String,
-    /// Where it is explained: a section of a page of docs/.
+    /// The explanation: a section of a page in docs/.
     #[serde(default)]
     pub docs: String,
 }
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Something does not work as it is written.
+    /// Something does not work as configured.
     Wrong,
-    /// It may be meant.
+    /// It may be intended.
     Note,
 }
 
 impl Finding {
-    /// What was found by a check.
+    /// A finding of a check.
     #[must_use]
     pub fn of(check: Check, level: Level, what: String, next: &str) -> Self {
         Self { level, what, next: next.to_owned(), docs: check.docs() }
@@ -81,7 +81,7 @@ impl Health {
         self.findings.insert(at, Finding::of(check, level, what, next));
     }
 
-    /// Says how many more of a sort there are than are told.
+    /// Adds the number of omitted findings.
     pub fn more(&mut self, check: Check, all: usize, what: &str, next: &str) {
         let more = all.saturating_sub(OF_ONE);
         if more > 0 {

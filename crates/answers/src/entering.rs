@@ -1,4 +1,4 @@
-//! Requests that come to a gateway from outside of the mesh: at the port of a Gateway's server, for a host that it claims.
+//! Requests from outside of the mesh at a gateway: at the port of a Gateway's server, for one of its hosts.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
 use super::words::outcome;
 
-/// The label of what was made for a Gateway of the Gateway API.
+/// The label of objects that were created for a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 /// The ports of http:// and https:// URLs without one.
 const DEFAULT_PORTS: [u16; 2] = [80, 443];
@@ -35,18 +35,18 @@ const MAX_ENTRY_PORTS: usize = 16;
 /// Maximum number of hosts or ports in a message.
 const MAX_NAMES: usize = 8;
 
-/// Where a request comes in.
+/// A port by which requests enter a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GatewayEntryPort {
     /// The port that the client connects to.
     port: u16,
     /// The port that the gateway listens on.
     listens: u16,
-    /// The service that leads from the one to the other, if one does.
+    /// The Service that maps the one to the other, if any.
     service: Option<String>,
 }
 
-/// A Gateway's server.
+/// The hosts of a server of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ServerHosts {
     /// The Gateway and the name of its server.
@@ -110,7 +110,7 @@ pub(super) fn enter(context: &PushContext, gateway: &ProxySnapshot, request: &Re
     answer
 }
 
-/// Where a request comes in, and how it goes on: of several ports the first at which the host is led somewhere.
+/// The port and walk of a request: of several ports the first at which the host is routed.
 fn found<'a>(
     walkable: &mut Walkable<'_>,
     proxy: &Proxy,
@@ -202,7 +202,7 @@ fn entry_ports(context: &PushContext, proxy: &Proxy, listeners: &[Arc<Listener>]
     entry_ports
 }
 
-/// What the workload of a proxy serves by Kubernetes Services.
+/// The targets of a proxy's workload by Kubernetes Services.
 pub(super) fn targets(context: &PushContext, proxy: &Proxy) -> Vec<ServiceTarget> {
     let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
     let pod = NamespacedName::new(namespace, pod);
@@ -237,13 +237,13 @@ fn connection(
     Some(Connection { tls, http: Some(http), ..bare })
 }
 
-/// Whether a chain is for TLS, which it ends or passes on.
+/// Whether a chain is for TLS, terminated or passed through.
 pub(super) fn is_tls(chain: &FilterChain) -> bool {
     let is_named = chain.filter_chain_match.as_ref().is_some_and(|wanted| !wanted.server_names.is_empty());
     is_named || chain.transport_socket.is_some()
 }
 
-/// Whether a chain demands a certificate of the client.
+/// Whether a chain requires a client certificate.
 pub(super) fn demands_certificate(chain: &FilterChain) -> bool {
     let config = chain.transport_socket.as_ref().and_then(|socket| socket.config_type.as_ref());
     let context = match config {
@@ -253,7 +253,7 @@ pub(super) fn demands_certificate(chain: &FilterChain) -> bool {
     context.is_some_and(|context| context.require_client_certificate.unwrap_or_default())
 }
 
-/// Who the client is as far as the TLS of a chain says.
+/// The client's identity, given the TLS of a chain.
 fn peer_at(chain: &FilterChain, answer: &mut WhyNot) -> Peer<'static> {
     if demands_certificate(chain) {
         answer.unknown.push("whether the client shows a certificate that the gateway takes: it demands one".to_owned());

@@ -1,8 +1,8 @@
-//! Which fields of the objects behind a resource it rests on.
+//! Which fields of the objects behind a resource it depends on.
 //!
-//! Nothing is kept for this while resources are made. On a copy of the snapshot each object is tried without each of its parts in turn:
-//! where the resource then comes out otherwise, that part has made it. What is told is so exactly; a part that another one
-//! repeats is not told, for without it nothing would be otherwise.
+//! Nothing is recorded for this while resources are built. On a copy of the snapshot each object is tried without each of its
+//! parts in turn: if the resource then differs, it depends on that part. The result is exact, except that a part that another
+//! one repeats is not found, since the resource is the same without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use navarch_push::world::Change;
 /// Maximum number of trials for one answer: each costs a change of a mesh with one proxy.
 const MAX_TRIALS: usize = 400;
 
-/// What an object does to a resource.
+/// The effect of an object on a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// These fields of it made the resource; none where it is made by what is no part of its own, as its labels.
+    /// The fields on which the resource depends; empty if it depends on metadata, such as labels.
     Fields(Vec<String>),
     /// It was read, and the resource is the same without it.
     None,
 }
 
-/// What the objects behind a resource do to it, as far as it can be told: an object of which it cannot be is not among them, nor is any
-/// where the copy comes to another resource than `shown`. Costs what the proxy's part of the mesh does, on the calling
-/// thread, whose stack must be as large as that of the push thread.
+/// The effects of the objects of a resource, as far as known: objects with unknown effect are omitted, and all objects if the
+/// copy yields another resource than `shown`. Costs what the proxy's part of the mesh does, on the calling thread, whose stack
+/// must be as large as that of the push thread.
 #[must_use]
 pub fn effects(
     context: &PushContext,
@@ -59,7 +59,7 @@ struct Trial<'a> {
     mirror: Mirror,
     kind: ResourceType,
     name: &'a ResourceName,
-    /// How often there may be another try.
+    /// The number of remaining trials.
     left: usize,
 }
 
@@ -76,7 +76,7 @@ impl Trial<'_> {
         self.version()
     }
 
-    /// What an object does; nothing where it would take too many tries.
+    /// The effect of an object; `None` if it would take too many trials.
     fn effect(&mut self, name: &ObjectRef, shown: Version) -> Option<Effect> {
         let object = self.mirror.context().objects.any(name)?;
         let parts = parts(&object);
@@ -91,7 +91,7 @@ impl Trial<'_> {
             }
         }
         let restored = self.version_after(Change::Put(object));
-        // What cannot be restored cannot be compared with either.
+        // If restoring the object fails, results cannot be compared.
         if restored != Some(shown) {
             self.left = 0;
             return None;

@@ -1,4 +1,4 @@
-//! The proxies that objects imply, where no proxy is connected: those of pods and WorkloadEntries.
+//! The proxies that are expected without a connection: those of pods and WorkloadEntries.
 
 use std::net::IpAddr;
 
@@ -13,16 +13,16 @@ use navarch_api::text_map::TextMap;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::{Locality, Proxy};
 
-/// Whether a pod or namespace says that it wants a proxy or not.
+/// The label and annotation for sidecar injection of pods.
 const INJECT: &str = "sidecar.istio.io/inject";
-/// As [`INJECT`], on namespaces.
+/// The label for sidecar injection of namespaces.
 const NAMESPACE_INJECT: &str = "istio-injection";
-/// The Gateway that a pod was made for.
+/// The label of pods that were created for a Gateway.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
-/// Who made a pod, and what it says of waypoints.
+/// The label with the controller that created a pod, and its value for waypoints.
 const MANAGED: &str = "gateway.istio.io/managed";
 const WAYPOINT: &str = "istio.io-mesh-controller";
-/// The label by which the pods of Istio's own gateways are selected, and what it begins or ends with there.
+/// The label of the pods of Istio's own gateways.
 const ISTIO: &str = "istio";
 
 /// The label of ztunnel's pods.
@@ -31,9 +31,10 @@ const APP: (&str, &str) = ("app", "ztunnel");
 /// The proxies of the pods and WorkloadEntries of a snapshot, by namespace and name.
 ///
 /// A pod has one unless it is on the host's network, has no address, or it or its namespace refuses injection
-/// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry whose address is an IP has one. A pod is a
-/// gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar. In ambient mode
-/// pods that ztunnel stands for have none, waypoints are told by who made them, and ztunnels by the label `app`.
+/// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry whose address is an IP has one. A pod is
+/// a gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar. In
+/// ambient mode pods in ambient mode have none, waypoints are recognized by their controller label, and ztunnels by the label
+/// `app`.
 #[must_use]
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
@@ -52,7 +53,6 @@ pub fn implied(context: &PushContext) -> Vec<Client> {
     of_pods.chain(of_entries).map(Client::fresh).collect()
 }
 
-/// The proxy of a pod.
 fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     let ips: Vec<IpAddr> = pod.spec.pod_ips.iter().copied().collect();
     let label = |name: &str| pod.meta.labels.get(name).map(|value| &**value).unwrap_or_default();
@@ -71,7 +71,7 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     proxy(kind, &pod.meta, &ips, (labels, node, account, ""), context)
 }
 
-/// What a proxy would say of a pod that ztunnel stands for; `None` where there is no such pod, or it has no address.
+/// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if there is no such pod, or it has no address.
 #[must_use]
 pub fn ambient(context: &PushContext, pod: &NamespacedName) -> Option<Proxy> {
     let pod = context.objects.pods.get(pod).filter(|pod| context.mesh.settings.ambient && is_redirected(&pod.meta))?;
@@ -87,7 +87,7 @@ fn of_entry(entry: &Object<WorkloadEntry>, context: &PushContext) -> Option<Prox
     proxy("sidecar", &entry.meta, &[ip], (labels, "", &entry.spec.service_account, &entry.spec.locality), context)
 }
 
-/// A proxy as its agent would have it describe itself.
+/// A proxy with the node message that its agent would send.
 fn proxy(
     kind: &str,
     meta: &navarch_api::object::ObjectMeta,

@@ -1,4 +1,4 @@
-//! What the filters of a chain say of a request: first of its token, then the policies.
+//! Evaluation of a request by the filters of a chain: first its token, then policies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,42 +9,41 @@ use navarch_walk::token::{Admission, Claims, admission};
 
 use super::why::WhyNot;
 
-/// What is said of every token.
+/// The unknown that applies to every token.
 const TAKEN_TO_BE_GOOD: &str =
     "whether the token's signature, times and place in the request are as its issuer and providers demand";
 
-/// Who comes to a filter chain, and for what.
+/// A request or connection at a filter chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit<'a> {
     pub(super) peer: Peer<'a>,
-    /// The address of the connection, where it is known.
+    /// The peer address, if known.
     pub(super) source: Option<IpAddr>,
-    /// The address that the request came from in the first place, where it is known.
+    /// The original client address, if known.
     pub(super) remote: Option<IpAddr>,
     pub(super) destination: SocketAddr,
-    /// The request, where it is HTTP.
     pub(super) http: Option<&'a HttpRequest>,
 }
 
-/// What becomes of the visitor.
+/// The result of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
-    /// It is turned away, for a reason that the answer has.
+    /// Rejected; the answer has the reason.
     Refused,
-    /// It may pass.
+    /// Allowed.
     LetIn {
-        /// Whether its token goes on to the next proxy.
+        /// Whether the token is forwarded to the next proxy.
         with_token: bool,
     },
 }
 
-/// A visitor with what policies see of its token.
+/// The input of policies, with the token as they see it.
 pub(super) fn visitor<'a>(visit: &Visit<'a>, claims: TokenClaims<'a>) -> Visitor<'a> {
     let Visit { peer, source, remote, destination, http } = *visit;
     Visitor { peer, source, remote, claims, destination: (destination.ip(), destination.port()), http }
 }
 
-/// Has the filters of a chain of a proxy judge a visitor. Why one is turned away, the answer says then.
+/// Evaluates the filters of a chain of a proxy. The reason of a rejection is added to the answer.
 pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: &mut WhyNot) -> Judgement {
     let admission = visit.http.map_or(Admission::Unchecked, |request| admission(chain, request));
     let mut with_token = true;
@@ -75,7 +74,7 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
         (Admission::Unchecked, None) => TokenClaims::Absent,
     };
     let said = verdict(chain, &visitor(visit, claims));
-    // Where another token could change what is said, it is what policies look at.
+    // If another token could change the verdict, policies depend on the token.
     let by_token = || verdict(chain, &visitor(visit, TokenClaims::Unknown)) != said;
     match refusal(name, &said, visit) {
         Some((reason, advice)) => {
@@ -95,7 +94,7 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
     }
 }
 
-/// What helps where policies look at the token.
+/// The advice if policies depend on the token.
 fn token_advice(visit: &Visit<'_>) -> &'static str {
     if visit.http.is_some_and(|request| request.claims.is_some()) {
         "; it looks at the claims of the token"
@@ -104,7 +103,7 @@ fn token_advice(visit: &Visit<'_>) -> &'static str {
     }
 }
 
-/// Why policies do not let somebody in, and what they are; `None` where they do, or it is not known.
+/// Why policies reject the request, and which they are; `None` if they allow it, or it is not known.
 fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
     let (who, end) = (told(visit.peer), if visit.http.is_some() { "403" } else { "the connection is closed" });
     match said {
@@ -120,7 +119,7 @@ fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Opt
     }
 }
 
-/// Who asks.
+/// The peer in words.
 pub(super) fn told(peer: Peer<'_>) -> &str {
     match peer {
         Peer::Proven(identity) => identity,
@@ -129,7 +128,7 @@ pub(super) fn told(peer: Peer<'_>) -> &str {
     }
 }
 
-/// The policies that allow, by the names of their rules.
+/// The ALLOW policies, by the names of their rules.
 pub(super) fn allowing(rules: &[String]) -> String {
     let mut policies: Vec<String> = rules.iter().filter_map(|rule| policy_of(rule)).collect();
     policies.dedup();
@@ -143,7 +142,7 @@ pub(super) fn policy_of(rule: &str) -> Option<String> {
     Some(format!("AuthorizationPolicy {namespace}/{name}"))
 }
 
-/// The request as the next proxy gets it: without a token that was taken away.
+/// The request for the next proxy: without a token that was removed.
 pub(super) fn goes_on(request: &HttpRequest, judgement: Judgement) -> HttpRequest {
     let keeps = judgement != Judgement::LetIn { with_token: false };
     HttpRequest { claims: request.claims.clone().filter(|_: &Claims| keeps), ..request.clone() }

@@ -1,11 +1,11 @@
-//! Answers about changes: what one would do before it is made, and why proxies have what they have after it.
+//! Answers about changes: the effect of a change before it is applied, and why proxies have their resources afterwards.
 //!
 //! ```text
 //! snapshot + proposal ─▶ Mirror (a world and an engine of its own) ─▶ what each proxy has before and after ─▶ Plan
 //! what a proxy has ─▶ walk ─▶ words
 //! ```
 //!
-//! Knows no sockets and no clocks; nothing here changes what is in force.
+//! No sockets and no clocks; nothing here changes the configuration in force.
 
 mod ambient_traffic;
 pub mod applied;

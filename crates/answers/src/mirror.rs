@@ -1,5 +1,5 @@
-//! A control plane in small: a world and an engine of their own, with proxies that ask as real ones do and take all that they
-//! are shown.
+//! A control plane in memory: a world and an engine of their own, with simulated proxies that subscribe as real ones do and
+//! accept everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,19 +36,19 @@ struct Mirrored {
     followed: ProxyResources,
 }
 
-/// Names that several share.
+/// A shared set of names.
 type NameSet = Arc<BTreeSet<ResourceName>>;
 
-/// What collections name, looked up once for all proxies that have them.
+/// The resource names that collections refer to, computed once for all proxies that have them.
 #[derive(Debug, Default)]
 struct Names {
-    /// By the collection's place in memory and the type that is named. The collections are kept, so that no other takes their place.
+    /// By the collection's address and the referenced type. The collections are kept, so that addresses are not reused.
     of: KeyedMap<(usize, ResourceType), (Arc<Collection>, NameSet)>,
-    /// Interests by the one before and the collections between which they changed, all kept.
+    /// Interests by the previous one and the two collections, all of which are kept.
     interests: KeyedMap<[usize; 3], (NameSet, NameSet)>,
 }
 
-/// Takes nothing: what proxies are shown is looked up in the engine.
+/// A sink that discards: collections are read from the engine.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -57,7 +57,7 @@ impl Sink for Nowhere {
 }
 
 impl Mirror {
-    /// These proxies on a copy of a snapshot. Costs what exists: all that the proxies are shown is made anew.
+    /// These proxies on a copy of a snapshot. Costs what exists: all resources of the proxies are rebuilt.
     #[must_use]
     pub fn of(context: &PushContext, clients: Vec<Client>) -> Self {
         let world = World::fork(context);
@@ -75,7 +75,7 @@ impl Mirror {
         for at in 0..mirror.clients.len() {
             let had = mirror.had(at);
             if let Some(one) = mirror.clients.get_mut(at) {
-                // Who asks for names already asked for those that its clusters and listeners name.
+                // A client with named subscriptions has already requested the names in its clusters and listeners.
                 let asks = |kind| one.client.interests.contains_key(&kind);
                 if asks(ResourceType::Endpoint) || asks(ResourceType::Route) {
                     one.followed = had;
@@ -86,8 +86,8 @@ impl Mirror {
         mirror
     }
 
-    /// These proxies, by their ids, on copies of the world and the engine that serve them: what a change does costs what it reaches.
-    /// Whoever is not among them is left out, and so is what they do not say that they ask for.
+    /// These proxies, by their ids, on copies of the world and the engine that serve them: what a change does costs what it
+    /// reaches. Other proxies, and types without an interest in `clients`, are omitted.
     #[must_use]
     pub fn copied(world: World, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
         let asked: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();
@@ -119,13 +119,13 @@ impl Mirror {
         self.clients.iter().map(|one| &one.client)
     }
 
-    /// All that a proxy has, by its place among the proxies.
+    /// The resources of a proxy, by its index.
     #[must_use]
     pub fn had(&self, at: usize) -> ProxyResources {
         self.clients.get(at).map(|one| had(&self.engine, one.id, &one.client)).unwrap_or_default()
     }
 
-    /// Takes changes in, and has the proxies ask for what they need then.
+    /// Applies changes, and updates the subscriptions of the proxies.
     pub fn apply(&mut self, changes: Vec<Change>) {
         let facts = self.world.apply(changes);
         if !facts.is_empty() {
@@ -141,19 +141,19 @@ impl Mirror {
         Self::copied(self.world.copy(), self.engine.copy(), clients)
     }
 
-    /// What was left out of what the proxies have.
+    /// The remarks on the resources of the proxies.
     #[must_use]
     pub fn remarks(&self) -> Vec<Remark> {
         self.engine.remarks()
     }
 
-    /// Resources that could not be made, in words.
+    /// Descriptions of resources that failed to build.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.engine.faults().into_iter().map(|fault| format!("{}: {}", fault.query, fault.message)).collect()
     }
 
-    /// Has every proxy ask for what its clusters and listeners name.
+    /// Updates the subscriptions of every proxy to the names in its clusters and listeners.
     fn follow(&mut self) {
         for at in 0..self.clients.len() {
             for _ in 0..MAX_ROUNDS {
@@ -164,7 +164,7 @@ impl Mirror {
         }
     }
 
-    /// Has one proxy ask; false where it has asked for all.
+    /// Updates the subscriptions of one proxy; returns false if they are unchanged.
     fn follow_one(&mut self, at: usize) -> bool {
         let now = self.had(at);
         let Some(one) = self.clients.get_mut(at) else { return false };
@@ -181,7 +181,7 @@ impl Mirror {
                 continue;
             }
             let asked = one.client.interests.get(&kind).map(|interest| interest.names.clone());
-            // Virtual hosts one by one are for those who asked for them.
+            // On-demand virtual hosts are only for clients that requested them.
             if kind == ResourceType::VirtualHost && asked.is_none() {
                 continue;
             }
@@ -202,14 +202,14 @@ impl Mirror {
 }
 
 impl Names {
-    /// The names that a collection has its client ask for.
+    /// The names of a type that a collection refers to.
     fn of(&mut self, kind: ResourceType, collection: &Arc<Collection>) -> Arc<BTreeSet<ResourceName>> {
         let key = (Arc::as_ptr(collection).addr(), kind);
         let named = || (collection.clone(), Arc::new(names_in(kind, collection)));
         self.of.entry(key).or_insert_with(named).1.clone()
     }
 
-    /// What a client asks for that asked for `asked` on account of one collection, and has another one now.
+    /// The new interest of a client that requested `asked` because of one collection, and has another one now.
     fn after(
         &mut self,
         kind: ResourceType,
@@ -237,7 +237,7 @@ fn had(engine: &Engine, id: ProxyId, client: &Client) -> ProxyResources {
     client.interests.keys().filter_map(|kind| Some((*kind, engine.shown(id, *kind)?))).collect()
 }
 
-/// A map of what each proxy has, by its place among the proxies.
+/// The resources of each proxy, by its index.
 #[must_use]
 pub fn all_had(mirror: &Mirror) -> BTreeMap<usize, ProxyResources> {
     (0..mirror.clients.len()).map(|at| (at, mirror.had(at))).collect()

@@ -6,12 +6,11 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::istio::{DestinationRule, TrafficPolicy};
 use navarch_api::object::Object;
 
-/// A part of an object.
+/// A field or list item of an object.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectPart {
     /// Its field, such as `spec.http[1]` or `spec.subsets[v2]`.
     pub(super) field: String,
-    /// The object without it.
     pub(super) without: AnyObject,
 }
 
@@ -137,7 +136,7 @@ fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
     }
 }
 
-/// An element without a name is told by its place.
+/// An element without a name is identified by its index.
 fn unnamed<E>(_: &E) -> &str {
     ""
 }
@@ -218,7 +217,7 @@ where
     }
 }
 
-/// How an element is told from the others of its list: by its name, or its place where that is no other's.
+/// The key of a list element: its name if unique, else its index.
 fn place(names: &[String], at: usize) -> String {
     let name = names.get(at).expect("every element has an entry, empty if it has no name").as_str();
     let is_own = !name.is_empty() && names.iter().filter(|other| **other == name).count() == 1;

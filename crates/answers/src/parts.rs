@@ -1,4 +1,4 @@
-//! The plans of several control planes, each for the proxies that are connected to it, as one.
+//! Merges the plans of several control planes, each for its own proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,37 +9,37 @@ use super::proposal::Action;
 use super::traffic::TrafficChange;
 use navarch_push::resource::ResourceType;
 
-/// What one control plane says of its proxies, with what tells its resources from those of others.
+/// The plan of one control plane, with the forms by which its resources are matched with those of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanPart {
     /// The plan, with all workloads and requests.
     #[serde(flatten)]
     pub plan: Plan,
-    /// What happens to each resource, by type and name, of the first 20,000; the first are those of the plan. Control planes of other
-    /// releases say none.
+    /// The forms of the first 20,000 changed resources, by type and name; the first are those of the plan. Control planes of
+    /// other releases have none.
     #[serde(default)]
     pub forms: Vec<Form>,
-    /// How many sorts of proxies there are whose requests were not walked.
+    /// The number of proxy groups whose requests were not walked.
     #[serde(default)]
     pub unwalked: usize,
 }
 
-/// What happens to one resource in one of its forms.
+/// A distinct change of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Form {
     /// Its type, as in `cds`.
     pub r#type: String,
-    /// A digest of its name, and of what it is before and after: equal at every control plane.
+    /// A digest of its name and its versions before and after: equal at every control plane.
     pub digest: String,
-    /// What happens to it.
+    /// The action.
     pub action: Action,
-    /// How many proxies it happens to.
+    /// The number of proxies.
     pub proxies: usize,
 }
 
 impl PlanPart {
-    /// The plan of a control plane that answers for all.
+    /// The plan of a single control plane.
     #[must_use]
     pub fn whole(self) -> Plan {
         let all = self.plan.types.values().map(|totals| totals.added + totals.changed + totals.removed).sum();
@@ -53,8 +53,8 @@ impl PlanPart {
     }
 }
 
-/// The plans of control planes by their names as one: proxies, workloads and bytes add up, and a resource that proxies of several have in
-/// the same form counts once.
+/// Merges the plans of control planes by name: proxies, workloads and bytes add up, and a change that proxies of several have
+/// in the same form counts once.
 #[must_use]
 pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
     let (types, all) = totals(&parts);
@@ -91,7 +91,7 @@ pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
     cut(whole, all, unwalked)
 }
 
-/// The resources that are named, each form once, by type and name.
+/// The listed resources, each form once, by type and name.
 fn resources(parts: &[(String, PlanPart)]) -> Vec<ResourcePlan> {
     let mut proxies: BTreeMap<&str, usize> = BTreeMap::new();
     for form in parts.iter().flat_map(|(_, part)| &part.forms) {
@@ -112,7 +112,7 @@ fn resources(parts: &[(String, PlanPart)]) -> Vec<ResourcePlan> {
     all.into_values().take(MAX_RESOURCES).collect()
 }
 
-/// The requests that go another way, each once, with all whose requests they are.
+/// The requests with a different outcome, each once, with all of its sources.
 fn traffic(parts: &[(String, PlanPart)]) -> Vec<TrafficChange> {
     let mut all: BTreeMap<[&str; 3], BTreeSet<String>> = BTreeMap::new();
     for change in parts.iter().flat_map(|(_, part)| &part.plan.traffic) {
@@ -126,7 +126,7 @@ fn traffic(parts: &[(String, PlanPart)]) -> Vec<TrafficChange> {
     all.into_iter().map(change).collect()
 }
 
-/// What happens to resources by type, and to how many in all.
+/// Totals by type, and the number of all changes.
 fn totals(parts: &[(String, PlanPart)]) -> (BTreeMap<String, Totals>, usize) {
     let mut types: BTreeMap<String, Totals> = BTreeMap::new();
     let is_complete = parts.iter().all(|(_, part)| part.is_complete());
@@ -134,7 +134,7 @@ fn totals(parts: &[(String, PlanPart)]) -> (BTreeMap<String, Totals>, usize) {
         let sum = types.entry(kind.clone()).or_default();
         sum.proxies += totals.proxies;
         if !is_complete {
-            // The most that it can be.
+            // An upper bound.
             sum.added += totals.added;
             sum.changed += totals.changed;
             sum.removed += totals.removed;
@@ -151,12 +151,12 @@ fn totals(parts: &[(String, PlanPart)]) -> (BTreeMap<String, Totals>, usize) {
     (types, all)
 }
 
-/// The place of a type among all.
+/// The index of a type.
 fn order(short_name: &str) -> usize {
     ResourceType::ALL.iter().position(|kind| kind.short_name() == short_name).unwrap_or(usize::MAX)
 }
 
-/// A plan with as much of each as is told, and how much more there is. `all` is the number of its resources.
+/// A plan cut to the limits, with the number of omitted items. `all` is the number of its resources.
 fn cut(mut plan: Plan, all: usize, unwalked: usize) -> Plan {
     let workloads = plan.workloads.len().saturating_sub(MAX_NAMES);
     plan.workloads = std::mem::take(&mut plan.workloads).into_iter().take(MAX_NAMES).collect();
@@ -183,7 +183,8 @@ mod tests {
     use super::*;
     use crate::plan::MAX_FORMS;
 
-    /// What a control plane says of so many proxies of a workload, with one route that all of them have, and one that only these have.
+    /// The part of a control plane with this number of proxies of a workload, with one route that is common to all and one that
+    /// is its own.
     fn part(workload: &str, proxies: usize, own: &str) -> PlanPart {
         let resource = |name: &str| ResourcePlan {
             r#type: "rds".to_owned(),

@@ -1,4 +1,4 @@
-//! Which waypoint a request passes, and what it does with it.
+//! Requests through a waypoint.
 
 use std::net::SocketAddr;
 
@@ -52,7 +52,7 @@ pub(super) fn pass(
         return false;
     };
     answer.steps.push(format!("waypoint {name} takes it for {}", served(chain)));
-    // What address a waypoint sees of its client is its own matter.
+    // The client address that a waypoint sees is not known here.
     let visit = Visit {
         peer: Peer::Proven(asked.identity),
         source: None,
@@ -73,7 +73,7 @@ pub(super) fn pass(
         (answer.reason, answer.advice) = (Some(reason), advice);
         return false;
     }
-    // A request passes one waypoint; behind it, it comes from there.
+    // A request passes at most one waypoint; afterwards the waypoint is the client.
     let identity = identity(&waypoint.proxy, asked.context);
     let http = connection.http.as_ref().map(|request| goes_on(request, judgement));
     let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
@@ -82,7 +82,7 @@ pub(super) fn pass(
     follow(answer, &walk, &behind)
 }
 
-/// What a chain of a waypoint is for.
+/// The service of a waypoint's filter chain, in words.
 fn served(chain: &FilterChain) -> String {
     match service_of(&chain.name) {
         Some((port, _, host)) => format!("{host}:{port}"),

@@ -1,4 +1,4 @@
-//! What a change would do: it is tried on a mirror, and what each proxy has before and after is compared.
+//! Plans: a change is applied to a mirror, and the resources of each proxy before and after are compared.
 
 #[cfg(test)]
 mod tests;
@@ -39,101 +39,101 @@ pub(super) const MAX_NAMES: usize = 50;
 /// Maximum number of resources that are compared with those of other control planes.
 pub(super) const MAX_FORMS: usize = 20_000;
 
-/// What a change would do. Nothing of it is done.
+/// The effects of a change that is not applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// What is said of each object, in the order of the files.
+    /// The plan of each object, in the order of the files.
     pub objects: Vec<ObjectPlan>,
-    /// How many proxies there are.
+    /// The number of proxies.
     pub proxies: usize,
-    /// How many of them would be sent something.
+    /// The number of proxies that would be sent something.
     pub reached: usize,
-    /// Their workloads as `namespace/name`, each with the number of its proxies; the first of them by name.
+    /// The first workloads of these proxies by `namespace/name`, each with the number of its proxies.
     pub workloads: BTreeMap<String, usize>,
-    /// What happens to resources, by type as in `cds`.
+    /// Totals of changed resources by type, as in `cds`.
     pub types: BTreeMap<String, Totals>,
-    /// The resources, by type and name; the first of them.
+    /// The first changed resources, by type and name.
     pub resources: Vec<ResourcePlan>,
-    /// The requests that go another way; the first of them.
+    /// The first requests with a different outcome.
     pub traffic: Vec<TrafficChange>,
-    /// What would be left out of what proxies get that is not left out now.
+    /// New remarks: configuration that would be ignored.
     pub left_out: Vec<String>,
-    /// Resources that Envoy would refuse, as far as can be told, and that are not refused now.
+    /// Resources that Envoy would reject, as far as known, and does not reject now.
     pub refused: Vec<Refused>,
-    /// About how many bytes would be sent to all proxies.
+    /// Approximate number of bytes sent to all proxies.
     pub bytes: usize,
-    /// How much more there is than is named here, in words; empty where all is.
+    /// Descriptions of what exceeds the limits and is omitted.
     pub more: Vec<String>,
-    /// The control planes whose proxies it is about, where several were asked.
+    /// The control planes whose proxies are included, if several were asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<String>,
 }
 
-/// What happens to the resources of one type. One that several proxies have in the same form counts once.
+/// Totals of one type. A change that several proxies share counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// New ones.
+    /// Added resources.
     pub added: usize,
-    /// Those that say something else.
+    /// Changed resources.
     pub changed: usize,
-    /// Those that go.
+    /// Removed resources.
     pub removed: usize,
-    /// Proxies that are sent some.
+    /// Proxies that would be sent resources of the type.
     pub proxies: usize,
 }
 
-/// What happens to one resource.
+/// The change of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourcePlan {
     /// Its type, as in `cds`.
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
     pub name: String,
-    /// What happens to it.
+    /// The action.
     pub action: Action,
-    /// How many proxies it happens to.
+    /// The number of proxies.
     pub proxies: usize,
-    /// The difference as a unified diff of YAML; empty for secrets, and where there are too many.
+    /// A unified diff of YAML; empty for secrets, and beyond the maximum number of diffs.
     pub diff: String,
 }
 
-/// A resource that Envoy would refuse.
+/// A resource that Envoy would reject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// Its type, as in `cds`.
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
     pub name: String,
-    /// How many proxies would be sent it.
+    /// The number of proxies that would be sent it.
     pub proxies: usize,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Proxies that take the same steps.
+/// Proxies with the same changes.
 #[derive(Debug, Default)]
 struct Group {
     members: Vec<usize>,
     steps: BTreeMap<ResourceType, CollectionDiff>,
 }
 
-/// Where a collection is in memory, before and after.
+/// Addresses of collections in memory, before and after.
 type Places = Vec<(ResourceType, [usize; 2])>;
 
-/// A resource in two forms.
+/// A resource with its two versions.
 type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 
-/// What a proposal would do to the proxies of a mirror, to be put together with what other control planes say. The mirror has the change
-/// afterwards. The calling thread's stack must be as large as that of the push thread. `done` is called with the name
-/// of each step when the step ends.
+/// The plan of a proposal for the proxies of a mirror, to be merged with those of other control planes. The mirror has the
+/// change afterwards. The calling thread's stack must be as large as that of the push thread. `done` is called with the name of
+/// each step when the step ends.
 #[must_use]
 pub fn part(mirror: &mut Mirror, proposal: &Proposal, done: &mut dyn FnMut(&'static str)) -> PlanPart {
     let read = proposal.read(&mirror.context());
     made(mirror, read, done)
 }
 
-/// As [`part`], of a change that was read and judged already: nothing is said of the object itself.
+/// As [`part`], for a change that was parsed and validated already: the plan has no objects.
 #[must_use]
 pub fn plan_of(mirror: &mut Mirror, change: Change) -> Plan {
     made(mirror, ParsedProposal { changes: vec![change], ..ParsedProposal::default() }, &mut |_| ()).whole()
@@ -179,7 +179,7 @@ fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Grou
             let [old, new] = [old, &new].map(|had| had.get(kind).map(|collection| &**collection));
             (*kind, CollectionDiff::between(old, new))
         };
-        // By kind and namespace, too: they decide on what requests look like.
+        // By type and namespace, too: example requests depend on them.
         let key = (client.proxy.kind, client.proxy.namespace.clone(), places);
         let group = groups.entry(key).or_insert_with_key(|(_, _, places)| Group {
             members: Vec::new(),
@@ -225,7 +225,7 @@ impl Plan {
         }
     }
 
-    /// Tells of each resource, and which Envoy would refuse. Gives their forms.
+    /// Adds changed resources, and those that Envoy would reject. Returns their forms.
     fn tell_resources(&mut self, groups: &[Group]) -> Vec<Form> {
         let mut all: BTreeMap<ResourceChange, (usize, &Pair)> = BTreeMap::new();
         for group in groups {
@@ -259,7 +259,7 @@ impl Plan {
         forms
     }
 
-    /// Walks requests of each sort of proxies.
+    /// Walks requests of each group of proxies.
     fn tell_traffic(
         &mut self,
         groups: &[Group],
@@ -291,7 +291,7 @@ impl Plan {
 }
 
 impl Totals {
-    /// Counts what happens to one resource.
+    /// Counts the change of one resource.
     pub(super) fn count(&mut self, action: Action) {
         match action {
             Action::Added => self.added += 1,
@@ -301,14 +301,14 @@ impl Totals {
     }
 }
 
-/// What happens to a resource, as control planes compare it.
+/// The change of a resource in the form in which control planes compare it.
 fn form((kind, name, versions): &ResourceChange, action: Action, proxies: usize) -> Form {
     let versions = versions.map(|version| version.map(|version| version.to_string()).unwrap_or_default());
     let digest = sha256_hex(format!("{} {name} {}", kind.short_name(), versions.join(" ")));
     Form { r#type: kind.short_name().to_owned(), digest: digest.chars().take(24).collect(), action, proxies }
 }
 
-/// What names a change of a resource.
+/// The identity of a change of a resource.
 fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> ResourceChange {
     (kind, name.clone(), pair.each_ref().map(|side| side.as_ref().map(|resource| resource.version)))
 }

@@ -1,4 +1,4 @@
-//! A change that somebody thinks of: objects to be put and taken away, and what is said of each before it is tried.
+//! A proposed change: objects to apply and to delete, and the validation of each before the change is simulated.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,18 +12,18 @@ use navarch_push::world::Change;
 use navarch_store::Objects;
 use navarch_webhook::verdict::{UNKNOWN, around};
 
-/// What is said where an object goes whose changes reach proxies in stages.
+/// The warning for the deletion of an object with a rollout annotation.
 const AT_ONCE: &str =
     "navarch.io/rollout: a deletion reaches all proxies at once; take its effect away by an edit first, in stages";
 
-/// What is proposed, as it is sent to a control plane.
+/// A proposed change, as sent to a control plane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
     /// Texts with objects, YAML or JSON.
     #[serde(default)]
     pub files: Vec<ProposedFile>,
-    /// Objects to be taken away: `KIND/NAMESPACE/NAME`, without namespace where the kind has none.
+    /// Objects to delete: `KIND/NAMESPACE/NAME`, without namespace for cluster-scoped kinds.
     #[serde(default)]
     pub remove: Vec<String>,
 }
@@ -32,53 +32,53 @@ pub struct Proposal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProposedFile {
-    /// Where it is from, for people.
+    /// Its name, for messages.
     pub place: String,
-    /// YAML documents, as they were read.
+    /// YAML documents.
     pub text: String,
 }
 
-/// What becomes of one object of a proposal.
+/// The plan of one object of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectPlan {
-    /// File and line, or what was asked to be removed.
+    /// File and line, or the argument of `--remove`.
     pub place: String,
-    /// `Kind namespace/name`, as far as it can be told.
+    /// `Kind namespace/name`, as far as known.
     pub object: String,
-    /// What would happen to it.
+    /// The action.
     pub action: Action,
-    /// Why it is refused.
+    /// Validation errors.
     pub errors: Vec<String>,
-    /// What is probably not meant.
+    /// Validation warnings.
     pub warnings: Vec<String>,
 }
 
-/// What happens to an object or a resource.
+/// The change of an object or a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is new.
+    /// Added.
     Added,
-    /// It says something else.
+    /// Changed.
     Changed,
-    /// It goes.
+    /// Removed.
     Removed,
-    /// It says what it said.
+    /// Unchanged.
     Unchanged,
-    /// It is not valid, and not taken.
+    /// Rejected as invalid.
     Refused,
-    /// Its kind is none that is read.
+    /// Ignored: its kind is not supported.
     Ignored,
 }
 
-/// A proposal that was read.
+/// A proposal after parsing.
 #[derive(Debug, Default)]
 pub(super) struct ParsedProposal {
     pub(super) objects: Vec<ObjectPlan>,
     /// The valid part.
     pub(super) changes: Vec<Change>,
-    /// The objects that would be put, each with its place among `objects`.
+    /// The objects to add or replace, each with its index in `objects`.
     pub(super) put: Vec<(usize, AnyObject)>,
     /// The objects of the valid part.
     pub(super) names: Vec<ObjectRef>,
@@ -137,7 +137,7 @@ impl ParsedProposal {
         self.objects.push(plan);
     }
 
-    /// Takes a removal in.
+    /// Adds a removal.
     fn removal(&mut self, wanted: &str, objects: &Objects) {
         let mut plan = ObjectPlan {
             place: "--remove".to_owned(),
@@ -168,7 +168,7 @@ impl ParsedProposal {
         self.objects.push(plan);
     }
 
-    /// Adds what does not fit the objects around, which are those after the change.
+    /// Adds warnings about references to other objects, given the objects after the change.
     pub(super) fn look_around(&mut self, after: &Objects) {
         for (at, object) in &self.put {
             if let Some(plan) = self.objects.get_mut(*at) {
@@ -181,7 +181,7 @@ impl ParsedProposal {
 /// The object that `KIND/NAMESPACE/NAME` names, or `KIND/NAME` where the kind has no namespace; kinds in any case.
 ///
 /// # Errors
-/// In words, where the kind is none that is read, or a part is missing.
+/// If the kind is unknown, or a part is missing.
 pub fn object_ref(text: &str) -> Result<ObjectRef, String> {
     let mut parts = text.split('/');
     let (kind, rest) = (parts.next().unwrap_or_default(), parts.collect::<Vec<_>>());
@@ -198,7 +198,7 @@ pub fn object_ref(text: &str) -> Result<ObjectRef, String> {
 /// The kind of this name, in any case, as one or several (`virtualservices`), or by the short name that kubectl knows it by.
 ///
 /// # Errors
-/// In words, where it is none that is read.
+/// If it is unknown.
 pub fn kind_of(text: &str) -> Result<Kind, String> {
     let lower = text.to_ascii_lowercase();
     let short = match lower.as_str() {
@@ -227,7 +227,7 @@ pub fn kind_of(text: &str) -> Result<Kind, String> {
         };
         short == name || short == plural
     };
-    // Istio's Gateway comes before that of the Gateway API, as `kubectl get gw` has it with Istio alone.
+    // Istio's Gateway takes precedence over that of the Gateway API, as with `kubectl get gw`.
     let found = Kind::ALL.into_iter().find(|kind| is(kind) && kind.group().ends_with("istio.io"));
     let found = found.or_else(|| Kind::ALL.into_iter().find(is));
     found.ok_or_else(|| format!("{text:?} is an unknown kind"))

@@ -1,4 +1,4 @@
-//! Which requests are walked to say what a change does to traffic: those for the hosts that it touches.
+//! The requests that are walked to find the effect of a change on traffic: those for the affected hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,22 +29,22 @@ pub(super) const MAX_HOSTS: usize = 32;
 /// Maximum number of requests of one proxy.
 const MAX_QUESTIONS: usize = 64;
 
-/// One request and what it is called.
+/// A request with its label.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     /// Such as `GET reviews:9080/`.
     pub(super) label: String,
-    /// The host that is asked for.
+    /// The requested host.
     pub(super) host: String,
-    /// The port that is asked for.
+    /// The requested port.
     pub(super) port: u16,
-    /// What is walked.
+    /// The connection to walk.
     pub(super) connection: Connection,
-    /// Whether the proxy's own workload is named as who sends it.
+    /// Whether the proxy's own workload is the client.
     pub(super) is_own: bool,
 }
 
-/// What is asked about one proxy.
+/// The input for one proxy.
 pub(super) struct Scene<'a> {
     pub(super) client: &'a Client,
     /// Its changed resources by type.
@@ -104,7 +104,7 @@ impl Scene<'_> {
         questions
     }
 
-    /// Requests for services that come to a waypoint before them.
+    /// Requests at a waypoint for its services.
     fn of_waypoint(&self) -> Vec<Question> {
         let mut questions = Vec::new();
         for (host, port) in self.served_hosts().into_iter().take(MAX_HOSTS) {
@@ -137,7 +137,7 @@ impl Scene<'_> {
         questions
     }
 
-    /// Hosts and ports behind a waypoint that the steps are about.
+    /// Affected hosts and ports behind a waypoint.
     fn served_hosts(&self) -> BTreeSet<(String, u16)> {
         let mut hosts = BTreeSet::new();
         for kind in [ResourceType::Cluster, ResourceType::Endpoint] {
@@ -146,7 +146,7 @@ impl Scene<'_> {
             hosts.extend(served.map(|(port, _, host)| (host.to_owned(), port)));
         }
         if self.steps.contains_key(&ResourceType::Listener) {
-            // One listener holds the chains of all services: those that differ are about.
+            // One listener has the chains of all services: only those that differ are affected.
             let [before, after] = self.resources.map(|resources| served_chains(resources).collect::<BTreeMap<_, _>>());
             let all: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
             let differing = all.into_iter().filter(|served| before.get(served) != after.get(served));
@@ -155,7 +155,7 @@ impl Scene<'_> {
         hosts
     }
 
-    /// A connection whose bytes are not read.
+    /// A TCP connection.
     fn bytes(&self, host: &str, declared: Option<&ServicePort>, destination: SocketAddr) -> Question {
         let is_tls = declared.is_some_and(|declared| declared.protocol.is_tls());
         let tls = is_tls.then(|| Tls { sni: host.to_owned(), alpn: Vec::new() });
@@ -178,9 +178,8 @@ impl Scene<'_> {
         Question { label, host: host.to_owned(), port, connection, is_own: true }
     }
 
-    /// An address at which a service is asked for.
     fn address(&self, service: Option<&Service>) -> IpAddr {
-        // One that is nobody's (RFC 5737): listeners of all addresses take it.
+        // A documentation address (RFC 5737), which only wildcard listeners accept.
         let nobody = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
         let Some(service) = service else { return nobody };
         let own = service.default_address.parse::<IpAddr>().ok().filter(|ip| !ip.is_unspecified());
@@ -192,7 +191,7 @@ impl Scene<'_> {
         own.or(service.auto_ipv4).or_else(headless).unwrap_or(nobody)
     }
 
-    /// Hosts and ports that the steps are about.
+    /// Affected hosts and ports.
     fn touched_hosts(&self) -> BTreeSet<(String, u16)> {
         let mut hosts = BTreeSet::new();
         for (kind, step) in self.steps {
@@ -230,7 +229,7 @@ impl Scene<'_> {
         hosts
     }
 
-    /// The service whose address and port a listener is named by.
+    /// The service whose address and port are the name of a listener.
     fn service_at(&self, listener: &str) -> Option<(String, u16)> {
         let (address, port) = listener.rsplit_once('_')?;
         let ip: IpAddr = address.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified())?;
@@ -241,7 +240,7 @@ impl Scene<'_> {
         Some((found.key.hostname.to_string(), port.parse().ok()?))
     }
 
-    /// Requests that come to a gateway.
+    /// Requests at a gateway.
     fn of_gateway(&self) -> Vec<Question> {
         let mut questions = Vec::new();
         let mut hosts: BTreeSet<(String, String)> = BTreeSet::new();
@@ -269,7 +268,7 @@ impl Scene<'_> {
                 let Some(routes) = routes_of(&manager) else { continue };
                 let of_routes: Vec<String> =
                     hosts.iter().filter(|(of, _)| of == routes).map(|(_, domain)| domain.clone()).collect();
-                // Where clusters or policies alone change, every host of the gateway may.
+                // If only clusters or policies change, every host of the gateway may be affected.
                 let listeners = self.steps.get(&ResourceType::Listener);
                 let is_touched =
                     listeners.is_some_and(|step| step.resources.keys().any(|name| name.as_str() == listener.name));
@@ -288,7 +287,7 @@ impl Scene<'_> {
         questions
     }
 
-    /// Requests for one domain that come to one chain of a gateway.
+    /// Requests for one domain at one filter chain of a gateway.
     fn at_gateway(&self, chain: &FilterChain, (routes, domain): (&str, &str), port: u16) -> Vec<Question> {
         let domain = domain.rsplit_once(':').map_or(domain, |(domain, _)| domain);
         let host = domain.replacen('*', if domain == "*" { "any.example" } else { "any" }, 1);
@@ -342,7 +341,7 @@ pub(super) fn port_of(listener: &Listener) -> Option<u16> {
     }
 }
 
-/// The virtual hosts that are in one of two route configurations alone, or say something else.
+/// The virtual hosts that differ between two route configurations.
 fn differing_hosts(pair: &Pair) -> Vec<VirtualHost> {
     let bodies = distinct(ResourceType::Route, pair);
     let [before, after] = bodies.map(|body| RouteConfiguration::decode(body).unwrap_or_default().virtual_hosts);
@@ -359,14 +358,14 @@ fn differing_hosts(pair: &Pair) -> Vec<VirtualHost> {
     differing
 }
 
-/// The host and port that a virtual host of sidecars is named by, such as `reviews.shop.svc.cluster.local:9080`.
+/// Host and port from the name of a sidecar's virtual host, such as `reviews.shop.svc.cluster.local:9080`.
 fn host_and_port(host: &VirtualHost, port: Option<u16>) -> Option<(String, u16)> {
     let (name, own) = match host.name.rsplit_once(':') {
         Some((name, port)) => (name, port.parse().ok()),
         None => (host.name.as_str(), None),
     };
     let port = own.or(port)?;
-    // `allow_any` and `block_all` stand for hosts that nobody knows.
+    // `allow_any` and `block_all` are for unknown hosts.
     (name.contains('.') && !name.contains('*')).then(|| (name.to_owned(), port))
 }
 

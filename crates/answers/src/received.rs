@@ -1,4 +1,4 @@
-//! What a proxy has, read from the collections that it was given.
+//! The resources of a proxy, decoded from the collections that were sent to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use prost::Message;
 /// The resources of a proxy by type.
 pub type ProxyResources = BTreeMap<ResourceType, Arc<Collection>>;
 
-/// A proxy's resources, read as far as walks need them.
+/// A proxy's resources, decoded as far as walks need them.
 #[derive(Debug)]
 pub struct Walkable<'a> {
     had: &'a ProxyResources,
     resources: Resources,
 }
 
-/// Listeners and route configurations that were read, for several proxies that share them.
+/// Decoded listeners and route configurations, shared by several proxies.
 #[derive(Debug, Default)]
 pub struct ReadResources {
     listeners: KeyedMap<usize, (Arc<Resource>, Option<Arc<Listener>>)>,
@@ -37,13 +37,13 @@ pub struct ReadResources {
 }
 
 impl ReadResources {
-    /// A listener; `None` where it cannot be read.
+    /// A listener; `None` if malformed.
     fn listener(&mut self, resource: &Arc<Resource>) -> Option<Arc<Listener>> {
         let read = || (resource.clone(), Listener::decode(resource.body.clone()).ok().map(Arc::new));
         self.listeners.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
     }
 
-    /// A route configuration that comes whole.
+    /// A complete route configuration.
     fn routes(&mut self, resource: &Arc<Resource>) -> Arc<Routes> {
         let read = || (resource.clone(), Arc::new(Routes::new(resource.body.clone())));
         self.routes.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
@@ -51,7 +51,7 @@ impl ReadResources {
 }
 
 impl<'a> Walkable<'a> {
-    /// Reads listeners; routes, clusters and endpoints are read where a walk comes to them.
+    /// Decodes listeners; routes, clusters and endpoints are decoded when a walk needs them.
     #[must_use]
     pub fn read(had: &'a ProxyResources, read: &mut ReadResources) -> Self {
         let all = |kind| had.get(&kind).into_iter().flat_map(|collection| &collection.resources);
@@ -69,7 +69,7 @@ impl<'a> Walkable<'a> {
         Self { had, resources }
     }
 
-    /// What was read so far.
+    /// The resources decoded so far.
     #[must_use]
     pub fn resources(&self) -> &Resources {
         &self.resources
@@ -90,7 +90,7 @@ impl<'a> Walkable<'a> {
         if found == 0 { walk } else { self.resources.walk(connection) }
     }
 
-    /// Reads a cluster with its endpoints. False where there is none.
+    /// Decodes a cluster with its endpoints. Returns false if it does not exist.
     fn read_cluster(&mut self, name: &str) -> bool {
         let Some(cluster) = find(self.had, ResourceType::Cluster, name) else { return false };
         let Ok(cluster) = Cluster::decode(cluster.body.clone()) else { return false };
@@ -105,21 +105,21 @@ impl<'a> Walkable<'a> {
     }
 }
 
-/// A resource that a proxy has.
+/// A resource of a proxy.
 #[must_use]
 pub fn find<'a>(had: &'a ProxyResources, kind: ResourceType, name: &str) -> Option<&'a Arc<Resource>> {
     had.get(&kind)?.resources.find(&ResourceName::new(name))
 }
 
-/// The name by which a cluster asks for its endpoints, if it does.
+/// The EDS service name of a cluster, if it uses EDS.
 fn endpoints_of(cluster: &Cluster) -> Option<String> {
     let is_eds = cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
     let service = cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.clone()).unwrap_or_default();
     is_eds.then(|| if service.is_empty() { cluster.name.clone() } else { service })
 }
 
-/// The names of a type that whoever has a collection asks for: endpoints that clusters name; routes, with their virtual hosts, and
-/// extensions that listeners name.
+/// The names of a type to which clients with a collection subscribe: endpoints of clusters; routes, with their virtual hosts,
+/// and extensions of listeners.
 #[must_use]
 pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<ResourceName> {
     let mut names = BTreeSet::new();
@@ -142,7 +142,7 @@ pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<Resourc
     names
 }
 
-/// The extensions that a connection manager asks for.
+/// The ECDS resource names of a connection manager.
 fn extensions_of(manager: &HttpConnectionManager) -> impl Iterator<Item = &String> {
     let is_asked =
         |filter: &&HttpFilter| matches!(filter.config_type, Some(http_filter::ConfigType::ConfigDiscovery(_)));
@@ -163,7 +163,7 @@ pub(super) fn manager_of(chain: &FilterChain) -> Option<HttpConnectionManager> {
     HttpConnectionManager::decode(config?.value.as_slice()).ok()
 }
 
-/// The route configuration that a connection manager asks for, if it does.
+/// The RDS resource name of a connection manager, if it uses RDS.
 pub(super) fn routes_of(manager: &HttpConnectionManager) -> Option<&str> {
     match &manager.route_specifier {
         Some(RouteSpecifier::Rds(rds)) => Some(&rds.route_config_name),

@@ -1,4 +1,4 @@
-//! Why Envoy would refuse a resource, as far as that can be told without one.
+//! Why Envoy would reject a resource, as far as that is known without running Envoy.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use navarch_push::resource::{Resource, ResourceType};
 use navarch_walk::Routes;
 use prost::Message;
 
-/// Why Envoy would refuse a resource, if it would: a field is not as its `.proto` files declare, a script or an expression cannot
-/// be read, two virtual hosts claim one domain, two filter chains the same connections. Of fields, those of `part` are looked at: the
-/// body, or of a table the part that another does not have.
+/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or an expression cannot be
+/// parsed, two virtual hosts claim one domain, two filter chains the same connections. Fields of `part` are checked: the body,
+/// or of a table the part that another does not have.
 pub(super) fn foreseen(resource: &Resource, part: &Bytes) -> Option<String> {
     if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
         return Some(error.to_string());
@@ -35,7 +35,7 @@ pub(super) fn foreseen(resource: &Resource, part: &Bytes) -> Option<String> {
     }
 }
 
-/// A domain of a table's part that the table has twice. Domains are compared in any case.
+/// A domain of a table's part that occurs twice in the table. Domains are compared case-insensitively.
 fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
     let part = Routes::new(part.clone());
     let mut wanted: KeyedMap<String, usize> =
@@ -57,14 +57,14 @@ fn claimed_twice(table: &Bytes, part: &Bytes) -> Option<String> {
     Some(format!("two virtual hosts claim the domain {twice:?}"))
 }
 
-/// Chains without a match of their own are told apart by nothing.
+/// Chains without a match of their own conflict.
 fn matched_twice(listener: &Listener) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut chains = listener.filter_chains.iter();
     let matched = |chain: &&_| {
         let chain: &navarch_proto::envoy::config::listener::v3::FilterChain = chain;
         let matched = chain.filter_chain_match.clone().unwrap_or_default();
-        // Names only: they are for people.
+        // Names do not matter.
         !seen.insert(matched.encode_to_vec())
     };
     let twice = chains.find(matched)?;

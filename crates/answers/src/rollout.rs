@@ -1,13 +1,13 @@
-//! Changes that reach proxies in stages: how far each has come among the proxies of one control plane.
+//! Staged rollouts and their progress among the proxies of one control plane.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How many proxies are named.
+/// Maximum number of listed proxies.
 pub const NAMED: usize = 20;
 
-/// The changes that reach proxies in stages, at one control plane.
+/// The staged rollouts at one control plane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollouts {
@@ -15,7 +15,7 @@ pub struct Rollouts {
     pub rollouts: Vec<Rollout>,
 }
 
-/// One of them.
+/// A staged rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
@@ -23,9 +23,9 @@ pub struct Rollout {
     pub object: String,
     /// `metadata.generation` of the new version; 0 for objects from files.
     pub generation: i64,
-    /// The generation that the other proxies have; `None` where they have no such object.
+    /// The generation that the other proxies have; `None` if the object is new.
     pub before: Option<i64>,
-    /// How it stands.
+    /// Its state.
     pub state: RolloutState,
     /// The stage, from 1; 0 before the first and after a stop.
     pub stage: usize,
@@ -33,32 +33,32 @@ pub struct Rollout {
     pub stages: Vec<String>,
     /// Seconds since the stage began.
     pub seconds: f64,
-    /// Proxies that have the new version and are shown something made of it.
+    /// The number of proxies with resources of the new version.
     pub reached: usize,
-    /// Those of them that have taken it.
+    /// The number of those that have acknowledged it.
     pub taken: usize,
-    /// The first of those that have not said yet.
+    /// The first of those that have not answered yet.
     pub pending_proxies: Vec<String>,
-    /// What it waits for, or why it was stopped.
+    /// The reason for waiting, or for the stop.
     pub reason: String,
 }
 
-/// How a rollout stands.
+/// The state of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RolloutState {
     /// No proxy has the new version yet.
     Waiting,
-    /// It goes from stage to stage.
+    /// It advances from stage to stage.
     Rolling,
     /// It stays at its stage until it is promoted.
     Paused,
-    /// All proxies have the version before, until the object is edited.
+    /// All proxies have the previous version, until the object is edited.
     Stopped,
 }
 
 impl RolloutState {
-    /// The word for people.
+    /// The state in words.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

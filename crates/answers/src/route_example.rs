@@ -1,4 +1,4 @@
-//! A request that a route takes.
+//! Examples of requests that match a route.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 /// Maximum number of routes of a virtual host that are tried.
 const MAX_ROUTES: usize = 16;
 
-/// What of a request a route looks at.
+/// The part of a request that routes match on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Example {
     pub(super) method: String,
@@ -28,12 +28,12 @@ impl Default for Example {
     }
 }
 
-/// Requests that routes of a virtual host take, as far as examples can be made up; expressions cannot.
+/// Requests that match routes of a virtual host, without those for regular expressions.
 pub(super) fn examples(host: &VirtualHost) -> impl Iterator<Item = Example> {
     host.routes.iter().take(MAX_ROUTES).filter_map(|route| example(route.r#match.as_ref()?))
 }
 
-/// A request that a route takes.
+/// A request that matches a route.
 fn example(wanted: &RouteMatch) -> Option<Example> {
     let mut path = match &wanted.path_specifier {
         Some(PathSpecifier::Prefix(text) | PathSpecifier::Path(text) | PathSpecifier::PathSeparatedPrefix(text)) => {
@@ -53,7 +53,7 @@ fn example(wanted: &RouteMatch) -> Option<Example> {
         match (name.as_str(), value_for(header)?) {
             (_, None) => {}
             (":method", Some(value)) => example.method = value,
-            // They are what is asked for, not what tells routes of a host apart.
+            // Pseudo-headers follow from the request itself.
             (":authority" | ":scheme" | ":path", Some(_)) => {}
             (_, Some(value)) => _ = example.headers.insert(name, value),
         }
@@ -70,7 +70,7 @@ fn example(wanted: &RouteMatch) -> Option<Example> {
     Some(example)
 }
 
-/// A value of a header that fits; `Some(None)` where the header must not be there, `None` where no value can be made up.
+/// A matching value of a header; `Some(None)` if the header must be absent, `None` if no value can be constructed.
 #[expect(deprecated, reason = "older forms of matchers are still sent")]
 fn value_for(header: &HeaderMatcher) -> Option<Option<String>> {
     let value = match &header.header_match_specifier {
@@ -88,12 +88,12 @@ fn value_for(header: &HeaderMatcher) -> Option<Option<String>> {
     };
     match header.invert_match {
         false => Some(Some(value)),
-        // Another value fits; where none need be there, none is simplest.
+        // Any other value matches; if the header may be absent, it is.
         true => Some(header.treat_missing_header_as_empty.then(|| format!("not-{value}"))),
     }
 }
 
-/// A text that fits.
+/// A matching text.
 fn text_for(pattern: &StringMatcher) -> Option<String> {
     match &pattern.match_pattern {
         Some(

@@ -1,4 +1,4 @@
-//! A plan as people read it.
+//! A plan as text.
 
 use std::fmt::{self, Write as _};
 
@@ -68,7 +68,7 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// What it does in at most three lines: whom it reaches, which requests go another way, what is wrong.
+    /// A summary in at most three lines: affected proxies, requests with another outcome, errors.
     #[must_use]
     pub fn in_brief(&self) -> Vec<String> {
         let (reached, all) = (self.reached, self.proxies);
@@ -94,7 +94,7 @@ impl Plan {
             refused.chain(self.left_out.iter().map(|one| format!("plan: left out: {one}"))).collect();
         if let Some(first) = wrong.first() {
             let more = if wrong.len() > 1 { format!("{} more like it; ", wrong.len() - 1) } else { String::new() };
-            // What is long is cut at its end.
+            // Long lines are truncated.
             lines.push(match more.is_empty() {
                 true => first.clone(),
                 false => first.replacen("plan: ", &format!("plan: {more}"), 1),
@@ -104,12 +104,12 @@ impl Plan {
     }
 }
 
-/// Whose requests they are, where that is known.
+/// The sources of requests, if known.
 fn from(names: &[&str]) -> String {
     if names.is_empty() { String::new() } else { format!(" from {}", some(names)) }
 }
 
-/// The first of some names, and how many more there are.
+/// The first names, and the number of further ones.
 fn some(names: &[&str]) -> String {
     let told = names.iter().take(MAX_SOURCES).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_SOURCES) {
@@ -118,7 +118,7 @@ fn some(names: &[&str]) -> String {
     }
 }
 
-/// A list under a title, where there is anything in it.
+/// A list with a title, unless empty.
 fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: impl Iterator<Item = String>) -> fmt::Result {
     for (at, line) in lines.enumerate() {
         if at == 0 {
@@ -134,7 +134,7 @@ fn short(workload: &str) -> &str {
     workload.split_once('/').map_or(workload, |(_, name)| name)
 }
 
-/// What is said of an object.
+/// The plan of one object in text.
 fn object_lines(object: &ObjectPlan) -> String {
     let mut text = format!("  {} ({}): {}\n", object.object, object.place, object.action);
     for error in &object.errors {
@@ -146,7 +146,7 @@ fn object_lines(object: &ObjectPlan) -> String {
     text
 }
 
-/// What happens to a resource.
+/// The change of one resource in text.
 fn resource_lines(resource: &ResourcePlan) -> String {
     let sign = match resource.action {
         Action::Added => '+',
@@ -160,7 +160,7 @@ fn resource_lines(resource: &ResourcePlan) -> String {
     text
 }
 
-/// A number of bytes as people read it.
+/// A human-readable number of bytes.
 fn bytes(bytes: usize) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

@@ -1,4 +1,4 @@
-//! What a change does to traffic, in words: requests are walked through what a proxy has before and after.
+//! The effect of a change on traffic, in words: requests are walked through a proxy's resources before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +19,20 @@ use navarch_walk::policy::{Peer, TokenClaims, Verdict, verdict};
 use navarch_walk::token::{Admission, admission};
 use navarch_walk::{Connection, Entry, Resources, Walk};
 
-/// A request that goes another way.
+/// A request with a different outcome.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrafficChange {
     /// The request, such as `GET reviews:9080/`.
     pub request: String,
-    /// Whose requests: workloads as `namespace/name`.
+    /// The sources: workloads as `namespace/name`.
     pub from: BTreeSet<String>,
-    /// Where it goes now.
+    /// The outcome now.
     pub before: String,
-    /// Where it would go.
+    /// The outcome after the change.
     pub after: String,
 }
 
-/// The requests of one proxy that go another way, or are let in otherwise, each with whether its own workload sends it.
+/// The requests of one proxy with a different route or verdict, each with whether its own workload sends it.
 pub(super) fn changes(
     client: &Client,
     steps: &BTreeMap<ResourceType, CollectionDiff>,
@@ -53,7 +53,7 @@ pub(super) fn changes(
         let walks = [before.walk(&question.connection), after.walk(&question.connection)];
         let told = words(&walks, (&question.host, question.port), namespace);
         let [was, is] = match question.connection.entry {
-            // What the other side says is told there.
+            // What the other side decides is reported there.
             Entry::Outbound => told,
             Entry::Direct | Entry::Tunnel | Entry::Inbound => {
                 let [was, is] = told;
@@ -68,11 +68,11 @@ pub(super) fn changes(
     found
 }
 
-/// What becomes of a request that comes to a proxy without a token, and would go where it is told.
+/// The outcome of a request without a token at a proxy, given where it would be routed.
 fn judged(resources: &Resources, connection: &Connection, told: String) -> String {
     let Some(chain) = resources.chain(connection) else { return told };
     let peer = match connection.entry {
-        // Who has no proxy proves nothing, unless a certificate is demanded.
+        // A client without a proxy has no identity, unless a certificate is required.
         Entry::Direct if !demands_certificate(chain) => Peer::Nobody,
         Entry::Inbound if connection.tls.is_none() => Peer::Nobody,
         Entry::Direct | Entry::Inbound | Entry::Tunnel | Entry::Outbound => Peer::Somebody,
@@ -98,7 +98,7 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
     }
 }
 
-/// Both walks in words; where these are the same and the endpoints are others, those are counted.
+/// Both walks in words; if these are equal but endpoints differ, endpoints are counted.
 fn words(walks: &[Walk; 2], asked: (&str, u16), namespace: &str) -> [String; 2] {
     let texts = walks.each_ref().map(|walk| outcome(walk, asked, namespace));
     let addresses = walks.each_ref().map(Walk::addresses);

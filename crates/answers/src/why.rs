@@ -1,11 +1,11 @@
-//! Why a proxy has what it has: the objects behind a resource, the pushes that brought it, why a request fails.
+//! Answers to why a proxy has a resource, which pushes it was sent, and why a request fails.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The objects that made resources of a proxy.
+/// The inputs of resources of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyProxy {
     /// The stream, `<pod>.<namespace>-<number>`.
@@ -14,7 +14,7 @@ pub struct WhyProxy {
     pub resources: Vec<ResourceProvenance>,
 }
 
-/// One resource and what it was made of.
+/// A resource and the inputs that it was built from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceProvenance {
     /// Its type, as in `cds`.
@@ -27,30 +27,30 @@ pub struct ResourceProvenance {
     pub objects: Vec<SourceObject>,
 }
 
-/// An object or another input.
+/// An input of a resource: an object, mesh config and the like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceObject {
     /// `Kind namespace/name`, or the input, such as `mesh config`.
     pub object: String,
     /// `metadata.generation`, where it has one.
     pub generation: Option<i64>,
-    /// What is known of the part of it that counts; nothing where it was not looked for.
+    /// The fields on which the resource depends, if determined.
     #[serde(default)]
     pub field: FieldsKnown,
 }
 
-/// What is known of the part of an object that made a resource.
+/// The fields of an object on which a resource depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FieldsKnown {
-    /// It was not looked for, as for inputs that are no objects.
+    /// Not determined, as for inputs that are not objects.
     #[default]
     Unasked,
-    /// It cannot be told.
+    /// It is not known.
     Unknown,
     /// The object was read, and the resource is the same without it.
     NoEffect,
-    /// Without any of these fields the resource would be another.
+    /// Without any of these fields the resource would differ.
     Fields(Vec<String>),
 }
 
@@ -71,51 +71,51 @@ pub struct Pushed {
     pub at: String,
     /// Its type, as in `cds`.
     pub r#type: String,
-    /// What it was sent for: objects with their generations, or a subscription.
+    /// Its causes: objects with their generations, or a subscription.
     pub causes: Vec<String>,
-    /// How many resources it held.
+    /// The number of resources.
     pub resources: u32,
-    /// How many names it took away.
+    /// The number of removed names.
     pub removed: u32,
-    /// The bytes of its resources.
+    /// The size of its resources in bytes.
     pub bytes: u32,
-    /// Milliseconds until the client answered; `None` where it has not.
+    /// Milliseconds until the client answered; `None` if it has not.
     pub answered_ms: Option<f64>,
-    /// Whether the client took it, where it has answered.
+    /// Whether the client acknowledged it, if it has answered.
     pub taken: Option<bool>,
 }
 
-/// Why a request does not come through, or that it does.
+/// Why a request fails, or that it succeeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyNot {
     /// The request in words.
     pub request: String,
-    /// The way that it takes, step by step.
+    /// The steps of its path.
     pub steps: Vec<String>,
-    /// The first reason for which it fails; `None` where nothing is in its way.
+    /// The first reason for which it fails; `None` if it succeeds.
     pub reason: Option<String>,
-    /// What to do about it, where that can be said.
+    /// What to do about it, if known.
     pub advice: Option<String>,
-    /// What cannot be told from here.
+    /// What is not known to the control plane.
     pub unknown: Vec<String>,
 }
 
 impl WhyNot {
-    /// Tells a step unless it was told.
+    /// Adds a step unless it is there.
     pub(super) fn step_once(&mut self, step: String) {
         if !self.steps.contains(&step) {
             self.steps.push(step);
         }
     }
 
-    /// Tells a step about an address, unless it was told about another.
+    /// Adds a step about an address, unless it is there for another address.
     pub(super) fn first_step(&mut self, step: &str, address: &SocketAddr) {
         if !self.steps.iter().any(|told| told.starts_with(step)) {
             self.steps.push(format!("{step} {address}"));
         }
     }
 
-    /// Tells what is not known unless it was told.
+    /// Adds an unknown unless it is there.
     pub(super) fn unknown_once(&mut self, what: &str) {
         if !self.unknown.iter().any(|told| told == what) {
             self.unknown.push(what.to_owned());

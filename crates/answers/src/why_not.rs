@@ -1,4 +1,4 @@
-//! Follows a request from one proxy to the next, and gives the first reason for which it fails.
+//! Follows a request from proxy to proxy, and returns the first reason for which it fails.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use super::words::{outcome, service_of};
 /// The label of services and namespaces that names their waypoint.
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The host, short as in the pod or whole.
+    /// The host: short, as within the pod, or fully qualified.
     pub host: String,
-    /// The port; the first of the service where none is said.
+    /// The port; defaults to the first of the service.
     pub port: Option<u16>,
     /// HTTP method, as in `GET`.
     pub method: String,
@@ -37,7 +37,7 @@ pub struct Request {
     pub claims: Option<Claims>,
 }
 
-/// A proxy and what it has taken.
+/// A proxy and the resources that it has accepted.
 #[derive(Clone, Debug)]
 pub struct ProxySnapshot {
     /// The proxy.
@@ -46,7 +46,7 @@ pub struct ProxySnapshot {
     pub had: ProxyResources,
 }
 
-/// Whose requests are followed.
+/// The source of the request.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// The workload beside a proxy.
@@ -55,7 +55,7 @@ pub enum Origin {
     Ambient(std::sync::Arc<Proxy>),
 }
 
-/// The proxies that a request may come to.
+/// The proxies that a request may pass.
 #[derive(Clone, Copy)]
 pub struct Others<'a> {
     /// Finds the proxy at an address.
@@ -72,28 +72,28 @@ impl std::fmt::Debug for Others<'_> {
     }
 }
 
-/// A request on its way.
+/// A request that is followed hop by hop.
 #[derive(Clone, Copy)]
 pub(super) struct TracedRequest<'a> {
     pub(super) context: &'a PushContext,
     pub(super) others: Others<'a>,
     pub(super) connection: &'a Connection,
-    /// The host and port that were asked for.
+    /// The requested host and port.
     pub(super) called: (&'a str, u16),
-    /// Who sends it, where mutual TLS proves that.
+    /// The client's identity, if mutual TLS proves it.
     pub(super) identity: &'a str,
-    /// The address that its connections come from, where it is known.
+    /// The peer address, if known.
     pub(super) source: Option<IpAddr>,
-    /// The address that the request came from in the first place, where it is known.
+    /// The original client address, if known.
     pub(super) remote: Option<IpAddr>,
-    /// Whether a waypoint may still come.
+    /// Whether it may still pass a waypoint.
     pub(super) passes: bool,
-    /// For how many pods ztunnel was asked.
+    /// The number of pods for which ztunnel's policies were evaluated.
     pub(super) judged_by_ztunnel: &'a Cell<usize>,
 }
 
 impl Origin {
-    /// The proxy, or what one would say of the pod.
+    /// The proxy, or the hypothetical one of the pod.
     fn proxy(&self) -> &Proxy {
         match self {
             Self::Proxy(place) => &place.proxy,
@@ -229,7 +229,7 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
     }
     answer.steps.push(format!("it goes to {} endpoints of {}", ready.len(), service.origin));
     for destination in ready {
-        // It speaks plain text to whom no ztunnel stands for.
+        // It sends plain text to endpoints without ztunnel.
         let takes_tunnel = ambient_pod_at(asked.context, destination.ip()).is_some();
         let transport = if takes_tunnel { Transport::Tunnel } else { Transport::Plain };
         if !arrive(answer, destination, transport, asked) {
@@ -238,7 +238,7 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
     }
 }
 
-/// The waypoint that a service, or its namespace, asks for.
+/// The waypoint that a service, or its namespace, references.
 fn use_waypoint(service: &Service, context: &PushContext) -> Option<String> {
     let objects = &context.objects;
     let key = NamespacedName::new("", service.key.namespace.as_str());
@@ -274,7 +274,7 @@ fn service<'a>(context: &'a PushContext, own: &Namespace, host: &str) -> Option<
     })
 }
 
-/// Where the workload's resolver would send it.
+/// The address that the workload's resolver would return.
 fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
     let own = service.and_then(|service| service.default_address.parse::<IpAddr>().ok());
     let own = own.filter(|ip| !ip.is_unspecified()).or_else(|| service?.auto_ipv4);
@@ -285,7 +285,7 @@ fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
     own.or_else(endpoint).unwrap_or(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)))
 }
 
-/// Why a request does not leave its own proxy, and what helps.
+/// Why a request does not leave its own proxy, and the advice.
 pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(String, Option<String>)> {
     match &walk.outcome {
         Outcome::Closed(reason) => Some((format!("the proxy closes the connection: {reason}"), None)),
@@ -304,7 +304,7 @@ pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(Str
     }
 }
 
-/// Why what goes to a cluster is lost.
+/// Why requests to a cluster fail.
 fn lost_share(share: &Share, context: &PushContext) -> Option<(String, Option<String>)> {
     let cluster = &share.cluster;
     if cluster == "BlackHoleCluster" {
@@ -325,7 +325,7 @@ fn lost_share(share: &Share, context: &PushContext) -> Option<(String, Option<St
     }
 }
 
-/// How many endpoints of a host are known, and are not ready.
+/// The number of known endpoints of a host, and of those that are not ready.
 fn unready(context: &PushContext, host: &str) -> String {
     let all = context.directory.endpoints.iter().filter(|(key, _)| key.hostname.as_str() == host);
     let all: Vec<_> = all.flat_map(|(_, endpoints)| &endpoints.endpoints).collect();

@@ -1,4 +1,4 @@
-//! Hosts and outcomes of walks in words.
+//! Hosts and outcomes of walks as text.
 
 use navarch_walk::{Outcome, Share, Upstream, Walk};
 
@@ -12,7 +12,7 @@ pub(super) fn short(host: &str, namespace: &str) -> String {
     }
 }
 
-/// Port, subset and host of a cluster's name, where it is one of a service: for clients, or behind a waypoint.
+/// Port, subset and host from the name of a service's cluster, for clients or at a waypoint.
 pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
     let mut parts = cluster.split('|');
     match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
@@ -25,7 +25,7 @@ pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
     }
 }
 
-/// How a walk ends, for somebody of a namespace who asked for a host and a port.
+/// The outcome of a walk for a client in a namespace that requested a host and a port.
 pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -> String {
     match &walk.outcome {
         Outcome::Closed(reason) => format!("closed: {reason}"),

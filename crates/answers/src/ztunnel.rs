@@ -1,4 +1,4 @@
-//! Whether ztunnel lets a request in for a pod of ambient mode: by the policies that the one on its node was sent.
+//! Whether ztunnel allows a request to a pod in ambient mode, by the policies that were sent to the ztunnel on its node.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ pub(super) fn workload_in(had: &ProxyResources, name: &ResourceName) -> Option<W
     }
 }
 
-/// What policies say of a visit of a workload.
+/// The verdict of policies on a connection to a workload.
 pub(super) fn said_of(workload: &Workload, policies: &[Authorization], visit: &Visit<'_>) -> Verdict {
     let subject = Subject { namespace: &workload.namespace, listed: &workload.authorization_policies };
     verdict(policies, subject, &visitor(visit, TokenClaims::Absent))
@@ -57,7 +57,7 @@ pub(super) fn policies_in(had: &ProxyResources) -> Vec<Authorization> {
     all.filter_map(|one| Authorization::decode(one.body.clone()).ok()).collect()
 }
 
-/// Has ztunnel let a request in to a pod. False where it does not, which the answer then says.
+/// Evaluates ztunnel's policies for a request to a pod. Returns false if it is denied, with the reason in `answer`.
 pub(super) fn lets_in(
     answer: &mut WhyNot,
     pod: &Arc<Object<Pod>>,
@@ -127,7 +127,7 @@ fn known(had: &ProxyResources, name: &ResourceName) -> Option<(Workload, Vec<Aut
     Some((workload_in(had, name)?, policies_in(had)))
 }
 
-/// What a ztunnel that connects now would be told of a workload.
+/// A workload as a ztunnel that connects now would receive it.
 fn would_know(context: &PushContext, name: &ResourceName) -> Option<(Workload, Vec<Authorization>)> {
     let id = "ztunnel~127.0.0.1~ztunnel.istio-system~istio-system.svc.cluster.local";
     let proxy = Proxy::parse(id, json!({}), Locality::default()).ok()?;
@@ -139,7 +139,7 @@ fn would_know(context: &PushContext, name: &ResourceName) -> Option<(Workload, V
     known(&mirror.had(0), name)
 }
 
-/// The object behind a policy of ztunnel's, named as `namespace/name`.
+/// The object of a ztunnel policy with the name `namespace/name`.
 pub(super) fn named(policy: &str) -> String {
     let (namespace, name) = policy.split_once('/').unwrap_or(("", policy));
     match name.strip_prefix(CONVERTED) {
@@ -149,7 +149,7 @@ pub(super) fn named(policy: &str) -> String {
     }
 }
 
-/// What helps against a policy that denies.
+/// The advice for a policy that denies.
 fn advice(policy: &str) -> Option<String> {
     let is_of_peers = policy.ends_with(STRICT) || policy.contains(CONVERTED);
     is_of_peers

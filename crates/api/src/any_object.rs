@@ -1,4 +1,4 @@
-//! An object of any kind, as it travels from a source to the store.
+//! An object of any kind, as passed from a source to the store.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::mcs::{ServiceExport, ServiceImport};
 use super::object::{Kind, Object, ObjectMeta, ObjectRef};
 use super::shared_texts::{HasTexts, SharedTexts};
 
-/// What the names of annotations start with that only the control plane sets.
+/// Prefix of annotations that only the control plane sets.
 pub const INTERNAL: &str = "internal.istio.io/";
 
 /// Declares one variant per kind.
@@ -49,15 +49,15 @@ macro_rules! kinds {
                 }
             }
 
-            /// Its metadata, unless others hold the object, too.
+            /// Its metadata, unless the object is shared.
             fn meta_mut(&mut self) -> Option<&mut ObjectMeta> {
                 match self {
                     $(Self::$kind(object) => Arc::get_mut(object).map(|object| &mut object.meta),)*
                 }
             }
 
-            /// The same without the annotations by which the control plane marks objects that it makes itself: from whoever
-            /// writes objects they would be a claim to be one of those.
+            /// The object without the annotations with which the control plane marks objects that it generates: on objects that
+            /// users write they would be spoofed.
             #[must_use]
             pub fn without_internal_annotations(mut self) -> Self {
                 let is_internal = |key: &Arc<str>| key.starts_with(INTERNAL);
@@ -73,7 +73,7 @@ macro_rules! kinds {
                 self
             }
 
-            /// Whether two versions of an object make the same of proxies: the same spec and labels, and the same age.
+            /// Whether two versions of an object have the same effect on proxies: the same spec, labels and creation time.
             #[must_use]
             pub fn same_effect(&self, other: &Self) -> bool {
                 match (self, other) {
@@ -85,7 +85,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Whether two versions say the same ([`Object::same_content`]); objects of two kinds never do.
+            /// Whether two versions have the same content ([`Object::same_content`]); objects of different kinds never do.
             #[must_use]
             pub fn same_content(&self, other: &Self) -> bool {
                 match (self, other) {
@@ -120,7 +120,7 @@ kinds! {
 }
 
 impl HasTexts for AnyObject {
-    /// Shares the texts of metadata, and those of the kinds that are many. Of no effect once the object was cloned.
+    /// Interns the texts of metadata, and those of kinds with many objects. No effect once the object was cloned.
     fn share(&mut self, texts: &mut SharedTexts) {
         fn spec<T: HasTexts>(object: &mut Arc<Object<T>>, texts: &mut SharedTexts) {
             if let Some(object) = Arc::get_mut(object) {
@@ -141,7 +141,7 @@ impl HasTexts for AnyObject {
 }
 
 impl AnyObject {
-    /// Takes the version away, for kinds of which nothing asks for it. Gives none once the object was cloned.
+    /// Removes the version, for kinds whose version is not used. Returns an empty one once the object was cloned.
     pub(super) fn take_version(&mut self) -> String {
         self.meta_mut().map(|meta| std::mem::take(&mut meta.resource_version)).unwrap_or_default().to_string()
     }

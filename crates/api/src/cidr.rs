@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range of addresses: those that share the first bits with one address. The address keeps the bits beyond, as written.
+/// A range of addresses with a common prefix. The address keeps its host bits, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cidr {
-    /// An address of the range.
+    /// The address as written.
     pub address: IpAddr,
-    /// How many leading bits are shared.
+    /// The prefix length.
     pub bits: u8,
 }
 
@@ -28,7 +28,7 @@ impl Cidr {
         Self { address, bits: width(address) }
     }
 
-    /// Reads `10.0.0.0/8`, or an address, which stands for itself alone.
+    /// Reads `10.0.0.0/8`, or an address, which is a range of one.
     #[must_use]
     pub fn parse_range_or_address(text: &str) -> Option<Self> {
         match text.parse::<IpAddr>() {
@@ -40,7 +40,7 @@ impl Cidr {
     /// Reads a list with commas such as `10.0.0.0/8, fd00::/8`.
     ///
     /// # Errors
-    /// Gives the first part that is no range.
+    /// The first part that is not a range.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, &str> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         parts.map(|part| Self::parse(part).ok_or(part)).collect()
@@ -63,7 +63,7 @@ impl Cidr {
         differ.checked_shr(u32::from(width(address) - self.bits)).unwrap_or(0) == 0
     }
 
-    /// The same range with the bits that do not count cleared: equal ranges are equal then.
+    /// The same range with cleared host bits, so that equal ranges compare equal.
     #[must_use]
     pub fn masked(self) -> Self {
         let address = match self.address {
@@ -80,7 +80,7 @@ impl Cidr {
     }
 }
 
-/// How many bits the addresses of a family have.
+/// The number of bits of an address of this family.
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

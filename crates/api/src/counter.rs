@@ -6,7 +6,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// A counter whose name is written as it was declared: OpenMetrics would have `_total` after it, istiod's names do not.
+/// A counter whose name is written as declared: OpenMetrics would append `_total`, which istiod's names lack.
 #[derive(Clone, Debug, Default)]
 pub struct Count(Counter);
 
@@ -34,7 +34,7 @@ impl TypedMetric for Count {
 
 impl EncodeMetric for Count {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        // A gauge's line is the name as it is; the type above it says counter all the same.
+        // A gauge is written without a suffix; the type line is that of a counter.
         encoder.encode_gauge(&self.0.get())
     }
 

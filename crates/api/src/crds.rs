@@ -1,11 +1,11 @@
-//! The CustomResourceDefinitions of Istio's kinds, made from the types that Navarch reads them into.
+//! The CustomResourceDefinitions of Istio's kinds, generated from the Rust types of their specs.
 //!
 //! ```text
 //! Rust type ──schemars──▶ definitions ──limits (by type and field)──▶ structural (one tree per kind) ──▶ CRD
 //! ```
 //!
 //! Groups, versions, names, columns and every field are those of Istio's CRDs (`manifests/charts/base`), so that either
-//! project's CRDs can stand in for the other's; what is limited there is limited here.
+//! project's CRDs can replace the other's; all limits of Istio's CRDs apply here, too.
 
 mod document;
 mod kinds;
@@ -23,16 +23,16 @@ pub fn documents() -> Vec<Value> {
     KINDS.iter().map(document::document).collect()
 }
 
-/// A kind as the API server knows it.
+/// A kind in the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinedKind {
     /// The group.
     pub group: String,
     /// The version to read and write.
     pub version: &'static str,
-    /// The kind as it stands in `kind:`.
+    /// The value of `kind:`.
     pub kind: &'static str,
-    /// Its plural, as it stands in URLs.
+    /// Its plural, as in URLs.
     pub plural: &'static str,
 }
 

@@ -1,13 +1,13 @@
-//! From text or JSON to typed objects: the door through which everything that users write comes in.
+//! Decoding of text or JSON to typed objects: all user input passes through here.
 //!
 //! ```text
 //! text ─▶ documents ─▶ JSON value ─▶ list items ─▶ envelope ─▶ typed object, unknown fields
 //!              └──────────┴──────────────┴─────────────┴──────▶ rejected: line, object, field, reason
 //! ```
 //!
-//! A document that is at fault is told of and loses none of the others. Kinds that nothing here knows are told apart from
-//! faults. Objects come out as an API server would have stored them: in the namespace `default` when they name none, with
-//! the defaults of their kind (Istio's definitions have none), and with names that it would have taken.
+//! An invalid document yields an error and does not affect the others. Unknown kinds are distinguished from errors. Objects are
+//! returned as an API server would have stored them: in the namespace `default` if they have none, with the defaults of their
+//! kind (Istio's definitions have none), and with valid names.
 
 mod binary;
 mod envelope;
@@ -30,7 +30,7 @@ pub use envelope::{Subject, served_versions};
 use object::{Version, decode_object};
 pub use stored::{ServerStatus, StoredObject, WatchEvent, decode_stored, decode_watch_event};
 
-/// How a text is written.
+/// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A stream of YAML documents.
@@ -39,37 +39,37 @@ pub enum Format {
     Json,
 }
 
-/// What became of one object of a text.
+/// The outcome of decoding one object of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The line, from 1, of what is at fault; of the document where nothing is.
+    /// The line, from 1, of the error; of the document if there is none.
     pub line: usize,
-    /// The object that the document speaks of, as far as it can be told.
+    /// The identity of the document's object, as far as it is known.
     pub subject: Subject,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What becomes of an object at the door.
+/// The outcome of decoding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It was read.
+    /// It was decoded.
     Read {
         /// The object.
         object: AnyObject,
-        /// Paths of the fields that its kind does not know, such as `spec.hots`; they count for nothing.
+        /// Paths of unknown fields, such as `spec.hots`, which are ignored.
         unknown_fields: Vec<String>,
     },
-    /// Its kind is none that is read here.
+    /// Its kind is unknown.
     Ignored,
-    /// It cannot be read.
+    /// It is invalid.
     Rejected(FieldError),
 }
 
 /// Reads all objects of a text, in their order. Lists (`kind: List` and the like) become their items.
 ///
-/// The version of an object is the hash of its content, whatever version the text gives it: users edit objects that
-/// they once took from a server, and leave the old version in.
+/// The version of an object is the hash of its content, regardless of `metadata.resourceVersion`: users edit objects that they
+/// fetched from a server, and keep the old version.
 #[must_use]
 pub fn decode_documents(text: &str, format: Format) -> Vec<Decoded> {
     match format {
@@ -105,9 +105,9 @@ fn decode_yaml(stream: &str) -> Vec<Decoded> {
     decoded
 }
 
-/// Reads by YAML 1.2 what could not be read by YAML 1.1.
+/// Retries with YAML 1.2 what is invalid as YAML 1.1.
 ///
-/// Kubernetes' tools refuse `name: n`, for `n` is a boolean to them. Where that is all that is wrong, the text is meant.
+/// Kubernetes' tools reject `name: n`, since `n` is a boolean in YAML 1.1. If that is the only error, the string is used.
 fn read_again(items: &mut [Decoded], text: &str, lines_before: usize) {
     if !items.iter().any(|item| matches!(item.outcome, Outcome::Rejected(_))) {
         return;
@@ -118,14 +118,14 @@ fn read_again(items: &mut [Decoded], text: &str, lines_before: usize) {
             (Outcome::Rejected(_), outcome @ Outcome::Read { .. }) => {
                 *item = Decoded { line: lines_before + first_line(text), subject, outcome };
             }
-            // The name may be such a word.
+            // The name may be such a word as well.
             (Outcome::Rejected(_), Outcome::Rejected(_)) => item.subject = subject,
             (Outcome::Read { .. } | Outcome::Ignored, _) | (Outcome::Rejected(_), Outcome::Ignored) => {}
         }
     }
 }
 
-/// Reads JSON values one after the other; what follows a broken one cannot be told from it and is lost with it.
+/// Reads JSON values one after the other; everything after a malformed one is lost.
 fn decode_json(text: &str) -> Vec<Decoded> {
     let mut decoded = Vec::new();
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -150,7 +150,7 @@ fn decode_json(text: &str) -> Vec<Decoded> {
     decoded
 }
 
-/// Reads the object of a document, or the objects of a list, and says where they are.
+/// Decodes the object of a document, or the objects of a list, with their lines.
 fn decode_items(value: &Value, text: &str, lines_before: usize) -> Vec<Decoded> {
     let is_list = envelope::items(value).is_some();
     let place_item = |(index, item): (usize, (Subject, Outcome))| {
@@ -160,7 +160,7 @@ fn decode_items(value: &Value, text: &str, lines_before: usize) -> Vec<Decoded> 
     decode_each(value).into_iter().enumerate().map(place_item).collect()
 }
 
-/// Reads the object of a document, or the objects of a list.
+/// Decodes the object of a document, or the objects of a list.
 fn decode_each(value: &Value) -> Vec<(Subject, Outcome)> {
     match envelope::items(value) {
         Some(items) => items.map(|item| decode_object(&item, Version::Hash)).collect(),
@@ -168,7 +168,7 @@ fn decode_each(value: &Value) -> Vec<(Subject, Outcome)> {
     }
 }
 
-/// Says on which line of the text an object, or the fault in it, is. `path` leads to it from the document's root.
+/// Finds the line of an object, or of the error in it. `path` is its path from the document's root.
 fn place((subject, outcome): (Subject, Outcome), path: &str, text: &str, lines_before: usize) -> Decoded {
     let (line, outcome) = match outcome {
         Outcome::Rejected(error) => {
@@ -181,7 +181,7 @@ fn place((subject, outcome): (Subject, Outcome), path: &str, text: &str, lines_b
     Decoded { line: lines_before + line, subject, outcome }
 }
 
-/// The first line, from 1, that holds more than blank and comment.
+/// The first line, from 1, that is neither blank nor a comment.
 fn first_line(text: &str) -> usize {
     let is_empty = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     1 + text.lines().take_while(|line| is_empty(line)).count()

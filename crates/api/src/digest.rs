@@ -1,4 +1,4 @@
-//! Digests as people write them.
+//! Digests in hexadecimal.
 
 use sha2::{Digest, Sha256};
 

@@ -1,6 +1,7 @@
-//! From a typed object back to the JSON of an API server: what [`decode_value`](super::decode::decode_value) reads as the same object.
+//! Encoding of a typed object as JSON of an API server, which [`decode_value`](super::decode::decode_value) decodes to the same
+//! object.
 //!
-//! Only what is kept of an object is written, so it is no copy of what its writer wrote.
+//! Only the kept fields of an object are written, so it is not a copy of the original.
 
 mod kubernetes;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use super::object::{Kind, Object, ObjectMeta};
 /// Writes an object.
 ///
 /// # Errors
-/// When a value of it has no form in JSON, such as a number that is none.
+/// When a value cannot be represented in JSON, such as NaN.
 pub fn encode_value(object: &AnyObject) -> Result<Value, serde_json::Error> {
     let mut content = content(object)?;
     let kind = object.kind();
@@ -30,7 +31,7 @@ pub fn encode_value(object: &AnyObject) -> Result<Value, serde_json::Error> {
     Ok(Value::Object(content))
 }
 
-/// The best version of a kind, with its group.
+/// The preferred version of a kind, with its group.
 fn api_version(kind: Kind) -> String {
     let version = served_versions(kind).first().copied().unwrap_or("v1");
     match kind.group() {
@@ -39,7 +40,7 @@ fn api_version(kind: Kind) -> String {
     }
 }
 
-/// What is kept of metadata.
+/// The kept fields of metadata.
 fn metadata(meta: &ObjectMeta) -> Map<String, Value> {
     let mut all = Map::new();
     let mut add = |key: &str, value: Value| _ = all.insert(key.to_owned(), value);
@@ -71,7 +72,7 @@ fn metadata(meta: &ObjectMeta) -> Map<String, Value> {
         add("ownerReferences", json!([owner]));
     }
     if meta.deleting {
-        // When it was is not kept.
+        // The time is not kept.
         add("deletionTimestamp", json!("1970-01-01T00:00:00Z"));
     }
     all

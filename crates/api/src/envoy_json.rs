@@ -1,4 +1,4 @@
-//! Envoy's own messages as users write them: the values of EnvoyFilter's patches.
+//! Envoy's messages as JSON: the values of EnvoyFilter patches.
 
 mod go_durations;
 
@@ -12,18 +12,17 @@ use super::istio::ApplyTo;
 
 /// The descriptors of Envoy's messages.
 ///
-/// They are part of the program and never change; decoding them takes long enough that it is done once, and only where
-/// somebody writes Envoy's messages at all.
+/// They are part of the program; since decoding them is expensive, it is done once, and only if there is an EnvoyFilter.
 #[must_use]
 pub fn codec() -> &'static Codec {
     static CODEC: OnceLock<Codec> = OnceLock::new();
     CODEC.get_or_init(Codec::new)
 }
 
-/// The message that the value of a patch says.
+/// The message of a patch value.
 ///
 /// # Errors
-/// With the field that does not fit, or the type that is not known.
+/// The field that does not match, or the unknown type.
 pub fn patch_value(
     apply_to: ApplyTo,
     value: &Map<String, Value>,

@@ -1,8 +1,8 @@
-//! Errors in one line.
+//! Errors with their sources in one line.
 
 use std::error::Error;
 
-/// An error with all that is behind it. What an error repeats of its source is said once.
+/// An error with its chain of sources. Text that an error repeats from its source is written once.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,13 +1,13 @@
-//! What is wrong with one field of an object: the path a user can find and the reason.
+//! An invalid field of an object: its path and the reason.
 
 use std::fmt;
 
-/// A field that cannot be accepted, with its path from the object's root and the reason.
+/// An invalid field, with its path from the object's root and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The field as users write it, such as `spec.ports[0].port`; empty where the whole is at fault.
+    /// The path of the field, such as `spec.ports[0].port`; empty for the whole object.
     pub path: String,
-    /// Why it is refused, one clause without a full stop.
+    /// The reason, one clause without a full stop.
     pub reason: String,
 }
 
@@ -20,7 +20,7 @@ impl FieldError {
 
     /// The same error, seen from the message that holds this one as its field `parent`.
     ///
-    /// Paths are put together only when something is wrong, so the good case costs nothing.
+    /// Paths are only built for errors, so valid input costs nothing.
     #[must_use]
     pub fn under(self, parent: &str) -> Self {
         let path = match self.path.as_str() {

@@ -1,12 +1,12 @@
 //! Kinds of the Gateway API and of its Inference Extension, as their specs are written.
 //!
 //! All API versions of a kind share one spec. Fields are those of `sigs.k8s.io/gateway-api` (v1.6, experimental channel) and
-//! `sigs.k8s.io/gateway-api-inference-extension` (v1), in Rust case; what their CRDs default is defaulted here, so that an object
-//! from a file reads like one from an API server. Texts of which a later version may know more (types of filters and matches,
-//! protocols, modes) stay texts: the translation says what it makes of them, and status says so to the user.
+//! `sigs.k8s.io/gateway-api-inference-extension` (v1), in Rust case; what their CRDs default is defaulted here, so that an
+//! object from a file equals one from an API server. Enumerations that a later version may extend (types of filters and
+//! matches, protocols, modes) stay strings: the translation interprets them, and reports unknown ones in the status.
 //!
-//! The kind `Gateway` is [`KubernetesGateway`] here, as in Istio's code, to tell it from Istio's own. `UDPRoute` is read for
-//! nothing by istiod, and is not among these kinds.
+//! The kind `Gateway` is [`KubernetesGateway`] here, as in Istio's code, to distinguish it from Istio's own. `UDPRoute` is not
+//! supported by istiod, and not here either.
 
 mod backend;
 mod backend_tls_policy;
@@ -66,22 +66,22 @@ fn gateway_group() -> String {
     GROUP.to_owned()
 }
 
-/// The kind of references that name none and mean a Gateway.
+/// The default kind of references to Gateways.
 fn gateway_kind() -> String {
     "Gateway".to_owned()
 }
 
-/// The kind of references that name none and mean a Service.
+/// The default kind of references to Services.
 fn service_kind() -> String {
     "Service".to_owned()
 }
 
-/// The kind of references that name none and mean a Secret.
+/// The default kind of references to Secrets.
 fn secret_kind() -> String {
     "Secret".to_owned()
 }
 
-/// How a match compares that does not say.
+/// The default type of matches.
 fn exact() -> String {
     "Exact".to_owned()
 }

@@ -1,8 +1,8 @@
-//! Texts as Go's standard library reads and writes them; agents and users of Istio compare such texts.
+//! Parsing and quoting of texts as by Go's standard library, for output that must equal istiod's.
 
 use std::fmt::Write as _;
 
-/// The truth value that `strconv.ParseBool` reads.
+/// The boolean that `strconv.ParseBool` parses.
 #[must_use]
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
@@ -28,7 +28,7 @@ fn write_escaped(out: &mut String, text: &str, other: impl Fn(&mut String, char)
     out.push('"');
 }
 
-/// Appends a text in quotes, as `encoding/json` writes it: what HTML would take for its own is escaped, too.
+/// Appends a quoted text, as `encoding/json` writes it: characters that are special in HTML are escaped, too.
 pub fn write_json_string(out: &mut String, text: &str) {
     write_escaped(out, text, |out, sign| match sign {
         '\u{8}' => out.push_str("\\b"),

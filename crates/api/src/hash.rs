@@ -1,5 +1,5 @@
-//! Hash tables with a random key. Hashes without one can be foreseen: whoever chooses names chooses ones that collide, and
-//! each insertion then costs as much as the table is long.
+//! Hash tables with a random key. Hashes without one are predictable: an attacker can choose names that collide, and each
+//! insertion then costs time linear in the size of the table.
 //!
 //! All tables of the crate that are no `BTreeMap` are of these types or of std's; a test in `tests/house.rs` keeps other
 //! hashers out. They cost about as much as ones without a key, std's several times as much.
@@ -18,7 +18,7 @@ pub type KeyedSet<T> = std::collections::HashSet<T, RandomState>;
 /// The key of hashes that are compared with each other.
 static PROCESS_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The hash of a value: equal for equal values within the process, another in the next.
+/// The hash of a value: equal for equal values within the process, different in another process.
 #[must_use]
 pub fn keyed_hash(value: &(impl Hash + ?Sized)) -> u64 {
     PROCESS_KEY.hash_one(value)

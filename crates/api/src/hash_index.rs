@@ -1,34 +1,34 @@
-//! Numbers of things by the hash of what they are found by.
+//! An index from hashes of keys to numbers of items.
 
 use std::fmt;
 use std::hash::Hash;
 
 use super::hash::{KeyedMap, keyed_hash};
 
-/// Finds things that have numbers. Neither the things nor the keys are kept here, eight bytes for each key are: so what is found
-/// has to be looked at, for now and then it is something whose key has the same hash.
+/// An index of numbered items. Neither items nor keys are stored, only eight bytes for each key: so a found item must be
+/// checked, since its key may have the same hash only.
 #[derive(Clone, Default)]
 pub struct HashIndex {
-    /// Who is found under a hash.
+    /// Entries by hash.
     entries: KeyedMap<u32, Entry>,
-    /// Where several are found under one: their numbers, ascending.
+    /// The numbers of entries with several items, ascending.
     lists: Vec<Vec<u32>>,
-    /// Lists that are empty, to be used again.
+    /// Indexes of unused lists.
     free: Vec<u32>,
 }
 
-/// One number; or, with [`LIST_TAG`] set, which of the lists there is.
+/// One number; or, with [`LIST_TAG`] set, the index of a list.
 #[derive(Clone, Copy, Debug)]
 struct Entry(u32);
 
-/// What sets the numbers of lists apart.
+/// The bit that marks indexes of lists.
 const LIST_TAG: u32 = 1 << 31;
 
-/// Up to how many numbers a list has no room for more: most stay so short.
+/// Lists up to this length have exact capacity: most stay this short.
 const MAX_EXACT_CAPACITY: usize = 8;
 
 impl Entry {
-    /// Which list this is, if it is one.
+    /// The index of the list, if it is one.
     fn list(self) -> Option<usize> {
         (self.0 & LIST_TAG != 0).then(|| usize::try_from(self.0 & !LIST_TAG).unwrap_or(usize::MAX))
     }
@@ -48,7 +48,7 @@ fn hash(key: &(impl Hash + ?Sized)) -> u32 {
 }
 
 impl HashIndex {
-    /// From now on the thing of this number, which is less than 2³¹, is found by this key.
+    /// Adds an item, whose number is less than 2³¹, to a key.
     pub fn insert(&mut self, key: &(impl Hash + ?Sized), number: u32) {
         let entry = self.entries.entry(hash(key)).or_insert(Entry(number));
         let Some(list) = entry.list() else {
@@ -75,7 +75,7 @@ impl HashIndex {
         }
     }
 
-    /// The thing of this number is not found by this key any more.
+    /// Removes an item from a key.
     pub fn remove(&mut self, key: &(impl Hash + ?Sized), number: u32) {
         let hash = hash(key);
         let Some(entry) = self.entries.get_mut(&hash) else { return };
@@ -96,7 +96,7 @@ impl HashIndex {
         }
     }
 
-    /// The numbers of the things that this key finds, ascending, each once; some may have another key.
+    /// The numbers of the items of a key, ascending and unique; some may have another key with the same hash.
     #[must_use]
     pub fn get(&self, key: &(impl Hash + ?Sized)) -> &[u32] {
         self.entries.get(&hash(key)).map(|entry| self.numbers(entry)).unwrap_or_default()

@@ -1,9 +1,9 @@
-//! Settings given at start that decide what is made of HBONE, the tunnel of ambient mode.
+//! Settings for HBONE, the tunnel of ambient mode.
 
 use serde::{Deserialize, Serialize};
 
 /// Istio's environment variables about HBONE and waypoints. Without `PILOT_ENABLE_AMBIENT` all but
-/// [`layered_authorization`](Self::layered_authorization) are off, whatever is said of them.
+/// [`layered_authorization`](Self::layered_authorization) are off regardless of their settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(

@@ -1,7 +1,7 @@
-//! How hosts cover each other, which is more specific, and what a short name stands for.
+//! Matching of hosts, their specificity, and resolution of short names.
 //!
 //! The rules are those of Istio's `pkg/config/host`: a wildcard is a leading `*`, and covers whatever ends in the rest.
-//! Case counts.
+//! Matching is case-sensitive.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -24,18 +24,18 @@ pub fn is_ip_address(host: &str) -> bool {
     }
 }
 
-/// What a wildcard stands before; `None` when the host is no wildcard.
+/// The suffix of a wildcard; `None` if the host is not a wildcard.
 fn wildcard_suffix(host: &str) -> Option<&str> {
     host.strip_prefix('*')
 }
 
-/// Whether some name is meant by both: they are equal, or one covers the other.
+/// Whether two hosts overlap: they are equal, or one covers the other.
 #[must_use]
 pub fn matches(a: &str, b: &str) -> bool {
     is_subset_of(a, b) || is_subset_of(b, a)
 }
 
-/// Whether `outer` covers every name that `inner` means.
+/// Whether `outer` covers every name of `inner`.
 #[must_use]
 pub fn is_subset_of(inner: &str, outer: &str) -> bool {
     match (wildcard_suffix(inner), wildcard_suffix(outer)) {
@@ -55,14 +55,14 @@ pub fn compare_specificity(a: &str, b: &str) -> Ordering {
 /// A list of hosts, in which those that mean some name of another host are found without a look at all of them.
 #[derive(Clone, Debug)]
 pub struct HostIndex<'a, T> {
-    /// What follows the `*` of wildcards, and exact names, each read backwards, with the host itself and what it stands for.
+    /// What follows the `*` of wildcards, and exact names, each read backwards, with the host itself and its value.
     sorted: Vec<(Vec<u8>, &'a str, T)>,
     /// The lengths that the suffixes of wildcards have, shortest first.
     wildcards: Vec<usize>,
 }
 
 impl<'a, T: Copy + Ord> HostIndex<'a, T> {
-    /// The index of some hosts, each with what it stands for.
+    /// An index of hosts, each with a value.
     pub fn new(hosts: impl Iterator<Item = (&'a str, T)>) -> Self {
         let mut sorted: Vec<_> = hosts.map(|(host, of)| (backwards(host), host, of)).collect();
         sorted.sort_unstable();
@@ -94,7 +94,7 @@ impl<'a, T: Copy + Ord> HostIndex<'a, T> {
         is_met || self.wildcards.iter().any(covers)
     }
 
-    /// The narrower of `host` and each host of the list that [`matches()`] it, with what the latter stands for.
+    /// The narrower of `host` and each host of the list that [`matches()`] it, with the value of the latter.
     pub fn common<'b>(&self, host: &'b str) -> Vec<(&'b str, T)>
     where
         'a: 'b,
@@ -147,7 +147,7 @@ pub fn resolve_short_name<'a>(host: &'a str, namespace: &str, domain_suffix: &st
 }
 
 impl Hostname {
-    /// Whether some name is meant by both: they are equal, or one covers the other.
+    /// Whether two hosts overlap: they are equal, or one covers the other.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         matches(self.as_str(), other.as_str())

@@ -16,7 +16,7 @@ const MAX_BYTES: usize = 2048;
 /// The identity of a workload; prints as `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// Whose word it rests on.
+    /// Whose word it depends on.
     pub trust_domain: TrustDomain,
     /// The namespace.
     pub namespace: Namespace,
@@ -36,7 +36,7 @@ pub struct Caller {
     pub expires: Option<Timestamp>,
 }
 
-/// When a caller's credential expires, where the caller itself is not told of: put into a request's extensions in its place.
+/// When a caller's credential expires: a request extension, set where the caller's identity itself is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CredentialExpiry(pub Timestamp);
 

@@ -13,7 +13,6 @@ enum List {
     /// Nothing.
     #[default]
     None,
-    /// One.
     One(IpAddr),
     /// Several.
     More(Box<[IpAddr]>),

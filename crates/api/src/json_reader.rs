@@ -60,7 +60,6 @@ struct Notes {
 /// Where a reader stands.
 #[derive(Debug)]
 enum Path<'p> {
-    /// At the root.
     Root,
     /// At the member of a map or message.
     Member(&'p Path<'p>, &'p str),

@@ -6,7 +6,6 @@
 pub struct LevelError {
     /// All that was given.
     levels: String,
-    /// The level in it.
     level: String,
 }
 

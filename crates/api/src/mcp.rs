@@ -24,7 +24,7 @@ pub const RESOURCE_URL: &str = "type.googleapis.com/istio.mcp.v1alpha1.Resource"
 /// The mesh config as istiod's clients ask for it, and do without.
 pub const MESH_CONFIG_URL: &str = "core/v1alpha1/MeshConfig";
 
-/// The kinds that are told, as istiod's clients ask for them, each with its type and the message of its spec.
+/// The kinds that are served over MCP, each with its type URL and the protobuf message of its spec.
 const TYPES: [(Kind, &str, &str); 15] = [
     (
         Kind::AuthorizationPolicy,
@@ -55,12 +55,12 @@ const TYPES: [(Kind, &str, &str); 15] = [
     (Kind::WorkloadGroup, "networking.istio.io/v1/WorkloadGroup", "istio.networking.v1alpha3.WorkloadGroup"),
 ];
 
-/// The kinds that are told.
+/// The kinds that are served over MCP.
 pub fn kinds() -> impl Iterator<Item = Kind> {
     TYPES.iter().map(|(kind, ..)| *kind)
 }
 
-/// The type under which a kind is asked for; empty for kinds that are not told.
+/// The type URL of a kind; empty for kinds that are not served.
 #[must_use]
 pub fn type_url(kind: Kind) -> &'static str {
     TYPES.iter().find(|(known, ..)| *known == kind).map_or("", |(_, url, _)| url)
@@ -80,7 +80,7 @@ fn message_of(kind: Kind) -> &'static str {
 /// An object as a resource. Its version is the hash of what it says: equal content has an equal version on every replica.
 ///
 /// # Errors
-/// When the object is of no kind that is told, or has a field that the message of its kind has not.
+/// When the kind is not served, or the object has a field that the message of its kind lacks.
 pub fn encode(object: &AnyObject) -> Result<Bytes, FieldError> {
     let kind = object.kind();
     let spec = spec_of(object).ok_or_else(|| FieldError::new("kind", format!("{kind} is not served over xDS")))?;
@@ -139,7 +139,7 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
         ("annotations".to_owned(), json!(metadata.annotations)),
     ]);
     let created = metadata.create_time.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
-    // Go's zero time stands for none.
+    // Go's zero time means no time.
     if let Some(created) = created.filter(|created| created.as_second() > 0) {
         meta.insert("creationTimestamp".to_owned(), json!(created.to_string()));
     }
@@ -153,7 +153,7 @@ fn api_version(kind: Kind) -> &'static str {
     type_url(kind).rsplit_once('/').map_or("", |(api_version, _)| api_version)
 }
 
-/// The spec of an object as JSON; `None` for kinds that are not told.
+/// The spec of an object as JSON; `None` for kinds that are not served.
 fn spec_of(object: &AnyObject) -> Option<Value> {
     fn json<T: Serialize>(object: &Object<T>) -> Option<Value> {
         serde_json::to_value(&object.spec).ok()
@@ -213,7 +213,7 @@ mod tests {
         let mut seen = BTreeMap::new();
         for decoded in texts.iter().flat_map(|text| decode_documents(text, Format::Yaml)) {
             let Outcome::Read { object, .. } = decoded.outcome else { continue };
-            // Statuses are not told, which is where allocated addresses stand.
+            // Statuses, which hold allocated addresses, are not served.
             let has_status = matches!(&object, AnyObject::ServiceEntry(entry) if !entry.spec.allocated.is_empty());
             if type_url(object.kind()).is_empty() || has_status {
                 continue;

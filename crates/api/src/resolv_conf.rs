@@ -15,7 +15,7 @@ pub struct ResolvConf {
 }
 
 impl ResolvConf {
-    /// Reads the text of the file. Lines that say nothing here are passed over, as the C library does.
+    /// Reads the text of the file. Unknown lines are skipped, as by the C library.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut conf = Self::default();

@@ -16,7 +16,6 @@ const FIRST: usize = 64;
 /// their names, so a table of fixed size finds nearly all of it and never has to be looked over.
 #[derive(Clone, Default)]
 pub struct SharedTexts {
-    /// Texts.
     texts: Recent<Arc<str>>,
     /// Labels and annotations as a whole: those of the pods of one workload are mostly alike.
     maps: Recent<TextMap>,

@@ -139,7 +139,7 @@ impl From<Problem> for FieldError {
     }
 }
 
-/// Checks an expression for Envoy's engine; gives about how many steps its program has.
+/// Checks an expression for Envoy's engine; returns about how many steps its program has.
 ///
 /// # Errors
 /// With what is wrong.
@@ -153,10 +153,10 @@ pub fn check_regex(expression: &str) -> Result<usize, String> {
 
 /// A spec that can tell whether it is valid.
 pub trait Validate {
-    /// Judges the spec; name and namespace matter to some rules.
+    /// Validates the spec; name and namespace matter to some rules.
     fn validate(&self, meta: &ObjectMeta) -> Verdict;
 
-    /// Judges the value of the annotation that asks for a dry run; only AuthorizationPolicy has one.
+    /// Validates the value of the annotation that asks for a dry run; only AuthorizationPolicy has one.
     ///
     /// # Errors
     /// With what is wrong and what would be right.
@@ -166,7 +166,7 @@ pub trait Validate {
     }
 }
 
-/// Judges an object: what holds for all kinds, then the rules of its own kind.
+/// Validates an object: what holds for all kinds, then the rules of its own kind.
 #[must_use]
 pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
     let mut verdict = annotations(&object.meta);
@@ -182,8 +182,8 @@ pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
 /// The annotation that asks for a dry run.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Judges an object of any kind. Kubernetes' own kinds are judged by the API server alone, and valid here, unless how their changes
-/// reach proxies cannot be read.
+/// Validates an object of any kind. Kubernetes' own kinds are judged by the API server alone, and valid here, unless how their
+/// changes reach proxies cannot be read.
 #[must_use]
 pub fn validate_any(object: &AnyObject) -> Verdict {
     let mut verdict = by_kind(object);
@@ -199,7 +199,7 @@ pub fn validate_any(object: &AnyObject) -> Verdict {
     verdict
 }
 
-/// Judges an object by the rules of its kind.
+/// Validates an object by the rules of its kind.
 fn by_kind(object: &AnyObject) -> Verdict {
     match object {
         AnyObject::VirtualService(object) => validate(object),
@@ -251,7 +251,7 @@ const REFUSED_ANNOTATIONS: [(&str, &str); 3] = [
     ("internal.istio.io/parents", "is for generated objects only; remove the annotation"),
 ];
 
-/// Judges the annotations.
+/// Validates the annotations.
 fn annotations(meta: &ObjectMeta) -> Verdict {
     let mut verdict = Verdict::default();
     let metadata = Path::root("metadata");

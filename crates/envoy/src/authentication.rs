@@ -1,9 +1,9 @@
 //! What RequestAuthentications make of requests: Envoy's validation of tokens.
 //!
-//! A token that is there must be valid; one that is missing is no fault, AuthorizationPolicies say what may be done without.
-//! Keys that are fetched come from the snapshot; while there are none, no token of their issuer is believed: the key that is
-//! sent then has no private half. (istiod sends one whose private half it says it has thrown away.)
-//! Agrees with Istio's `pilot/pkg/security/authn/policy_applier.go` otherwise.
+//! A present token must be valid; a missing one is no error, AuthorizationPolicies decide about requests without one. Keys that
+//! are fetched come from the snapshot; while there are none, no token of their issuer is believed: the key that is sent then
+//! has no private key. (istiod sends one whose private key it claims to have discarded.) Agrees with Istio's
+//! `pilot/pkg/security/authn/policy_applier.go` otherwise.
 
 mod keys;
 
@@ -41,7 +41,7 @@ const LISTS: [&str; 2] = ["permission", "scope"];
 /// The filter of all policies that hold for the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthenticationOf {
-    /// The service whose own policies count as well, at its waypoint.
+    /// The service whose own policies apply as well, at its waypoint.
     pub service: Option<PolicyService>,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
 
 /// What Envoy validates.
 fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
-    // Routes of gateways may ask for claims, so they are chosen anew once those are known.
+    // Routes of gateways may ask for claims, so they are selected again once those are known.
     let clears_route = view.proxy().kind() != ProxyKind::Sidecar;
     let names: Vec<String> = (0..rules.len()).map(|index| format!("origins-{index}")).collect();
     let providers: BTreeMap<String, JwtProvider> =

@@ -50,7 +50,7 @@ const HTTP_RBAC: &str = "envoy.filters.http.rbac";
 /// RBAC over connections.
 const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 
-/// Under which name RBAC over connections counts.
+/// The stat prefix of network RBAC.
 const TCP_PREFIX: &str = "tcp.";
 
 /// What is decided here, in this order; CUSTOM is decided elsewhere.
@@ -63,7 +63,7 @@ const DRY_RUN: &str = "istio.io/dry-run";
 /// The filters of all policies that hold for the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizationOf {
-    /// The service whose own policies count as well, at its waypoint.
+    /// The service whose own policies apply as well, at its waypoint.
     pub service: Option<PolicyService>,
     /// How peers are known.
     pub peers: Peers,
@@ -105,23 +105,23 @@ enum Transport {
     Tcp,
 }
 
-/// What is known of what is judged, and of who asks.
+/// What is known at translation time of the traffic that a policy is matched against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MatchContext {
     transport: Transport,
     peers: Peers,
 }
 
-/// Rules that are enforced and rules that are tried, of one action.
+/// Enforced and dry-run rules of one action.
 struct RuleSets {
-    /// Enforced; `None` where no policy is.
+    /// Enforced rules; `None` without such policies.
     enforced: Option<Rbac>,
-    /// Tried; `None` where no policy is.
+    /// Dry-run rules; `None` without such policies.
     tried: Option<Rbac>,
 }
 
 impl AuthorizationOf {
-    /// For what the proxy takes from peers with mutual TLS.
+    /// For connections from peers with mutual TLS.
     pub const PROXY: Self = Self { service: None, peers: Peers::Tls };
 }
 
@@ -197,7 +197,7 @@ fn empty_rules(action: AuthorizationAction) -> Rbac {
     let action = match action {
         AuthorizationAction::Allow => Action::Allow,
         AuthorizationAction::Audit => Action::Log,
-        // Who decides on CUSTOM is asked for what this would deny.
+        // CUSTOM: the provider is asked about requests that this filter would deny.
         AuthorizationAction::Deny | AuthorizationAction::Custom => Action::Deny,
     };
     Rbac { action: action.into(), ..Rbac::default() }
@@ -209,7 +209,7 @@ fn is_tried(policy: &Object<AuthorizationPolicy>) -> bool {
     value.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// The rules of a policy, each under a name that tells where it comes from.
+/// The rules of a policy, each with a name that identifies its origin.
 fn rules_of(
     policy: &Object<AuthorizationPolicy>,
     prefix: &str,
@@ -220,7 +220,7 @@ fn rules_of(
         format!("{prefix}ns[{}]-policy[{}]-rule[{index}]", policy.meta.key.namespace, policy.meta.key.name)
     };
     if policy.spec.rules.is_empty() {
-        // Without a rule in it the filter would not be told from one without policies.
+        // Without a rule the filter would be the same as one without policies.
         return BTreeMap::from([(named(0), never())]);
     }
     let translation = Translation {

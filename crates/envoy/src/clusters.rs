@@ -4,7 +4,7 @@
 //! name ─▶ service, rule, port ─▶ draft ─▶ traffic policy: limits, outliers, balancing, TLS ─▶ Envoy
 //! ```
 //!
-//! A cluster's name says what it is made from, so each is built, kept and reused on its own.
+//! A cluster's name identifies its inputs, so each is built, cached and shared on its own.
 
 mod connection_pool;
 mod dns;
@@ -59,7 +59,7 @@ use navarch_registry::model::ServiceKey;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct ClustersOfService {
     service: ServiceKey,
-    /// Who connects through them.
+    /// The type of client.
     purpose: Purpose,
 }
 
@@ -115,7 +115,6 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
     names
 }
 
-/// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     patched::build(view, name).as_ref().map(encode)
 }
@@ -189,7 +188,7 @@ impl Query for ClustersOfService {
     }
 }
 
-/// The filter by which the proxy and its peers tell each other who they are, if they do.
+/// The filter for the exchange of peer metadata, if enabled.
 fn exchange_filter(view: &View<'_>) -> Option<Filter> {
     let listener::Filter { name, config_type } = network::metadata_exchange(view)?;
     let Some(listener::filter::ConfigType::TypedConfig(config)) = config_type else { return None };

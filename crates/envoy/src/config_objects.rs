@@ -68,7 +68,6 @@ impl Query for MadeVirtualService {
     }
 }
 
-/// The Gateway of a name.
 pub(crate) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<Gateway>>> {
     let written = view.object::<Gateway>(name).cloned();
     written.or_else(|| (*view.get(&MadeGateway(name.clone()))).clone())
@@ -80,7 +79,6 @@ pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<
     written.or_else(|| (*view.get(&MadeVirtualService(name.clone()))).clone())
 }
 
-/// All Gateways, by name.
 pub(crate) fn gateways(view: &View<'_>) -> ByName<Gateway> {
     let mut all = (*view.get(&IngressGateways)).clone();
     all.extend(view.get(&ApiGateways).iter().map(|(name, object)| (name.clone(), object.clone())));

@@ -1,7 +1,7 @@
-//! What Envoy demands of its messages' fields, as its `.proto` files declare it (`validate.rules`).
+//! Validation of Envoy's messages by the rules in its `.proto` files (`validate.rules`).
 //!
-//! Envoy checks these on all that it is sent and refuses a whole resource for one field. Checked here, the one thing that is
-//! wrong can be left out, and its author told. Of what only Envoy's code knows, scripts and regular expressions are checked.
+//! Envoy checks these rules on every resource and rejects it for one field. Checked here, only the part that is invalid is
+//! skipped with a remark. Of the checks in Envoy's code, those of scripts and regular expressions are made.
 
 mod code;
 mod lua;
@@ -43,7 +43,7 @@ pub fn check_bytes(type_url: &str, bytes: &[u8]) -> Result<(), FieldError> {
     codec().decode(type_url, bytes).map_or(Ok(()), |message| check(&message))
 }
 
-/// The message as a whole is at fault.
+/// An error of the whole message.
 fn fault(reason: impl Into<String>) -> Result<(), FieldError> {
     Err(FieldError::new("", reason))
 }
@@ -112,7 +112,7 @@ fn check_field(
     if !is_set && field.containing_oneof().is_some() {
         return Ok(());
     }
-    // What is told apart from its default, and is not set, is asked for nothing but to be there.
+    // A field with presence that is not set is only checked for being required.
     if !is_set && field.supports_presence() {
         return scalar::required(rules).or_else(fault);
     }
@@ -128,7 +128,6 @@ fn check_field(
     check_value(&value, Some(&field.kind()), rules, depth)
 }
 
-/// Checks a list.
 fn check_list(items: &[Value], rules: Option<&DynamicMessage>, depth: usize) -> Result<(), FieldError> {
     if !(items.is_empty() && is_on(rules, "ignore_empty")) {
         check_count(items.len(), count(rules, "min_items"), count(rules, "max_items"))?;
@@ -154,7 +153,6 @@ fn check_items(
     Ok(())
 }
 
-/// Checks a map.
 fn check_map(entries: &[(&MapKey, &Value)], rules: Option<&DynamicMessage>, depth: usize) -> Result<(), FieldError> {
     if !(entries.is_empty() && is_on(rules, "ignore_empty")) {
         check_count(entries.len(), count(rules, "min_pairs"), count(rules, "max_pairs"))?;

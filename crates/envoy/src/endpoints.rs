@@ -62,10 +62,9 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     }))
 }
 
-/// Who sends to a cluster.
+/// The type of client of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// A client.
     Client,
     /// A gateway that passes mutual TLS on.
     SniRouted,

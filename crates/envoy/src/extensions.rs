@@ -7,7 +7,6 @@ use super::{patches, traffic_extension};
 use navarch_api::names::ResourceName;
 use navarch_push::view::View;
 
-/// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     patches::extension_config(view, name.as_str())
         .as_ref()

@@ -48,7 +48,7 @@ struct RoutesBySni;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QuicServersAt(BoundPort);
 
-/// All servers by address and port: there may be as many ports as servers, and each asks for its own.
+/// All servers by address and port: there may be as many ports as servers, and each listener reads its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersByPort;
 
@@ -79,7 +79,7 @@ struct ServersOfRoutes {
     name: String,
 }
 
-/// The ports that servers declare whose routes are for one port.
+/// The declared ports of servers that share the routes of one port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DeclaredPorts(u16);
 
@@ -96,7 +96,7 @@ pub(super) fn bound_ports(view: &View<'_>) -> Arc<Vec<BoundPort>> {
     view.get(&BoundPorts)
 }
 
-/// The servers of an address and port, by protocol, in the order in which they were first asked for.
+/// The servers of an address and port, by protocol, in order of declaration.
 pub(super) fn servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup>> {
     view.get(&ServersAt(at.clone()))
 }
@@ -106,7 +106,7 @@ pub(super) fn quic_servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<Server
     view.get(&QuicServersAt(at.clone()))
 }
 
-/// Whether clients are told that the routes of this name are served over QUIC as well.
+/// Whether responses on the routes of this name advertise HTTP/3 (`alt-svc`).
 pub(super) fn advertises_http3(view: &View<'_>, routes: &str) -> bool {
     view.mesh().settings.quic_listeners && *view.get(&AdvertisesHttp3 { name: routes.to_owned() })
 }

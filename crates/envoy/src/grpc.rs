@@ -25,7 +25,7 @@ use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::View;
 
-/// The key of the node's metadata that says which generator a client wants.
+/// The node metadata key of the generator that a client requests.
 const GENERATOR: &str = "GENERATOR";
 
 /// What gRPC applications put there.
@@ -40,18 +40,17 @@ pub(super) fn is_client(kind: ResourceType, view: &View<'_>) -> bool {
         && view.proxy().has_text(GENERATOR, GRPC)
 }
 
-/// The names of all listeners, for a client that names none. Clusters are asked for by name only.
+/// The names of all listeners, for wildcard subscriptions. Clusters are requested by name only.
 pub(super) fn names(kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
     if kind == ResourceType::Listener { outbound::names(view) } else { Vec::new() }
 }
 
-/// The listeners that are meant by the names that a client asks for: a host without a port stands for all of its ports.
+/// The listeners that a client's resource names refer to: a host without a port means all of its ports.
 pub(super) fn listeners_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
     let inbound = asked.iter().filter(|name| name.as_str().starts_with(INBOUND)).cloned();
     inbound.chain(outbound::names_meant(asked, view)).collect()
 }
 
-/// The one of this name.
 pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     match kind {
         ResourceType::Cluster => clusters::build(view, name.as_str()).as_ref().map(encode),

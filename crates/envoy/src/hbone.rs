@@ -39,10 +39,10 @@ pub(crate) const ENCAP: &str = "encap";
 pub(crate) const INNER: &str = "inner_connect_originate";
 /// Begins the outer of two tunnels.
 pub(crate) const OUTER: &str = "outer_connect_originate";
-/// Hands the inner of two tunnels on, whose outer one was ended.
+/// Forwards the inner of two tunnels after the outer one was terminated.
 pub(crate) const FORWARD: &str = "forward_inner_connect";
 
-/// The key of the identity of a peer whose tunnel was ended.
+/// The filter state key of the identity of a tunnel's peer.
 pub(crate) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
 /// The key of the identity by which such a peer was answered.
 pub(crate) const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
@@ -53,14 +53,14 @@ pub(crate) const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 
 /// The label of what a controller made for a Gateway.
 const MANAGED_LABEL: &str = "gateway.istio.io/managed";
-/// What it says of waypoints.
+/// Its value for waypoints.
 const MANAGED_WAYPOINT: &str = "istio.io-mesh-controller";
-/// What it says of gateways from outside of the mesh.
+/// Its value for ingress gateways.
 const MANAGED_GATEWAY: &str = "istio.io-gateway-controller";
 /// The label and value by which such gateways were known before.
 const INGRESS_LABEL: (&str, &str) = ("istio", "ingressgateway");
 
-/// Who manages the proxy, by its label.
+/// The controller that manages the proxy, from its label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ManagedBy;
 
@@ -89,7 +89,7 @@ pub(crate) fn is_declined(view: &View<'_>) -> bool {
     view.proxy().meta_bool("DISABLE_HBONE_SEND")
 }
 
-/// Whether the view's proxy finds out who peers are by tunnels: Istio's own Envoy does.
+/// Whether the view's proxy discovers peer metadata by tunnels: Istio's own Envoy does.
 fn knows_peers(view: &View<'_>) -> bool {
     view.proxy().supports("envoy.filters.http.peer_metadata")
 }

@@ -1,7 +1,7 @@
 //! How a view becomes Envoy's resources: pure functions, one file per Envoy concept.
 //!
-//! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks.
-//! Queries shared by several resources live beside the concept that they compute.
+//! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks. Queries shared by several
+//! resources are in the module of the concept that they compute.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -58,7 +58,7 @@ use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
 
-/// Translates for Envoy, for the agents beside it, and for gRPC applications.
+/// Translates for Envoy, its agents, and gRPC applications.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnvoyTranslator;
 

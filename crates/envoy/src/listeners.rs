@@ -65,7 +65,6 @@ fn tunnel_name(view: &View<'_>) -> Option<String> {
     view.mesh().settings.hbone.sends.then(|| hbone::ORIGINATE.to_owned())
 }
 
-/// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let mut listener = patched::build(view, name.as_str())?;
     overlap::part(view, &mut listener);

@@ -1,4 +1,4 @@
-//! What mutual TLS `PeerAuthentication` asks of workloads, and what clients conclude from it.
+//! The mutual TLS mode that `PeerAuthentication` sets for workloads, and what clients derive from it.
 //!
 //! Servers ask [`of_proxy`] what their ports demand. Clients ask [`in_namespace`] about endpoints and [`of_service`] about a
 //! service as a whole, where only the policies of a namespace and of the mesh count, since nobody knows which workload will
@@ -18,12 +18,12 @@ use navarch_registry::model::{Labels, Resolution, Service, ServiceKey, TlsMode};
 /// Whether a port takes mutual TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MtlsMode {
-    /// It is not spoken.
+    /// Mutual TLS is not accepted.
     Disable,
-    /// It is spoken, and plain text too. Holds where no policy says anything.
+    /// Mutual TLS and plain text are accepted. The default without a policy.
     #[default]
     Permissive,
-    /// It alone is spoken.
+    /// Only mutual TLS is accepted.
     Strict,
 }
 
@@ -85,7 +85,7 @@ struct EveryEndpointSpeaksMtls {
 }
 
 impl MtlsMode {
-    /// From what a policy says, `None` for `UNSET`.
+    /// From the mode of a policy; `None` for `UNSET`.
     fn of(mode: MutualTlsMode) -> Option<Self> {
         match mode {
             MutualTlsMode::Unset => None,
@@ -114,7 +114,7 @@ pub fn of_proxy(view: &View<'_>) -> Arc<WorkloadMtls> {
 /// The best guess at the mode of a service port for clients, `None` for services outside the mesh.
 ///
 /// `passthrough` says that the client goes to the address it was bound for; then one endpoint without a sidecar turns mutual
-/// TLS off for all, since no endpoint can be told from another.
+/// TLS off for all, since endpoints cannot be distinguished.
 #[must_use]
 pub fn of_service(view: &View<'_>, service: &Service, port: u16, passthrough: bool) -> Option<MtlsMode> {
     if service.mesh_external {
@@ -129,13 +129,13 @@ pub fn of_service(view: &View<'_>, service: &Service, port: u16, passthrough: bo
     Some(mode_of_namespace(view, &service.key.namespace).unwrap_or_default())
 }
 
-/// The mode that the policy of a namespace or of the mesh gives, `None` if there is no such policy.
+/// The mode of the policy of a namespace or of the mesh; `None` if there is no such policy.
 #[must_use]
 pub fn mode_of_namespace(view: &View<'_>, namespace: &Namespace) -> Option<MtlsMode> {
     *view.get(&ModeOfNamespace(namespace.clone()))
 }
 
-/// The namespace whose policies hold for the mesh.
+/// The namespace whose policies apply to the mesh.
 fn root_namespace(view: &View<'_>) -> Namespace {
     Namespace::new(&view.mesh().config.root_namespace)
 }

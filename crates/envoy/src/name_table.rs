@@ -1,6 +1,6 @@
-//! NDS: the names that the agent beside a proxy resolves itself, with the addresses of each.
+//! NDS: the names that the agent of a proxy resolves itself, with the addresses of each.
 //!
-//! A headless service stands for the addresses of its pods, and each pod that has a subdomain has a name of its own. What one
+//! A headless service resolves to the addresses of its pods, and each pod that has a subdomain has a name of its own. What one
 //! service brings is a query of its own, so that an endpoint's change costs its service's entries and the table around them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ struct NamesOf {
 struct Names {
     /// The service's host.
     host: String,
-    /// What it stands for; `None` if no address is known.
+    /// The entry of the table; `None` if no address is known.
     own: Option<NameInfo>,
     /// The names of single pods.
     pods: BTreeMap<String, NameInfo>,
@@ -69,7 +69,7 @@ fn table(view: &View<'_>) -> NameTable {
     NameTable { table }
 }
 
-/// Adds what a service stands for. A Kubernetes Service takes its host for itself; others share it.
+/// Adds the addresses of a service. A Kubernetes Service owns its host; others share it.
 fn add(table: &mut BTreeMap<String, NameInfo>, host: &str, own: &NameInfo) {
     match table.get_mut(host) {
         None => _ = table.insert(host.to_owned(), own.clone()),
@@ -108,7 +108,7 @@ impl Query for NamesOf {
 /// The pods behind a headless service, as far as the proxy can reach them.
 #[derive(Default)]
 struct Pods {
-    /// The addresses that the service's own name stands for.
+    /// The addresses of the service's own name.
     addresses: Vec<String>,
     /// The addresses by the name of a pod, in the proxy's cluster.
     local: BTreeMap<PodName, Vec<String>>,
@@ -116,7 +116,6 @@ struct Pods {
     remote: BTreeMap<PodName, Vec<String>>,
 }
 
-/// The name of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PodName {
     /// In full.

@@ -74,11 +74,11 @@ pub enum ClusterName {
     ExternalSds,
     /// A port of a service at its waypoint.
     InboundVip(VipCluster),
-    /// One of those that tunnels are made of.
+    /// A tunnel cluster.
     Tunnel(TunnelCluster),
 }
 
-/// The clusters that tunnels are made of.
+/// The tunnel clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TunnelCluster {
     /// Takes what came through a tunnel.
@@ -136,7 +136,7 @@ impl VipCluster {
         Self { subset: subset.to_owned(), ..self }
     }
 
-    /// What stands in the name's place of the subset: `http`, or `http/v1`.
+    /// The value in the subset part of the name: `http`, or `http/v1`.
     #[must_use]
     pub fn subset_key(&self) -> String {
         let transport = self.transport.as_str();

@@ -1,7 +1,7 @@
 //! Istio's objects as users wrote them, for control planes that take their configuration from this one (MCP over xDS).
 //!
-//! What follows from other objects, such as the VirtualServices of an Ingress, is not among them: it is made anew wherever
-//! those are.
+//! What follows from other objects, such as the VirtualServices of an Ingress, is not among them: it is rebuilt wherever those
+//! are.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use navarch_api::object::{Kind, NamespacedName, Object};
 use navarch_push::Stored;
 use navarch_push::view::View;
 
-/// Calls a function for the type of a kind that is told; gives the default for others.
+/// Calls a function with the Rust type of a served kind; returns the default for other kinds.
 macro_rules! of_kind {
     ($kind:expr, $function:ident($($argument:expr),*)) => {{
         #[allow(clippy::wildcard_enum_match_arm, reason = "few kinds of many are told; not linted in some expansions")]
@@ -54,7 +54,7 @@ fn names_of<T: Stored>(view: &View<'_>) -> Vec<ResourceName> {
     view.names::<T>().map(|name| ResourceName::new(format!("{}/{}", name.namespace, name.name))).collect()
 }
 
-/// The object of one type and this name. One that cannot be told is left out, with a remark.
+/// The object of one type and this name. One that cannot be encoded is skipped with a remark.
 fn resource_of<T: Stored + Clone>(name: &NamespacedName, view: &View<'_>) -> Option<Bytes>
 where
     AnyObject: From<std::sync::Arc<Object<T>>>,

@@ -31,7 +31,7 @@ pub trait Policy: Stored {
     /// The selector.
     fn selector(&self) -> Option<&PolicyWorkloadSelector>;
 
-    /// The objects that it is for; empty where the selector counts.
+    /// Its target references; empty if the selector is used.
     fn targets(&self) -> &[PolicyTargetReference];
 }
 
@@ -108,7 +108,7 @@ impl Query for ServedGateway {
 
 impl ProxyQuery for ServedGateway {}
 
-/// The namespaces in which there are objects of a kind. One type for each kind, told apart by the type alone.
+/// The namespaces in which there are objects of a kind. One query type for each kind.
 struct Inhabited<T>(PhantomData<fn() -> T>);
 
 impl<T: Policy> Query for Inhabited<T> {
@@ -143,7 +143,7 @@ impl<T: Policy> fmt::Debug for Inhabited<T> {
     }
 }
 
-/// The namespace whose policies hold for the mesh.
+/// The namespace whose policies apply to the mesh.
 #[must_use]
 pub fn root_namespace(view: &View<'_>) -> Namespace {
     Namespace::new(&view.mesh().config.root_namespace)
@@ -173,7 +173,7 @@ pub fn attached_in<T: Policy>(
     found
 }
 
-/// The namespaces whose policies of a kind can hold for the view's proxy: the root namespace, then its own.
+/// The namespaces whose policies of a kind can apply to the view's proxy: the root namespace, then its own.
 pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
     let root = root_namespace(view);
     let inhabited = view.get(&Inhabited::<T>(PhantomData));
@@ -195,7 +195,7 @@ fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> std::cmp::Ordering {
     (a.created, &a.key.name).cmp(&(b.created, &b.key.name))
 }
 
-/// Whether a policy, of a namespace that is in reach, is for the view's proxy, or for the service that it is asked for.
+/// Whether a policy of a relevant namespace applies to the view's proxy, or to the given service.
 #[must_use]
 pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>, service: Option<&PolicyService>) -> bool {
     let proxy = view.proxy();
@@ -220,7 +220,6 @@ pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>, service: Option<
     })
 }
 
-/// The labels of a selector.
 fn labels(selector: &PolicyWorkloadSelector) -> Labels {
     selector.match_labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
 }

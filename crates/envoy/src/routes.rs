@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! services of the listener ─┐
-//! VirtualServices ──────────┴▶ claims ─▶ collisions ─┐
-//!                                └──▶ virtual hosts ─┴▶ bytes of each ──joined──▶ route configuration
+//! VirtualServices ──────────┴▶ virtual host set ─▶ duplicate domains ─┐
+//!                                └───────▶ virtual hosts ─────────────┴▶ bytes of each ──joined──▶ route configuration
 //! ```
 //!
 //! A route configuration is joined from the bytes of its virtual hosts, each of them a query: an edited VirtualService
@@ -60,7 +60,7 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// The virtual host for hosts that no service of the mesh has, as the Sidecar or the mesh says.
+/// The virtual host for unknown hosts, by the outbound traffic policy of the Sidecar or the mesh.
 #[must_use]
 pub fn unknown_hosts(view: &View<'_>) -> VirtualHost {
     default_route::catch_all(&sidecar_scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
@@ -80,7 +80,6 @@ pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
     all.filter(|domain| domain.is_known(view)).map(|domain| domain.text).collect()
 }
 
-/// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let name = name.as_str();
     match view.proxy().kind() {

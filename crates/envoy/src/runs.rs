@@ -38,8 +38,8 @@ impl<T> Hash for Run<T> {
     }
 }
 
-/// Cuts a list. A run ends where a thing says so, wherever it stands: things that come and go change the runs that they are in,
-/// and leave the others alone.
+/// Splits a list into runs. The end of a run depends only on the item, not on its position: added and removed items change only
+/// their own runs.
 pub(crate) fn cut<T: Hash>(items: impl IntoIterator<Item = T>) -> Vec<Run<T>> {
     let mut runs = Vec::new();
     let (mut run, mut hashes) = (Vec::new(), Vec::new());

@@ -19,7 +19,7 @@ pub const ROOT: &str = "ROOTCA";
 /// What the name of a secret's CA part ends in.
 pub const CA_SUFFIX: &str = "-cacert";
 
-/// The cluster of the agent beside the proxy.
+/// The cluster of the proxy's agent.
 const AGENT_CLUSTER: &str = "sds-grpc";
 /// The cluster of a server of the user's that serves files.
 const FILES_CLUSTER: &str = "sds-files-grpc";
@@ -38,7 +38,7 @@ pub const SECRET_PREFIX: &str = "kubernetes://";
 /// What the name of a Secret that the Gateway API names starts with.
 pub const GATEWAY_SECRET_PREFIX: &str = "kubernetes-gateway://";
 
-/// Who serves credentials with names that start with `sds://`.
+/// The SDS cluster of credentials with names that start with `sds://`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExternalServer {
     /// Nobody: they are Kubernetes Secrets after all.

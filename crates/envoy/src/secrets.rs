@@ -7,9 +7,9 @@
 //!                        Secret or ConfigMap ─▶ material ─▶ Envoy's Secret
 //! ```
 //!
-//! Who may read what is decided anew in every computation, from the verified identity of the stream and never from what the
-//! node says of itself, so that nothing kept for one proxy can come to another. What a proxy may not read is not looked
-//! at: it learns not even whether it exists. Agrees with `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
+//! Access is decided in every computation, from the verified identity of the stream and never from node metadata, so that
+//! nothing cached for one proxy can be sent to another. What a proxy may not read is not looked at: it learns not even whether
+//! it exists. Agrees with `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
 
 mod material;
 mod pem;
@@ -55,7 +55,7 @@ enum Refusal {
     /// The API server does not let the service account list secrets.
     #[error("service account {0} is not authorized to list secrets in its namespace")]
     Unauthorised(NamespacedName),
-    /// The proxy runs in a cluster whose secrets are not read.
+    /// The proxy is in a cluster whose secrets are not read.
     #[error("the proxy is in cluster {0:?}, whose secrets this control plane does not read")]
     OtherCluster(String),
 }
@@ -70,7 +70,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
             return None;
         }
     };
-    // Names that are made to have no secret; why was said where the name was made.
+    // Reserved names without a secret; the reason was reported where the name was generated.
     let reference = reference?;
     let key = match admit(&reference, name, view) {
         Ok(key) => key,
@@ -116,7 +116,7 @@ fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<
     }
 }
 
-/// Whether the proxy is of the cluster whose secrets are read.
+/// Whether the proxy is in a cluster whose secrets are read.
 fn check_cluster(view: &View<'_>) -> Result<(), Refusal> {
     match view.proxy().home() {
         Home::Config | Home::Remote(_) => Ok(()),
@@ -153,7 +153,7 @@ fn build(
             validation(Roots::of_config_map(&map.spec)?, name, view)
         }
         Store::Secret(_) | Store::GatewaySecret(_) if reference.is_roots() => {
-            // A Secret whose own name ends so goes first.
+            // A Secret whose own name has this suffix takes precedence.
             let without = reference::without_suffix(key);
             let secret = first_of(view, [key, &without]).ok_or(MaterialError::Missing)?;
             validation(Roots::of_secret(&secret.spec)?, name, view)
@@ -195,7 +195,6 @@ fn inline(bytes: Bytes) -> DataSource {
     DataSource { specifier: Some(data_source::Specifier::InlineBytes(bytes)), ..DataSource::default() }
 }
 
-/// Whether a name is one of roots.
 fn names_roots(name: &str) -> bool {
     name.ends_with(CA_SUFFIX)
 }

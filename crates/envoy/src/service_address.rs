@@ -32,8 +32,8 @@ pub fn all(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
         return addresses;
     }
     let default = vec![Arc::clone(&service.default_address)];
-    // Then it is the address in another cluster, which is of no use in the wrong family. That of a ServiceEntry is matched by
-    // Envoy whatever the proxy's families are.
+    // Then it is the address in another cluster, which does not help in the wrong IP family. That of a ServiceEntry is matched
+    // by Envoy whatever the proxy's families are.
     if service.cluster_vips.is_empty() { default } else { of_families(default, view.proxy().families()) }
 }
 
@@ -59,7 +59,7 @@ pub fn main(view: &View<'_>, service: &Service) -> Arc<str> {
     Arc::clone(&service.default_address)
 }
 
-/// The addresses of a service beside its main one.
+/// Additional addresses of a service.
 #[must_use]
 pub fn extra(view: &View<'_>, service: &Service) -> Vec<Arc<str>> {
     all(view, service).into_iter().skip(1).collect()

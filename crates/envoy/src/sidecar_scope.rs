@@ -1,8 +1,8 @@
 //! What a proxy may see: which Sidecar holds for it, and the services and VirtualServices that this leaves.
 //!
-//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. Everything that can be said of one host is a query about that
-//! host ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`], [`egress_listeners`]) hold names only, so that
-//! a change inside a service does not reach those who read them. A proxy's namespace is asked for only as far as some object
+//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. Whatever concerns one host is a query about that host
+//! ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`], [`egress_listeners`]) hold names only, so that a
+//! change inside a service does not reach those who read them. A proxy's namespace is asked for only as far as some object
 //! tells namespaces apart: where nothing is private, all namespaces share one scope.
 //!
 //! ```text
@@ -80,7 +80,7 @@ pub fn seen_service(view: &View<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
     host_service(view, &key.hostname).filter(|seen| seen.key.namespace == key.namespace)
 }
 
-/// What the proxy's Sidecar lets it reach, listener by listener, in declared order; one for everything where no Sidecar says.
+/// The egress listeners of the proxy's Sidecar, in declared order; one for everything without a Sidecar.
 #[must_use]
 pub fn egress_listeners(view: &View<'_>) -> Arc<Vec<EgressListener>> {
     view.get(&listener::EgressListeners { scope: scope(view) })
@@ -143,7 +143,7 @@ pub fn outbound_policy(view: &View<'_>) -> OutboundPolicy {
     (*view.get(&policy::OutboundPolicyOf { scope: scope(view) })).clone()
 }
 
-/// The proxy's configuration namespace if it is one of `mattering`, asking the proxy only where the scope does not tell it.
+/// The proxy's configuration namespace if it is one of `mattering`, reading it only if the scope does not determine it.
 fn config_namespace(
     view: &View<'_>,
     scope: &Scope,

@@ -6,7 +6,7 @@ use navarch_registry::model::{Registry, Service};
 /// Which part of a service is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct StatService<'a> {
-    /// The host that is asked for.
+    /// The requested host.
     pub host: &'a str,
     /// The subset, empty for the whole service.
     pub subset: &'a str,
@@ -43,7 +43,7 @@ pub struct ShortNames {
     pub name: String,
 }
 
-/// How a service is called in short, by the host that is asked for.
+/// The short name of a service, given the requested host.
 #[must_use]
 pub fn short_names(service: &Service, host: &str) -> ShortNames {
     match service.registry {
@@ -55,7 +55,7 @@ pub fn short_names(service: &Service, host: &str) -> ShortNames {
     }
 }
 
-/// Puts names in place of what the pattern says.
+/// Substitutes the variables of the pattern.
 fn fill(pattern: &str, of: StatService<'_>, short: &ShortNames) -> String {
     pattern
         .replace("%SERVICE%", &short.qualified)

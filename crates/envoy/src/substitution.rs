@@ -173,7 +173,7 @@ const COMMANDS: [&str; 164] = [
 /// Those that mean nothing without something in parentheses.
 const WITH_PARAMETERS: [&str; 3] = ["REQ", "RESP", "TRAILER"];
 
-/// Whether Envoy takes a format; an error says what it would stumble over.
+/// Checks whether Envoy accepts a format.
 pub(crate) fn check(format: &str) -> Result<(), String> {
     let mut rest = format;
     while let Some((_, after)) = rest.split_once('%') {
@@ -186,7 +186,7 @@ pub(crate) fn check(format: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a command whose percent sign has been read; gives what follows it.
+/// Parses a command operator after its percent sign; returns the rest.
 fn command(text: &str) -> Result<&str, String> {
     let length =
         text.bytes().take_while(|sign| sign.is_ascii_uppercase() || sign.is_ascii_digit() || *sign == b'_').count();

@@ -1,4 +1,4 @@
-//! A small mesh for tests: YAML in, what a proxy is told out.
+//! A small mesh for tests: objects in YAML in, a proxy's resources out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl TestMesh {
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
-    /// Has a proxy ask for resources by name; gives those that it gets, by name.
+    /// Has a proxy ask for resources by name; returns those that it gets, by name.
     pub(crate) fn named<M: Message + Default>(
         &mut self,
         proxy: ProxyId,
@@ -161,7 +161,7 @@ impl TestMesh {
         self.change([Change::SecretReader(NamespacedName::new(namespace, account), allowed)])
     }
 
-    /// Has a proxy ask for a secret; gives it.
+    /// Has a proxy ask for a secret; returns it.
     pub(crate) fn secret(&mut self, proxy: ProxyId, name: &str) -> Option<Secret> {
         let names = Arc::new([ResourceName::new(name)].into_iter().collect());
         self.engine.subscribe(proxy, ResourceType::Secret, Interest { wildcard: false, names });
@@ -179,7 +179,7 @@ impl TestMesh {
         self.engine.ask(proxy, query)
     }
 
-    /// Has a proxy ask for a route configuration; gives it. Its bytes are those that the message itself would have.
+    /// Has a proxy ask for a route configuration; returns it. Its bytes are those that the message itself would have.
     pub(crate) fn routes(&mut self, proxy: ProxyId, name: &str) -> RouteConfiguration {
         let names = Arc::new([ResourceName::new(name)].into_iter().collect());
         self.engine.subscribe(proxy, ResourceType::Route, Interest { wildcard: false, names });

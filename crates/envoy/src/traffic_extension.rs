@@ -44,9 +44,9 @@ struct Extension {
     namespace: Namespace,
     /// Its name, with the mark of WasmPlugins.
     name: String,
-    /// Its version, by which modules are told apart.
+    /// The version, which distinguishes modules of one URL.
     version: Arc<str>,
-    /// Where among the filters it stands.
+    /// Its phase in the filter chain.
     phase: ExecutionPhase,
     /// Its place within the phase: higher first.
     priority: i32,
@@ -65,7 +65,7 @@ enum Program {
     Lua(String),
 }
 
-/// The filters of extensions, by where they stand.
+/// The filters of extensions, by phase.
 #[derive(Clone, Debug)]
 pub struct Phases<F> {
     /// Before authentication.
@@ -77,7 +77,7 @@ pub struct Phases<F> {
 }
 
 impl<F> Phases<F> {
-    /// All of them, where nothing stands between.
+    /// All of them, if no other filter is in between.
     pub fn in_order(self) -> impl Iterator<Item = F> {
         self.authn.into_iter().chain(self.authz).chain(self.rest)
     }
@@ -86,7 +86,7 @@ impl<F> Phases<F> {
 /// The extensions that hold for the proxy: those of its namespace, then those of the root namespace, each the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ExtensionsOf {
-    /// The service whose own extensions count as well, at its waypoint. Those of its namespace come last.
+    /// The service whose own extensions apply as well, at its waypoint. Those of its namespace come last.
     service: Option<PolicyService>,
 }
 
@@ -127,7 +127,6 @@ impl Query for ExtensionsOf {
     }
 }
 
-/// A WasmPlugin.
 fn of_plugin(plugin: &Object<WasmPlugin>) -> Extension {
     let spec = &plugin.spec;
     Extension {
@@ -256,7 +255,7 @@ fn phases<F>(
     }
 }
 
-/// A configuration that the proxy asks for, of one of these types.
+/// An ECDS configuration of one of these types.
 fn asked_for<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
     ExtensionConfigSource {
         config_source: Some(ads_source()),
@@ -266,7 +265,6 @@ fn asked_for<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
 }
 
 impl Extension {
-    /// The name under which it is asked for.
     fn resource_name(&self) -> String {
         format!("{PREFIX}{}.{}", self.namespace, self.name)
     }
@@ -287,7 +285,7 @@ impl Extension {
     }
 }
 
-/// The extension that is asked for by this name, if it is of a namespace whose extensions can hold for the proxy.
+/// The extension of this resource name, if it is in a namespace whose extensions can apply to the proxy.
 fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
     let (namespace, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
     let namespace = Namespace::new(namespace);

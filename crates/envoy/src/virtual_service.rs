@@ -21,7 +21,7 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The name that stands for all sidecars in a VirtualService's `gateways`.
+/// The reserved name for all sidecars in a VirtualService's `gateways`.
 pub const MESH_GATEWAY: &str = "mesh";
 
 /// A VirtualService with full names, its delegates' routes in place; `None` for one that is missing or itself a delegate.
@@ -65,7 +65,7 @@ impl Query for HostsOf {
     }
 }
 
-/// What a VirtualService says.
+/// A VirtualService after merging.
 #[derive(Clone, Debug)]
 pub enum MergedSpec {
     /// What stands in its object: those that are made of routes of the Gateway API are whole, and many.

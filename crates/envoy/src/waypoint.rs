@@ -1,4 +1,4 @@
-//! Waypoints: proxies that stand before services and workloads of ambient mode.
+//! Waypoints: proxies for services and workloads of ambient mode.
 //!
 //! ```text
 //! ambient index ─▶ services, workloads ─▶ main_internal: a filter chain for each port, found by address and port
@@ -64,7 +64,7 @@ pub(crate) fn service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> 
     services(view).get(place).cloned()
 }
 
-/// The services behind the view's proxy as policies name them; none where the proxy is no waypoint.
+/// The services of the view's proxy as policies reference them; none if the proxy is not a waypoint.
 pub(crate) fn policy_services(view: &View<'_>) -> Vec<PolicyService> {
     if view.proxy().kind() != ProxyKind::Waypoint {
         return Vec::new();

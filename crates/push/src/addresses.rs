@@ -27,17 +27,15 @@ use navarch_store::Objects;
 pub(super) struct Addresses {
     /// Of the cluster that configures the mesh.
     own: AddressIndex,
-    /// Of remote clusters.
     remotes: OrdMap<ClusterId, AddressIndex>,
     /// What of each remote cluster is in its index.
     coverage: BTreeMap<ClusterId, Coverage>,
-    /// The names of what stands for workloads of other networks.
+    /// The names of the workloads that represent other networks.
     far: FarNames,
-    /// The names of all.
     names: NameList,
 }
 
-/// A change of the world, before which and after which things were so.
+/// The state of the world before and after a batch of changes.
 #[derive(Clone, Copy)]
 pub(super) struct WorldChange<'a> {
     pub(super) settings: &'a Settings,
@@ -50,7 +48,7 @@ pub(super) struct WorldChange<'a> {
     pub(super) endpoints: &'a BTreeSet<ServiceKey>,
 }
 
-/// What of the names and indexes changed.
+/// The changes of names and indexes.
 #[derive(Default)]
 struct IndexChange {
     names: NameChange,

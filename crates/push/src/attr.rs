@@ -1,4 +1,4 @@
-//! Attributes: what a translator may ask of a proxy, each a recorded question with a comparable answer.
+//! Attributes: the properties of a proxy that translators can read, each recorded with its value.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
 use navarch_registry::model::Labels;
 
-/// A question about a proxy. The finer the question, the more proxies share the answer.
+/// An attribute of a proxy. The more specific the attribute, the more proxies share its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attr {
     /// Sidecar, router, waypoint…
@@ -20,7 +20,7 @@ pub enum Attr {
     NamespaceAmong(Arc<[Namespace]>),
     /// All addresses, first is primary.
     Ips,
-    /// Which IP families it has.
+    /// The IP families of its addresses.
     Families,
     /// `<pod>.<namespace>` of the node id.
     Name,
@@ -38,9 +38,9 @@ pub enum Attr {
     AllMeta,
     /// `node.locality` as sent.
     Locality,
-    /// Whether it can run this extension.
+    /// Whether it supports this Envoy extension.
     Supports(Arc<str>),
-    /// Whether its stream carries deltas.
+    /// Whether its stream is delta xDS.
     TakesDeltas,
     /// The namespace of the stream's verified identity, if any.
     VerifiedNamespace,
@@ -48,18 +48,18 @@ pub enum Attr {
     Identity,
 }
 
-/// The answer to an [`Attr`].
+/// The value of an [`Attr`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AttrValue {
-    /// Not there.
+    /// The attribute is absent.
     Absent,
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
     /// A text.
     Text(Arc<str>),
-    /// Who it was proved to be.
+    /// A verified identity.
     Identity(Identity),
-    /// The proxy's kind.
+    /// A type of proxy.
     Kind(ProxyKind),
     /// Addresses.
     Ips(Arc<[IpAddr]>),
@@ -81,7 +81,7 @@ pub enum AttrValue {
 pub struct AttrDerived(pub(super) DerivedValue);
 
 impl Attr {
-    /// Answers the question for one proxy.
+    /// The value of the attribute for a proxy.
     #[must_use]
     pub fn of(&self, proxy: &Proxy) -> AttrValue {
         match self {

@@ -1,4 +1,4 @@
-//! The snapshot that one push works on.
+//! The immutable snapshot that a push works on.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use navarch_registry::directory::{Directory, DirectoryChange};
 use navarch_registry::model::ServiceKey;
 use navarch_store::Objects;
 
-/// Everything that translators may read, frozen. The next one shares all parts that did not change.
+/// The input of translators, immutable. The next snapshot shares all parts that did not change.
 #[derive(Clone, Debug, Default)]
 pub struct PushContext {
     /// Mesh config and settings.
@@ -32,29 +32,29 @@ pub struct PushContext {
     pub directory: Directory,
     /// All objects.
     pub objects: Objects,
-    /// The names of objects of kinds that there may be very many of, in parts.
+    /// The names of objects of kinds with many objects, in parts.
     pub name_parts: NameParts,
-    /// Service accounts that were asked about, and whether each may read the secrets of its namespace.
+    /// Whether service accounts may read the secrets of their namespace, for those that were checked.
     pub secret_readers: OrdMap<NamespacedName, bool>,
-    /// The keys of token issuers that were fetched, by their place.
+    /// Fetched JWKS of token issuers, by source.
     pub keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     pub trust_bundle: Arc<[Arc<str>]>,
-    /// The addresses of gateways between networks that are known by host names, by these.
+    /// Resolved addresses of network gateways, by host name.
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// What finds the objects behind addresses; empty without ambient mode.
+    /// Index of objects by address; empty without ambient mode.
     pub addresses: AddressIndex,
-    /// The same of each remote cluster, where the networks of an ambient mesh are joined.
+    /// The index of each remote cluster, in an ambient mesh of several networks.
     pub remote_addresses: OrdMap<ClusterId, AddressIndex>,
     /// The names of workloads and services; none without ambient mode.
     pub address_names: NameList,
     /// The objects of each remote cluster.
     pub remotes: OrdMap<ClusterId, Objects>,
-    /// What is known of the service accounts of remote clusters, as `secret_readers`.
+    /// As `secret_readers`, for remote clusters.
     pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
-    /// Objects that are not in force as they are written, since proxies refused what they make.
+    /// Objects of which the previous version is served, since proxies rejected resources of the current one.
     pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
-    /// Changes that reach proxies in stages, or were stopped on the way. `objects` holds the versions before.
+    /// Staged rollouts, stopped ones included. `objects` has the previous versions.
     pub rollouts: OrdMap<ObjectRef, Arc<Rollout>>,
     /// The new versions of their objects.
     pub new_versions: Objects,
@@ -65,11 +65,11 @@ pub struct PushContext {
 pub struct Mesh {
     /// Mesh config with defaults filled in.
     pub config: MeshConfig,
-    /// What was given at start.
+    /// Settings of the process.
     pub settings: Settings,
 }
 
-/// The facts that a directory change stands for.
+/// The facts that a directory change affects.
 #[must_use]
 pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
     let mut facts: Vec<FactKey> = Vec::new();
@@ -97,7 +97,7 @@ pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
     facts
 }
 
-/// The facts that a changed object stands for, what the registry makes of it aside.
+/// The facts that a changed object affects, apart from those of the registry.
 #[must_use]
 pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
     let mut facts = vec![
@@ -111,7 +111,7 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
     facts
 }
 
-/// The facts that a changed object of a remote cluster stands for.
+/// The facts that a changed object of a remote cluster affects.
 #[must_use]
 pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey; 3] {
     let list = RemoteFact::List(object.kind, object.name.namespace.clone());
@@ -119,8 +119,8 @@ pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey;
     [RemoteFact::Object(object.clone()), list, all].map(|fact| FactKey::Remote(cluster.clone(), fact))
 }
 
-/// The facts by which a configuration object comes into what proxies are shown, as finely as translators read them: policies
-/// by the list of their namespace, ServiceEntries as the services that they declare, all others by themselves.
+/// The facts by which translators read a configuration object, as finely as they do: policies by the list of their namespace,
+/// ServiceEntries as the services that they declare, all others by themselves.
 #[must_use]
 #[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read one by one")]
 pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {

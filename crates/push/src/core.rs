@@ -1,4 +1,4 @@
-//! The engine's tables and the moves on them: interning, recording, marking, forgetting.
+//! The engine's tables and their operations: interning, recording, marking, dropping.
 
 mod copy;
 mod gates;
@@ -29,9 +29,9 @@ use navarch_api::names::ResourceName;
 /// What the engine knows of a connected proxy.
 pub(super) struct ProxyState {
     pub(super) proxy: Arc<Proxy>,
-    /// Its answers so far.
+    /// Answers to attributes that were read so far.
     pub(super) answers: KeyedMap<AttrId, ValueId>,
-    /// Where the derived ones among them come from.
+    /// The origin of derived answers.
     pub(super) derived: BTreeMap<AttrId, Derived>,
     /// The published state of its subscriptions.
     pub(super) shown: KeyedMap<ResourceType, PublishedState>,
@@ -39,18 +39,17 @@ pub(super) struct ProxyState {
     pub(super) prepared: Option<Prepared>,
 }
 
-/// What is worked out so far of a subscription that is worked off in slices.
+/// The partial result of a subscription that is computed in time slices.
 pub(super) struct Prepared {
     pub(super) kind: ResourceType,
-    /// What is wanted of it.
     pub(super) interest: Interest,
-    /// Its names, and the revision that they are of.
+    /// Its names, and the revision at which they were computed.
     pub(super) names: Option<(u64, Arc<Runs>)>,
-    /// The last name that was looked at.
+    /// The last name that was processed.
     pub(super) last: Option<ResourceName>,
-    /// Whole pieces of it. No sweep takes them, though nothing rests on them yet.
+    /// Complete pieces. Sweeps keep them although nothing depends on them yet.
     pub(super) pieces: Vec<NodeId>,
-    /// Resources of the piece that is not whole.
+    /// Resources of the incomplete piece.
     pub(super) resources: Vec<NodeId>,
 }
 
@@ -66,15 +65,14 @@ impl Prepared {
 pub(super) enum Derived {
     /// From this node.
     From(NodeId),
-    /// From nowhere: its computation panicked, with this message, and never had a value.
+    /// Its computation panicked with this message and never had a value.
     Failed(Arc<str>),
 }
 
-/// What a subscription shows.
+/// The last published state of a subscription.
 #[derive(Clone)]
 pub(super) struct PublishedState {
     pub(super) query: QueryId,
-    /// The node that answers it.
     pub(super) node: NodeId,
     /// Its value when last published.
     pub(super) collection: Arc<Collection>,
@@ -85,84 +83,84 @@ pub(super) struct PublishedState {
 pub(super) struct Core {
     /// Revision of the snapshot in force.
     pub(super) revision: u64,
-    /// The next node's name.
+    /// The next node id.
     next_node: u64,
     /// Kept results. Boxed, since a table that grows by doubling has room for twice as many.
     pub(super) nodes: KeyedMap<NodeId, Box<Node>>,
     /// Facts read so far.
     pub(super) facts: Vec<Fact>,
-    /// Names of the facts.
+    /// Interned facts.
     fact_ids: KeyedMap<FactKey, FactId>,
-    /// Names of facts that nothing reads any more, to be given again, the lowest first so that `facts` can become short again.
+    /// Ids of facts without readers, for reuse; the lowest first so that `facts` can shrink.
     free_facts: BTreeSet<FactId>,
     /// Interned queries; `None` where one was forgotten.
     queries: Vec<Option<Arc<dyn AnyQuery>>>,
-    /// Names of forgotten queries, to be given again, the lowest first.
+    /// Ids of dropped queries, for reuse, the lowest first.
     free_queries: BTreeSet<QueryId>,
-    /// By query type: names of its keys.
+    /// Interned keys by query type.
     tables: KeyTables,
     /// The tree of each query.
     pub(super) trees: Vec<Option<Tree>>,
-    /// Questions asked so far; `None` where one was forgotten.
+    /// Attributes that were read so far; `None` where one was dropped.
     attrs: Vec<Option<AttrDef>>,
-    /// Names of forgotten questions, to be given again.
+    /// Ids of dropped attributes, for reuse.
     free_attrs: Vec<AttrId>,
-    /// Names of the plain ones.
+    /// Interned plain attributes.
     plain_ids: KeyedMap<super::attr::Attr, AttrId>,
-    /// Names of the derived ones.
+    /// Interned derived attributes.
     derived_ids: KeyedMap<QueryId, AttrId>,
-    /// Names of the answers.
+    /// Interned answers.
     value_ids: KeyedMap<AttrValue, ValueId>,
-    /// Names of forgotten answers, to be given again.
+    /// Ids of dropped answers, for reuse.
     free_values: Vec<ValueId>,
     /// Traces being recorded, innermost last.
     pub(super) frames: Vec<Frame>,
     /// Connected proxies.
     pub(super) proxies: KeyedMap<u64, ProxyState>,
-    /// Results that are marked while what rests on them waits for what becomes of them, the lowest first.
+    /// Marked results whose dependents are not marked until the result is known to differ, the lowest first.
     pub(super) gates: BTreeSet<(u16, NodeId)>,
     /// Gates that are being settled, the outermost first.
     settling: Vec<NodeId>,
     /// Whether marking waits at gates.
     pub(super) waits_at_gates: bool,
-    /// How many results were marked and dependencies looked at since the start.
+    /// Number of results marked and dependencies checked since the start.
     pub(super) looked: u64,
     /// Marked nodes with subscribers, waiting to be settled.
     pub(super) marked_shown: Vec<NodeId>,
     /// Marked nodes that are attributes of proxies, waiting to be settled.
     pub(super) marked_watched: Vec<NodeId>,
-    /// Subscriptions whose node was dropped from under them, waiting to be settled.
+    /// Subscriptions whose node was dropped, waiting to be settled.
     pub(super) strays: BTreeSet<(u64, ResourceType)>,
-    /// Proxies with a derived answer whose node was dropped from under it, waiting to be settled.
+    /// Proxies with a derived answer whose node was dropped, waiting to be settled.
     pub(super) unanswered: BTreeSet<u64>,
-    /// Proxies with a derived answer that could not be brought up to date: tried again at every change.
+    /// Proxies with a derived answer that could not be updated: retried at every change.
     pub(super) failing: BTreeSet<u64>,
-    /// How many results were computed since the start.
+    /// Number of results computed since the start.
     pub(super) computed: u64,
-    /// How many were asked for since then and held.
+    /// Number of lookups since the start that found a valid result.
     pub(super) reused: u64,
-    /// Remarks made since they were last told, each once.
+    /// Remarks since the last log, each once.
     pub(super) fresh_remarks: BTreeSet<Arc<str>>,
     /// What is counted about results in force.
     pub(super) notices: Notices,
-    /// Whether nobody subscribes any more to what somebody did since the last sweep, as streams have ended.
+    /// Whether subscriptions have ended since the last sweep, so that results may be unused.
     pub(super) has_orphans: bool,
-    /// The sweep under way.
+    /// The sweep in progress.
     sweeping: Option<Box<Sweep>>,
     /// Counts the sweeps.
     sweep_number: u32,
     /// What the last sweep left.
     swept: Swept,
-    /// Edges of results dropped since then, which the lists of parents still name.
+    /// Edges of results dropped since then, which lists of parents still contain.
     loose_edges: usize,
 }
 
 /// The result of looking up a query for a proxy.
 pub(super) enum Lookup {
     Node(NodeId),
-    /// To a question whose answer must be derived first.
+    /// A derived attribute must be computed first.
     Derive(AttrId),
-    /// Nowhere yet.
+    /// No result yet.
     Nothing,
 }
 
@@ -202,12 +200,11 @@ impl Core {
         id
     }
 
-    /// Whether marking waits at the results of a query whatever rests on them.
+    /// Whether results of a query are gates regardless of the number of dependents.
     fn is_gate_by_nature(&self, id: QueryId) -> bool {
         self.queries.get(id.0).and_then(Option::as_ref).is_some_and(|query| query.is_gate())
     }
 
-    /// The query of this id.
     pub(super) fn query(&self, id: QueryId) -> Arc<dyn AnyQuery> {
         self.queries.get(id.0).and_then(Clone::clone).expect("ids are given out for kept queries and dropped with them")
     }
@@ -217,7 +214,7 @@ impl Core {
         if let Some(id) = self.fact_ids.get(&key) {
             return *id;
         }
-        // What changed before anything read it does not count.
+        // Changes before the first read do not matter.
         let fact = Fact { key: key.clone(), changed_at: 0, parents: Vec::new() };
         let id = self.free_facts.pop_first().unwrap_or(FactId(self.facts.len()));
         match self.facts.get_mut(id.0) {
@@ -233,7 +230,7 @@ impl Core {
         self.fact_ids.keys().cloned().collect()
     }
 
-    /// How many there are of everything.
+    /// The sizes of all tables.
     pub(super) fn sizes(&self) -> EngineSizes {
         EngineSizes {
             results: self.nodes.len(),
@@ -244,7 +241,6 @@ impl Core {
         }
     }
 
-    /// Interns a plain question.
     pub(super) fn plain_attr(&mut self, attr: &super::attr::Attr) -> AttrId {
         if let Some(id) = self.plain_ids.get(attr).copied() {
             self.touch_attr(id);
@@ -255,7 +251,6 @@ impl Core {
         id
     }
 
-    /// Interns a derived question.
     pub(super) fn derived_attr(&mut self, query: QueryId, answer: fn(&Value) -> AttrValue) -> AttrId {
         if let Some(id) = self.derived_ids.get(&query).copied() {
             self.touch_attr(id);
@@ -266,7 +261,7 @@ impl Core {
         id
     }
 
-    /// Names a question.
+    /// Assigns an id to an attribute.
     fn new_attr(&mut self, definition: AttrDef) -> AttrId {
         let id = self.free_attrs.pop().unwrap_or(AttrId(self.attrs.len()));
         match self.attrs.get_mut(id.0) {
@@ -277,18 +272,16 @@ impl Core {
         id
     }
 
-    /// The question of this id.
     pub(super) fn attr(&self, id: AttrId) -> Option<AttrDef> {
         self.attrs.get(id.0).cloned().flatten()
     }
 
-    /// Interns an answer.
     pub(super) fn value_id(&mut self, value: AttrValue) -> ValueId {
         if let Some(id) = self.value_ids.get(&value).copied() {
             self.touch_value(id);
             return id;
         }
-        // Every name below the count is either given or free.
+        // Every id below the count is either in use or free.
         let next = ValueId(self.value_ids.len() + self.free_values.len());
         let id = self.free_values.pop().unwrap_or(next);
         self.value_ids.insert(value, id);
@@ -313,7 +306,7 @@ impl Core {
         }
     }
 
-    /// Keeps the last good derived answer of a proxy where a new one cannot be had, or notes that there never was one.
+    /// Keeps the last good derived answer of a proxy if computing a new one fails, or notes that there never was one.
     pub(super) fn keep_answer(&mut self, proxy: u64, attr: AttrId, failure: Arc<str>) -> ValueId {
         self.failing.insert(proxy);
         let last = match self.proxies.get(&proxy).and_then(|state| state.derived.get(&attr)) {
@@ -362,7 +355,7 @@ impl Core {
                     Some(Tree::Leaf(_)) | None => None,
                 };
             }
-            // Fast path: go on as long as the answers are known.
+            // Fast path: continue as long as the answers are known.
             let asked = loop {
                 match tree {
                     None => return Lookup::Nothing,
@@ -444,7 +437,7 @@ impl Core {
         }
     }
 
-    /// Forgets a result.
+    /// Drops a result.
     pub(super) fn drop_node(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get(&id)
             && let Some(slot) = self.trees.get_mut(node.query.0)
@@ -454,7 +447,7 @@ impl Core {
         self.discard(id);
     }
 
-    /// Forgets a result that no tree leads to any more. Whoever shows or watches it is noted.
+    /// Drops a result that no tree refers to any more, and notes its subscribers and watchers.
     fn discard(&mut self, id: NodeId) {
         let Some(node) = self.nodes.remove(&id) else { return };
         self.notices.set(id, Vec::new());
@@ -462,13 +455,13 @@ impl Core {
         self.strays.extend(&node.rare().subscribers);
         self.unanswered.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         if !node.dirty || node.gated {
-            // What rests on it has not been marked. Of one that is not dirty only an impure translator gets here: by the
-            // facts in force the result was right, yet it is found no more.
+            // Its dependents have not been marked. A result that is not dirty gets here only with an impure translator: by the
+            // facts in force the result was valid, yet it is not found any more.
             self.mark_all(node.parents);
         }
     }
 
-    /// Whether a result was dropped from under somebody who has not been settled since.
+    /// Whether a result with subscribers or watchers was dropped that have not been settled since.
     pub(super) fn has_strays(&self) -> bool {
         let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
         !(marked && self.strays.is_empty() && self.unanswered.is_empty())

@@ -1,4 +1,4 @@
-//! The engine: proxies, what each is shown, and what a change makes of it.
+//! The engine: connected proxies, the state published to each, and its update after changes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,54 +33,54 @@ pub use provenance::Faulty;
 pub(crate) use remarks::Reads;
 pub use remarks::Remark;
 
-/// How often those are settled whose results other computations dropped, before the rest waits for the next change.
+/// How many times subscriptions with dropped results are settled before the rest waits for the next change.
 const STRAY_TURNS: usize = 4;
 
-/// Names a connected proxy within one engine; never used twice.
+/// The id of a connected proxy within one engine; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProxyId(u64);
 
-/// What a stream asks for of one type.
+/// The subscription of a stream to one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Interest {
-    /// Everything that there is for the proxy.
+    /// Wildcard: all resources of the proxy.
     pub wildcard: bool,
-    /// These names, whether or not they exist; for [`ResourceType::VirtualHost`] the route configurations whose virtual
-    /// hosts are wanted.
+    /// Requested names, whether or not they exist; for [`ResourceType::VirtualHost`] the route configurations whose virtual
+    /// hosts are requested.
     pub names: Arc<BTreeSet<ResourceName>>,
 }
 
-/// Why a push happened: shared by all that it sends.
+/// Why a push happened; shared by all collections that it publishes.
 #[derive(Debug, Default)]
 pub struct PushCause {
     /// Revision of the snapshot, counted from 1 at start.
     pub revision: u64,
     /// The facts that changed, empty for an answer to a subscription.
     pub changed: Vec<FactKey>,
-    /// How many subscriptions this answers; none for a change.
+    /// Number of subscriptions that this answers; 0 for a change.
     pub answers: u32,
 }
 
 /// Where a proxy's collections go. Must not block: it is called from the engine's thread, once per change and proxy.
 pub trait Sink: Send + Sync {
-    /// Takes what the proxy shall have of one type from now on.
+    /// Takes the new collection of one type.
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
 
-    /// Tells that all of a change was published; not called after an answer to a subscription, nor where nothing was
-    /// published. What is sent in an order across types can wait for it.
+    /// All collections of a change were published; not called after an answer to a subscription, nor if nothing was published.
+    /// Sinks that order responses across types wait for it.
     fn settled(&self) {}
 }
 
-/// What one change did.
+/// Statistics of one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Groups of subscriptions that the change may have reached.
+    /// Groups of subscriptions that the change may affect.
     pub groups: usize,
     /// Collections handed to sinks.
     pub published: usize,
-    /// Results computed anew.
+    /// Recomputed results.
     pub computed: u64,
-    /// Results that might have changed and dependencies that were looked at: what it cost to find out what had.
+    /// Results marked and dependencies checked: the cost of finding out what changed.
     pub looked: u64,
 }
 
@@ -91,9 +91,9 @@ pub struct EngineSizes {
     pub results: usize,
     /// Facts that something has read.
     pub facts: usize,
-    /// Different questions asked of proxies.
+    /// Distinct attributes of proxies that were read.
     pub questions: usize,
-    /// Different answers that they gave.
+    /// Distinct answers.
     pub answers: usize,
     /// Connected proxies.
     pub proxies: usize,
@@ -105,13 +105,11 @@ pub struct Engine {
     core: RefCell<Core>,
     /// The snapshot in force.
     context: Arc<PushContext>,
-    /// Who makes resources.
     translator: Arc<dyn Translator>,
     /// Where each proxy's collections go.
     sinks: KeyedMap<u64, Arc<dyn Sink>>,
-    /// The next proxy's name.
     next_proxy: u64,
-    /// Proxies that the change under way was published to.
+    /// Proxies to which the current change was published.
     told: BTreeSet<u64>,
     /// The last two collections that were compared, and whether they are equal.
     compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
@@ -120,7 +118,7 @@ pub struct Engine {
 }
 
 impl ProxyId {
-    /// The id of this number. The engine gives numbers out itself; others name a proxy that they know of.
+    /// The id with this number, for a proxy that the engine has assigned it to.
     #[must_use]
     pub fn of(number: u64) -> Self {
         Self(number)
@@ -162,7 +160,7 @@ impl Engine {
         self.core.borrow().revision
     }
 
-    /// Adds a proxy. It costs nothing until it subscribes.
+    /// Adds a proxy. Nothing is computed until it subscribes.
     pub fn connect(&mut self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> ProxyId {
         let id = self.next_proxy;
         self.next_proxy += 1;
@@ -178,7 +176,7 @@ impl Engine {
         ProxyId(id)
     }
 
-    /// Forgets a proxy.
+    /// Removes a proxy.
     pub fn disconnect(&mut self, id: ProxyId) {
         self.sinks.remove(&id.0);
         let core = self.core.get_mut();
@@ -198,13 +196,13 @@ impl Engine {
         self.sweep_if_due();
     }
 
-    /// Sets what a proxy wants of one type, and publishes it at once.
+    /// Sets the subscription of a proxy to one type, and publishes the result at once.
     pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
         let query = self.core.get_mut().query_id(&CollectionOf { kind, interest });
         self.answer(id, kind, query, 1);
     }
 
-    /// Shows a proxy the answer to a query, which answers so many subscriptions.
+    /// Publishes the result of a query to a proxy; the result answers `answers` subscriptions.
     fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
         let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new(), answers });
         if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
@@ -225,14 +223,14 @@ impl Engine {
         self.sweep_if_due();
     }
 
-    /// Answers subscriptions of a type that the proxy has given up since, and takes the type away from it.
+    /// Answers subscriptions of a type from which the proxy has unsubscribed since, and removes the subscription.
     pub(super) fn answer_and_unsubscribe(&mut self, id: ProxyId, kind: ResourceType, answers: u32) {
         let query = self.core.get_mut().query_id(&CollectionOf { kind, interest: Interest::default() });
         self.answer(id, kind, query, answers);
         self.unsubscribe(id, kind);
     }
 
-    /// Takes a type away from a proxy.
+    /// Removes a subscription.
     pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
         let core = self.core.get_mut();
         if let Some(old) = core.proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
@@ -240,8 +238,8 @@ impl Engine {
         }
     }
 
-    /// Puts a new snapshot in force. `changed` names every fact whose value differs from the last snapshot's; the cost is
-    /// that of what read them.
+    /// Puts a new snapshot in force. `changed` must contain every fact whose value differs from the last snapshot's; the cost
+    /// is proportional to the number of their readers.
     pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> Settled {
         let core = self.core.get_mut();
         core.revision += 1;
@@ -261,7 +259,7 @@ impl Engine {
         settled
     }
 
-    /// What a proxy is shown of a type right now.
+    /// The collection of a type that was last published to a proxy.
     #[must_use]
     pub fn shown(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
         self.core.borrow().proxies.get(&id.0)?.shown.get(&kind).map(|shown| shown.collection.clone())
@@ -283,17 +281,17 @@ impl Engine {
         View { core: &self.core, context: &self.context, translator: &*self.translator, proxy }
     }
 
-    /// Marks all that these facts may have changed: whatever rests on a result that much rests on, only if that has changed.
+    /// Marks all results that these facts may affect. Dependents of a gate are marked only if the gate's value has changed.
     fn mark(&mut self, changed: &[FactKey]) {
         let core = self.core.get_mut();
         core.waits_at_gates = true;
         changed.iter().for_each(|fact| core.mark(fact));
-        // Each gate is computed for a proxy of its own.
+        // Gates are computed for a proxy of their own.
         self.view(u64::MAX).settle_gates(u16::MAX);
         self.core.get_mut().open_all();
     }
 
-    /// Brings a subscription's query up to date for a proxy.
+    /// Updates a subscription's query for a proxy.
     fn evaluate(&self, proxy: u64, query: QueryId) -> Option<(NodeId, Arc<Collection>)> {
         let node = self.view(proxy).node_of(query).ok()?;
         let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone())?;
@@ -319,14 +317,14 @@ impl Engine {
         }
     }
 
-    /// Unlinks a subscription that ends from a node, which may be left to nobody.
+    /// Unlinks an ending subscription from a node, which may then be unused.
     fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         Self::unlink(core, proxy, kind, node);
         core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.rare().subscribers.is_empty());
     }
 
-    /// Re-verifies everything marked and publishes what came out different. `retried` are proxies with answers to be derived
-    /// anew even though nothing below them is marked.
+    /// Revalidates everything marked and publishes what differs. `retried` are proxies whose derived answers are computed again
+    /// even though nothing below them is marked.
     fn settle(&mut self, retried: BTreeSet<u64>, cause: &Arc<PushCause>, settled: &mut Settled) {
         let core = self.core.get_mut();
         let watched = std::mem::take(&mut core.marked_watched);
@@ -356,8 +354,8 @@ impl Engine {
         }
     }
 
-    /// Settles those whose node was dropped from under them while something else was computed. That takes a translator that
-    /// is not pure, or one that panics: each turn may drop others, so there are only so many.
+    /// Settles subscriptions whose node was dropped during another computation. That requires a translator that is not pure, or
+    /// one that panics: each turn may drop further nodes, so the number of turns is limited.
     fn settle_strays(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
         for _ in 0..STRAY_TURNS {
             let core = self.core.get_mut();
@@ -373,7 +371,7 @@ impl Engine {
         }
     }
 
-    /// Tells the sinks that were published to that this was all.
+    /// Calls [`Sink::settled`] of the sinks with new collections.
     fn tell_settled(&mut self) {
         self.compared = None;
         for sink in std::mem::take(&mut self.told).iter().filter_map(|proxy| self.sinks.get(proxy)) {
@@ -381,11 +379,11 @@ impl Engine {
         }
     }
 
-    /// Derives anew the answers of these proxies; gives those with a different one.
+    /// Recomputes the derived answers of these proxies; returns the proxies with a different one.
     fn rederive(&mut self, proxies: BTreeSet<u64>) -> BTreeSet<u64> {
         let mut moved = BTreeSet::new();
         for proxy in proxies {
-            // All answers go first: one that rests on another then waits for it, whichever was first asked.
+            // All answers are removed first, so that an answer that depends on another waits for it in any order.
             let core = self.core.get_mut();
             let Some(state) = core.proxies.get_mut(&proxy) else { continue };
             let before: Vec<(AttrId, Option<ValueId>)> =
@@ -402,8 +400,8 @@ impl Engine {
         moved
     }
 
-    /// Settles the subscribers of one marked node. All of them gave the same answers to what the node asked, so while the
-    /// questions stay the same, one evaluation serves all.
+    /// Settles the subscribers of one marked node. All of them have the same answers to the node's attributes, so while the
+    /// attributes stay the same, one evaluation is enough for all.
     fn settle_group(
         &mut self,
         node: NodeId,
@@ -426,7 +424,7 @@ impl Engine {
         }
     }
 
-    /// Evaluates one subscription by its own proxy and publishes what is new.
+    /// Evaluates one subscription for its own proxy and publishes the collection if it is new.
     fn settle_one(
         &mut self,
         proxy: u64,

@@ -1,4 +1,4 @@
-//! Facts: the typed keys under which a snapshot can be read, and by which a change is told.
+//! Facts: the typed keys under which a snapshot can be read, and by which a change is reported.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,16 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_registry::address_index::AddressKey;
 use navarch_registry::model::ServiceKey;
 
-/// One thing that can be read from a [`PushContext`](super::context::PushContext).
+/// An input that can be read from a [`PushContext`](super::context::PushContext).
 ///
-/// A fact changes when its *value* changes; whoever maintains it compares before telling.
+/// A fact changes when its *value* changes; its owner compares values before reporting a change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FactKey {
-    /// The mesh config and the settings given at start.
+    /// Mesh config and the settings of the process.
     Mesh,
     /// The mesh networks, and the gateways that reach them.
     Networks,
-    /// The service of this key (absent ones too).
+    /// The service with this key, present or absent.
     Service(ServiceKey),
     /// The services of this host in all namespaces.
     ServicesOfHost(Hostname),
@@ -35,7 +35,7 @@ pub enum FactKey {
     Namespace(Namespace),
     /// Whether this service account may read the secrets of its namespace.
     SecretReader(NamespacedName),
-    /// The keys fetched from one place.
+    /// The JWKS of one source.
     Keys(KeySource),
     /// The roots of trust of the mesh.
     TrustBundle,
@@ -43,7 +43,7 @@ pub enum FactKey {
     Object(ObjectRef),
     /// The names of the configuration objects of a kind.
     Names(Kind),
-    /// Those of them that are in one part of all: see [`NameParts`](super::name_parts::NameParts).
+    /// The names in one part of a kind: see [`NameParts`](super::name_parts::NameParts).
     NamesIn(Kind, u8),
     /// The configuration objects of a kind in one namespace, values included.
     List(Kind, Namespace),
@@ -51,17 +51,17 @@ pub enum FactKey {
     ListAll(Kind),
     /// Which proxies see the new version of an object.
     Rollout(ObjectRef),
-    /// The names of all workloads and services that ztunnel can be told of.
+    /// The names of all workloads and services that can be sent to ztunnel.
     AddressNames,
-    /// The objects that are found by an address, by a node, by a label or by a pod.
+    /// The index entry of an address, node, label or pod.
     Found(AddressKey),
-    /// Which remote clusters there are.
+    /// The set of remote clusters.
     Clusters,
-    /// Something that is so in one remote cluster alone.
+    /// A fact of one remote cluster.
     Remote(ClusterId, RemoteFact),
 }
 
-/// What can be read of a remote cluster alone. Services and endpoints are those of all clusters.
+/// The facts of a single remote cluster. Services and endpoints are merged over all clusters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RemoteFact {
     /// The service ports that this pod serves.
@@ -78,6 +78,6 @@ pub enum RemoteFact {
     List(Kind, Namespace),
     /// All objects of a kind, values included.
     All(Kind),
-    /// The objects that are found by an address, by a node, by a label or by a pod.
+    /// The index entry of an address, node, label or pod.
     Found(AddressKey),
 }

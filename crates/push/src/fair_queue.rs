@@ -1,8 +1,7 @@
-//! Whose subscription is worked on next: clients take turns, and within a client its streams do.
+//! Start-time fair queueing of subscriptions by client address; the streams of one client are served round robin.
 //!
-//! A client is an address. Each has used up so much time of the push thread, and the one that has used the least is next, as
-//! in start-time fair queueing: a client with a thousand streams, or with one that asks for much, delays the others by one
-//! slice at a time.
+//! The client that has used the least time of the push thread is served next. A client with a thousand streams, or with an
+//! expensive subscription, therefore delays the others by one time slice at a time.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -17,7 +16,7 @@ const UNVERIFIED_COST_FACTOR: u32 = 4;
 /// Idle clients that are kept, beside one for each client with work, before idle ones are purged.
 const MAX_IDLE_CLIENTS: usize = 1024;
 
-/// The streams that wait for answers.
+/// Streams with unanswered subscriptions, in the order of service.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     streams: KeyedMap<ProxyId, Stream>,
@@ -31,25 +30,23 @@ pub(super) struct FairQueue {
     arrivals: u64,
 }
 
-/// Where a stream comes from; streams of tests come from nowhere.
+/// The peer address of a stream; `None` in tests.
 type Client = Option<IpAddr>;
 
-/// One stream.
 #[derive(Debug)]
 struct Stream {
-    /// Where it comes from.
     client: Client,
-    /// Whether its client was proved to be somebody.
+    /// Whether its client has a verified identity.
     is_proved: bool,
-    /// What is to be answered, of each type at most one.
+    /// Unanswered subscriptions, at most one of each type.
     waiting: VecDeque<Waiting>,
 }
 
-/// A subscription that is not answered.
+/// An unanswered subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) kind: ResourceType,
-    /// What is wanted of it; `None` where the type was given up since.
+    /// The subscription; `None` if the client has unsubscribed since.
     pub(super) interest: Option<Interest>,
     /// How many subscriptions this one answers: those that it took the place of, and itself.
     pub(super) answers: u32,
@@ -104,7 +101,7 @@ impl FairQueue {
         self.order.is_empty()
     }
 
-    /// The stream whose turn it is, and what it waits for. To be followed by [`Turns::used`].
+    /// The stream whose turn it is, and what it waits for. To be followed by [`FairQueue::used`].
     pub(super) fn next(&mut self) -> Option<(ProxyId, Waiting)> {
         while let Some((used, _, client)) = self.order.pop_first() {
             self.now = self.now.max(used);

@@ -14,23 +14,23 @@ use super::remark_list::RemarkList;
 use super::view::View;
 use navarch_api::hash::{KeyedMap, KeyedSet};
 
-/// Names a kept result. Never used again after the node is gone.
+/// The id of a kept result. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeId(pub(super) u64);
 
-/// Names an interned query key.
+/// The id of an interned query key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueryId(pub(super) usize);
 
-/// Names an interned fact key.
+/// The id of an interned fact key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FactId(pub(super) usize);
 
-/// Names an interned question.
+/// The id of an interned attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct AttrId(pub(super) usize);
 
-/// Names an interned answer.
+/// The id of an interned answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ValueId(pub(super) usize);
 
@@ -49,58 +49,53 @@ pub(super) enum Dep {
 /// A kept result with its trace.
 #[derive(Clone)]
 pub(super) struct Node {
-    /// The query that it answers.
     pub(super) query: QueryId,
     pub(super) value: Value,
     /// What was read, in the order of reading.
     pub(super) deps: Deps,
-    /// What was asked of the proxy and answered, in the order of asking, children's included.
+    /// Attributes of the proxy that were read, with the answers, in order of reading, those of children included.
     pub(super) attrs: Arc<[(AttrId, ValueId)]>,
-    /// Results that read this one. May name gone nodes and nodes that no longer read it.
+    /// Results that read this one. May contain dropped nodes and nodes that no longer read it.
     pub(super) parents: Vec<NodeId>,
-    /// What few results have.
     pub(super) rare: Option<Box<Rare>>,
     /// Revision at which the value last changed.
     pub(super) changed_at: u64,
     /// Revision at which the value was last known to be right.
     pub(super) verified_at: u64,
-    /// Higher than all results that it read. Never lowered, so it may be higher than need be.
+    /// Greater than the height of all results that it read. Never lowered, so it may be greater than necessary.
     pub(super) height: u16,
     /// Something below may have changed since.
     pub(super) dirty: bool,
-    /// It is dirty and what rests on it is not marked: see `core/gates.rs`.
+    /// It is dirty and its dependents are not marked: see `core/gates.rs`.
     pub(super) gated: bool,
-    /// The last sweep that left it: see `core/sweep.rs`.
+    /// The last sweep that kept it: see `core/sweep.rs`.
     pub(super) sweep: u32,
-    /// What the computation could not make use of.
+    /// Remarks of the computation on invalid configuration.
     pub(super) remarks: Arc<[Arc<str>]>,
 }
 
-/// What few results have: of those that each resource is, none.
+/// Fields that few results use, and none of those of single resources.
 #[derive(Clone, Default)]
 pub(super) struct Rare {
     /// Subscriptions that show this result.
     pub(super) subscribers: BTreeSet<(u64, super::resource::ResourceType)>,
     /// Proxies for which this result is an attribute.
     pub(super) watchers: BTreeSet<(u64, AttrId)>,
-    /// Message of the panic that this value stands in for.
+    /// The panic message, if this value is a fallback.
     pub(super) fault: Option<Arc<str>>,
 }
 
 static NOTHING_RARE: Rare = Rare { subscribers: BTreeSet::new(), watchers: BTreeSet::new(), fault: None };
 
 impl Node {
-    /// What it has that few have.
     pub(super) fn rare(&self) -> &Rare {
         self.rare.as_deref().unwrap_or(&NOTHING_RARE)
     }
 
-    /// The same, to be changed.
     pub(super) fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
 
-    /// Sets the message of the panic that its value stands in for.
     pub(super) fn set_fault(&mut self, fault: Option<Arc<str>>) {
         if fault.is_some() || self.rare.is_some() {
             self.rare_mut().fault = fault;
@@ -108,7 +103,7 @@ impl Node {
     }
 }
 
-/// A list of [`Dep`]s in half the room: a resource of ambient mode has a dozen, and there are as many of these as workloads.
+/// A list of [`Dep`]s in half the memory: a resource of ambient mode has a dozen, and there is one for each workload.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Deps(Arc<[u64]>);
 
@@ -117,12 +112,10 @@ impl Deps {
         self.0.len()
     }
 
-    /// Whether one is among them.
     pub(super) fn contains(&self, dep: Dep) -> bool {
         self.0.contains(&dep.packed())
     }
 
-    /// All in their order.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Dep> {
         self.0.iter().map(|packed| Dep::unpacked(*packed))
     }
@@ -135,7 +128,7 @@ impl From<Vec<Dep>> for Deps {
 }
 
 impl Dep {
-    /// As one number: ids are counts, and far from 2^63.
+    /// Packed into a number: ids are counts, and far below 2^63.
     fn packed(self) -> u64 {
         match self {
             Self::Fact(FactId(id)) => (id as u64) << 1,
@@ -156,21 +149,21 @@ impl Dep {
 #[derive(Clone)]
 pub(super) struct Fact {
     pub(super) key: FactKey,
-    /// Revision at which it last changed, 0 if not since it was first read.
+    /// Revision of the last change; 0 if none since the first read.
     pub(super) changed_at: u64,
     /// Results that read it; as [`Node::parents`].
     pub(super) parents: Vec<NodeId>,
 }
 
-/// A question: plain, or the value of a proxy query.
+/// An attribute of a proxy: plain, or the value of a proxy query.
 #[derive(Clone)]
 pub(super) enum AttrDef {
-    /// Answered by the proxy itself.
+    /// A property of the proxy itself.
     Plain(Attr),
-    /// Answered by this query's value.
+    /// The value of a query.
     Derived {
         query: QueryId,
-        /// Turns the query's result into an answer.
+        /// Converts the query's result to an answer.
         answer: fn(&Value) -> AttrValue,
     },
 }
@@ -182,32 +175,29 @@ pub(super) struct Frame {
     pub(super) deps: Vec<Dep>,
     /// The same as a set.
     pub(super) seen: KeyedSet<Dep>,
-    /// Questions in order.
+    /// Attributes in order of reading.
     pub(super) attrs: Vec<(AttrId, ValueId)>,
-    /// The questions as a set.
     asked: KeyedSet<AttrId>,
-    /// What could not be made use of.
+    /// Remarks on invalid configuration.
     pub(super) remarks: RemarkList,
-    /// What is counted.
     pub(super) notices: Vec<Notice>,
 }
 
-/// Why there is no value: a computation panicked and had no stand-in.
+/// A computation that panicked without a fallback value.
 pub(super) struct Failure {
-    /// What was thrown.
     pub(super) panic: Box<dyn Any + Send>,
-    /// What was read until then. It belongs to the trace of whoever goes on failing for it.
+    /// The reads until then. They belong to the trace of the caller, which fails too.
     pub(super) frame: Frame,
 }
 
-/// By query type: the names of its keys.
+/// Interned keys by query type.
 pub(super) type KeyTables = KeyedMap<TypeId, Box<dyn KeyTable>>;
 
-/// The names of a query type's keys, without the type.
+/// The interned keys of one query type, type-erased.
 pub(super) trait KeyTable: Send {
-    /// Another one like it.
+    /// A clone of the table.
     fn copy(&self) -> Box<dyn KeyTable>;
-    /// The table, to be asked for its type.
+    /// For downcasting.
     fn as_any(&mut self) -> &mut dyn Any;
 }
 
@@ -221,15 +211,15 @@ impl<Q: Query> KeyTable for KeyedMap<Q, QueryId> {
     }
 }
 
-/// A query without its type.
+/// A type-erased query.
 pub(super) trait AnyQuery: Debug + Send + Sync {
-    /// Computes the value; `previous` is the one before.
+    /// Computes the value; `previous` is the previous value.
     fn compute(&self, previous: Option<&Value>, view: &View<'_>) -> Value;
-    /// Whether marking waits at its results.
+    /// Whether its results are gates.
     fn is_gate(&self) -> bool;
     /// Whether two values are equal.
     fn same(&self, a: &Value, b: &Value) -> bool;
-    /// The stand-in after a panic.
+    /// The fallback value after a panic.
     fn rescue(&self, previous: Option<&Value>) -> Option<Value>;
     /// Removes the key from the interning tables.
     fn forget(&self, tables: &mut KeyTables);
@@ -261,7 +251,7 @@ impl<Q: Query> AnyQuery for Q {
             tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.as_any().downcast_mut::<KeyedMap<Q, QueryId>>())
         {
             table.remove(self);
-            // Streams with many names may have gone. Halving pays for the move.
+            // Streams with many names may have ended. Halving amortizes the move.
             if table.capacity() > 4 * table.len() + 4096 {
                 table.shrink_to(2 * table.len());
             }
@@ -270,21 +260,20 @@ impl<Q: Query> AnyQuery for Q {
 }
 
 impl Frame {
-    /// Notes a read.
     pub(super) fn read(&mut self, dep: Dep) {
         if self.seen.insert(dep) {
             self.deps.push(dep);
         }
     }
 
-    /// Notes a question and its answer.
+    /// Records the read of an attribute and its answer.
     pub(super) fn ask(&mut self, attr: AttrId, value: ValueId) {
         if self.asked.insert(attr) {
             self.attrs.push((attr, value));
         }
     }
 
-    /// Puts questions before all others, as when the result will be one that rests on their answers.
+    /// Puts attributes before all others, if the result depends on their answers in any case.
     pub(super) fn ask_first(&mut self, attrs: &[(AttrId, ValueId)]) {
         let later = std::mem::replace(&mut self.attrs, attrs.to_vec());
         self.asked = attrs.iter().map(|(attr, _)| *attr).collect();
@@ -293,7 +282,7 @@ impl Frame {
         }
     }
 
-    /// Takes over all of another trace, as when its computation failed inside this one.
+    /// Merges another trace, as when its computation failed inside this one.
     pub(super) fn absorb(&mut self, other: Self) {
         for dep in other.deps {
             self.read(dep);

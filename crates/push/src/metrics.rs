@@ -17,7 +17,7 @@ use navarch_api::counter::Count;
 use navarch_api::object::Kind;
 use navarch_store::Objects;
 
-/// Handles of all metrics that are registered here. Cloning shares them; by default nobody sees them.
+/// Handles of the metrics of this module. Clones share the values; the default is not registered.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `pilot_inbound_updates`.
@@ -50,26 +50,25 @@ pub struct Metrics {
     targets: Family<ReasonLabel, Count>,
 }
 
-/// Why something is so.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
-    /// Istio's word for it.
+    /// The value that istiod uses.
     reason: &'static str,
 }
 
-/// What became of an object.
+/// Kind and event of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventLabel {
-    /// Its kind, in istiod's word.
+    /// The kind, as named by istiod.
     r#type: &'static str,
     /// `add`, `update` or `delete`.
     event: &'static str,
 }
 
-/// What was changed, or why something is pushed.
+/// The label `type`: of an update, or the trigger of a push.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TypeLabel {
-    /// Istio's word for it.
+    /// The value that istiod uses.
     r#type: &'static str,
 }
 
@@ -95,7 +94,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers all.
+    /// Registers all metrics of this module.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
@@ -142,14 +141,13 @@ impl Metrics {
         metrics
     }
 
-    /// Changes came in.
     pub(super) fn came(&self, changes: &[Change]) {
         for r#type in changes.iter().filter_map(update) {
             self.updates.get_or_create(&TypeLabel { r#type }).inc();
         }
     }
 
-    /// Changes are taken in where these objects are in force.
+    /// Counts changes that are about to be applied to these objects.
     pub(super) fn taking_in(&self, changes: &[Change], objects: &Objects) {
         for change in changes {
             let (name, event) = match change {
@@ -159,7 +157,7 @@ impl Metrics {
                     (name, event)
                 }
                 Change::Removed(name) => (name.clone(), "delete"),
-                // Of remote clusters nothing is counted: whether they had an object before is not known here.
+                // Changes of remote clusters are not counted: whether they had the object before is not known here.
                 Change::Remote(..)
                 | Change::Mesh(_)
                 | Change::Networks(_)
@@ -179,7 +177,7 @@ impl Metrics {
         }
     }
 
-    /// So much is kept, and so many endpoints wait for their pods.
+    /// Sets the gauges of the engine's size and of endpoints that wait for their pods.
     pub(super) fn keeps(&self, sizes: EngineSizes, reads: Reads, pending: usize) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.results.set(number(sizes.results));
@@ -191,7 +189,7 @@ impl Metrics {
         self.without_pod.inc_by(u64::try_from(more).unwrap_or_default());
     }
 
-    /// So often something could not be had.
+    /// Counts failed lookups.
     pub(super) fn failed(&self, times: BTreeMap<Unavailable, u64>) {
         for (what, times) in times {
             match what {
@@ -202,13 +200,13 @@ impl Metrics {
         }
     }
 
-    /// Changes that were gathered for so long were taken into a snapshot within such a time.
+    /// Observes how long changes were debounced and how long applying them took.
     pub(super) fn taken_in(&self, gathered: Duration, took: Duration) {
         self.gathering.observe(gathered.as_secs_f64());
         self.snapshot.observe(took.as_secs_f64());
     }
 
-    /// So many collections were sent for these reasons.
+    /// Counts pushed collections by cause.
     pub(super) fn pushed(&self, triggers: BTreeSet<&'static str>, published: usize) {
         let published = u64::try_from(published).unwrap_or(u64::MAX);
         if published == 0 {
@@ -220,17 +218,17 @@ impl Metrics {
     }
 }
 
-/// Counts up to a number that never falls.
+/// Raises a counter to a value that never decreases.
 fn raise(count: &Count, to: u64) {
     count.inc_by(to.saturating_sub(count.get()));
 }
 
-/// Why something is pushed when these facts change.
+/// The triggers of a push after changes of these facts.
 pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
     facts.iter().map(trigger).collect()
 }
 
-/// istiod's word for the kinds of the registry.
+/// The name that istiod uses for kinds of the registry.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others configure the mesh")]
 fn registry_word(kind: Kind) -> Option<&'static str> {
     match kind {
@@ -243,7 +241,7 @@ fn registry_word(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// What a change is counted as; `None` for what Istio does not count.
+/// The `type` of a change in `pilot_inbound_updates`; `None` if istiod does not count it.
 fn update(change: &Change) -> Option<&'static str> {
     match change {
         Change::Put(object) | Change::Remote(_, RemoteChange::Put(object)) => of_kind(object.kind(), "svc"),
@@ -255,7 +253,7 @@ fn update(change: &Change) -> Option<&'static str> {
     }
 }
 
-/// What a change of a kind is counted as, `service` for Services.
+/// The `type` of a change of an object of a kind; `service` for Services.
 fn of_kind(kind: Kind, service: &'static str) -> Option<&'static str> {
     match kind {
         Kind::Service => Some(service),
@@ -298,7 +296,7 @@ fn of_kind(kind: Kind, service: &'static str) -> Option<&'static str> {
     }
 }
 
-/// Istio's word for a reason to push.
+/// The trigger that istiod reports for a fact.
 fn trigger(fact: &FactKey) -> &'static str {
     match fact {
         FactKey::Mesh | FactKey::TrustBundle => "global",
@@ -324,7 +322,7 @@ fn trigger(fact: &FactKey) -> &'static str {
     }
 }
 
-/// Istio's word for an object as a reason.
+/// The trigger that istiod reports for a kind.
 fn of_object(kind: Kind) -> &'static str {
     if kind == Kind::Secret { "secret" } else { "config" }
 }

@@ -1,14 +1,14 @@
-//! What is counted about the results in force, for metrics.
+//! Items of results in force that gauges count.
 //!
-//! Translators note it while they compute; it is kept with the result and forgotten with it. Unlike a remark, it has no words:
-//! it is a subject of a gauge.
+//! Translators record them while they compute; they are kept and dropped with the result. Unlike a remark, a notice has no
+//! text: it is a subject of a gauge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::memo::NodeId;
 
-/// One thing that is counted.
+/// An item that is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Notice {
     /// A subject of a gauge, which counts each subject once.
@@ -22,44 +22,44 @@ pub enum Notice {
     Patched {
         /// The EnvoyFilter: `namespace/name`.
         filter: Arc<str>,
-        /// What kind of thing it changed.
+        /// The target of the patch.
         kind: &'static str,
     },
-    /// Something that could not be had. It counts each time that a result comes to note it.
+    /// A failed lookup. It counts each time that a result newly records it.
     Failed {
-        /// What.
+        /// The kind of lookup.
         what: Unavailable,
-        /// What was looked for, or for whom.
+        /// The name that was looked up, or the proxy.
         subject: Arc<str>,
     },
 }
 
-/// What could not be had.
+/// The kind of a failed lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unavailable {
     /// A key, certificate or root for a proxy.
     Secret,
-    /// The cluster of a provider's service; the kind of the provider.
+    /// The cluster of a provider's service, with the kind of the provider.
     Provider(&'static str),
-    /// The services that a proxy serves; why, in a word.
+    /// The services that a proxy serves, with the reason.
     Targets(&'static str),
 }
 
-/// What is noted with each result.
+/// The notices of all results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
-    /// By result; those that note nothing are not here.
+    /// By result; results without notices are absent.
     of: BTreeMap<NodeId, Vec<Notice>>,
-    /// How many results note each.
+    /// The number of results with each notice.
     counts: BTreeMap<Notice, usize>,
-    /// Whether there are others than when last asked.
+    /// Whether they have changed since they were last taken.
     changed: bool,
-    /// How often something failed since that was last asked.
+    /// Failed lookups since they were last taken.
     failed: BTreeMap<Unavailable, u64>,
 }
 
 impl Notices {
-    /// Has a result note these, in place of those before.
+    /// Replaces the notices of a result.
     pub(super) fn set(&mut self, node: NodeId, notices: Vec<Notice>) {
         if notices.is_empty() && self.of.is_empty() {
             return;
@@ -91,12 +91,12 @@ impl Notices {
         }
     }
 
-    /// How often something failed since this was last asked.
+    /// Failed lookups since the last call.
     pub(super) fn take_failed(&mut self) -> BTreeMap<Unavailable, u64> {
         std::mem::take(&mut self.failed)
     }
 
-    /// All that is noted, if it is not the same as when last asked.
+    /// All notices, if they have changed since the last call.
     pub(super) fn take_changed(&mut self) -> Option<BTreeSet<Notice>> {
         std::mem::take(&mut self.changed).then(|| self.counts.keys().cloned().collect())
     }

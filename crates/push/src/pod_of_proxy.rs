@@ -39,7 +39,7 @@ impl Query for PodOfProxy {
 
 impl ProxyQuery for PodOfProxy {}
 
-/// Whether a proxy with these labels stands for a machine.
+/// Whether a proxy with these labels runs on a machine.
 pub(super) fn is_test_machine(sent: &Labels) -> bool {
     sent.get(TEST_MACHINE).is_some_and(|value| !value.is_empty())
 }

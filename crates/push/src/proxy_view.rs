@@ -1,4 +1,4 @@
-//! What translators ask of the proxy: each question is recorded, so ask no more than is needed.
+//! The attributes of a proxy that translators can read. Each read is recorded and splits results, so read no more than is needed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,16 +18,16 @@ use navarch_api::object::NamespacedName;
 use navarch_registry::model::{Labels, ServiceTarget};
 use navarch_registry::{NODE_LABEL, WorkloadLocation, locality_of_proxy};
 
-/// The view's proxy, as far as it is asked.
+/// The attributes of the view's proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyView<'a>(&'a View<'a>);
 
-/// The labels of the proxy without those of its place: of its workload in the registry over those that it has for ever
-/// (`STATIC_LABELS`), else those that it sent (`LABELS`).
+/// The labels of the proxy without topology labels: those of its workload in the registry over static ones (`STATIC_LABELS`),
+/// else those that it sent (`LABELS`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnLabels;
 
-/// The labels that count for the proxy, those of its place included.
+/// The labels that selectors match, topology labels included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EffectiveLabels;
 
@@ -35,7 +35,7 @@ struct EffectiveLabels;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectedBy(Arc<Labels>);
 
-/// The locality that counts for the proxy: what its labels say, else what it sent.
+/// The locality of the proxy: from its labels, else from its node message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EffectiveLocality;
 
@@ -48,7 +48,7 @@ impl View<'_> {
 }
 
 impl ProxyView<'_> {
-    /// Sidecar, router, waypoint…
+    /// The type of the proxy: sidecar, router, waypoint…
     #[must_use]
     pub fn kind(self) -> ProxyKind {
         if let AttrValue::Kind(kind) = self.0.ask(&Attr::Kind) { kind } else { ProxyKind::Sidecar }
@@ -105,7 +105,7 @@ impl ProxyView<'_> {
         self.text(&Attr::Meta(Arc::from(key)))
     }
 
-    /// Whether a metadata key is this text, and not something else that is written so.
+    /// Whether a metadata key is this string (and not another type with the same text).
     #[must_use]
     pub fn has_text(self, key: &str, value: &str) -> bool {
         self.0.ask(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
@@ -123,20 +123,20 @@ impl ProxyView<'_> {
         self.text(&Attr::AllMeta).unwrap_or_else(|| Arc::from("{}"))
     }
 
-    /// The cluster that the proxy says it runs in; where that is another name of one, the one.
+    /// The cluster from the proxy's metadata, with cluster aliases resolved.
     #[must_use]
     pub fn cluster_id(self) -> ClusterId {
         let said = ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default());
         self.0.mesh().settings.clusters.aliases.get(&said).cloned().unwrap_or(said)
     }
 
-    /// The network that the proxy says it is in.
+    /// The network from the proxy's metadata.
     #[must_use]
     pub fn network(self) -> NetworkId {
         NetworkId::new(self.meta("NETWORK").unwrap_or_default())
     }
 
-    /// The labels that count. Splits by label set: prefer [`ProxyView::selected_by`].
+    /// The effective labels. Splits by label set: prefer [`ProxyView::selected_by`].
     #[must_use]
     pub fn labels(self) -> Arc<Labels> {
         self.0.derived(&EffectiveLabels)
@@ -160,53 +160,53 @@ impl ProxyView<'_> {
         self.0.derived(&TargetsOfProxy)
     }
 
-    /// The locality that counts.
+    /// The effective locality.
     #[must_use]
     pub fn locality(self) -> Locality {
         (*self.0.derived(&EffectiveLocality)).clone()
     }
 
-    /// Whether the proxy can run this extension. Proxies that list none are taken to be Istio's, which has all.
+    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be Istio's, which has all.
     #[must_use]
     pub fn supports(self, extension: &str) -> bool {
         self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
     }
 
-    /// Whether its stream carries deltas.
+    /// Whether its stream is delta xDS.
     #[must_use]
     pub fn takes_deltas(self) -> bool {
         self.0.ask(&Attr::TakesDeltas) == AttrValue::Bool(true)
     }
 
-    /// Who the stream's client was proved to be; `None` if it was not. Splits by identity: prefer
-    /// [`ProxyView::verified_namespace`] where the namespace will do.
+    /// The verified identity of the stream's client; `None` if unauthenticated. Splits by identity: prefer
+    /// [`ProxyView::verified_namespace`] if the namespace is enough.
     #[must_use]
     pub fn identity(self) -> Option<Identity> {
         if let AttrValue::Identity(identity) = self.0.ask(&Attr::Identity) { Some(identity) } else { None }
     }
 
-    /// The namespace of the identity that the stream's client was proved to have; `None` if it was not.
+    /// The namespace of the verified identity; `None` if unauthenticated.
     #[must_use]
     pub fn verified_namespace(self) -> Option<Namespace> {
         self.text(&Attr::VerifiedNamespace).map(Namespace::new)
     }
 
-    /// A textual answer.
+    /// An attribute with a text value.
     fn text(self, attr: &Attr) -> Option<Arc<str>> {
         if let AttrValue::Text(text) = self.0.ask(attr) { Some(text) } else { None }
     }
 
-    /// Its pod, where it is known.
+    /// The pod of the proxy, if known.
     pub(super) fn pod(self) -> Option<NamespacedName> {
         (*self.0.derived(&PodOfProxy)).clone()
     }
 
-    /// What is read for it.
+    /// The underlying view.
     pub(super) fn view(&self) -> &View<'_> {
         self.0
     }
 
-    /// Namespace and name of its pod or WorkloadEntry, by its own account.
+    /// Namespace and name of its pod or WorkloadEntry, from the node id.
     pub(super) fn workload_name(self) -> NamespacedName {
         let name = self.name();
         let (pod, namespace) = name.rsplit_once('.').unwrap_or((&name, ""));
@@ -241,7 +241,7 @@ impl Query for EffectiveLabels {
         let proxy = view.proxy();
         let own = view.derived(&OwnLabels);
         let Locality { region, zone, sub_zone } = proxy.locality();
-        // A part counts with the one before it.
+        // A level is only used together with the one above it.
         let locality = match (&*zone, &*sub_zone) {
             ("", _) => region.to_string(),
             (_, "") => format!("{region}/{zone}"),
@@ -255,13 +255,13 @@ impl Query for EffectiveLabels {
     }
 }
 
-/// The labels of the proxy's workload in the registry: of its pod, else of what a ServiceEntry of its namespace has at one of
-/// its addresses.
+/// The labels of the proxy's workload in the registry: of its pod, else of the endpoint of a ServiceEntry of its namespace at
+/// one of its addresses.
 fn registered_labels(view: &View<'_>) -> Option<Labels> {
     let proxy = view.proxy();
     let home = proxy.home();
     if let Some(workload) = proxy.pod().and_then(|pod| view.workload_in(&home, &pod).cloned()) {
-        // Its node is what the proxy says. Labels that stay as they are, are shared.
+        // The node comes from the proxy. Unchanged labels are shared.
         let labels = &workload.labels;
         if labels.get(NODE_LABEL) == proxy.meta("NODE_NAME").as_ref() {
             return Some(labels.clone());
@@ -269,7 +269,7 @@ fn registered_labels(view: &View<'_>) -> Option<Labels> {
         let others = labels.iter().filter(|(label, _)| &***label != NODE_LABEL);
         return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
     }
-    // ServiceEntries are those of the cluster that configures the mesh.
+    // ServiceEntries are read from the configuration cluster only.
     if home != Home::Config {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Objects that proxies refused: what they were before is in force in their place, until they are edited.
+//! Quarantine: if proxies reject resources of an object, its previous version is served until it is edited.
 
 use std::sync::Arc;
 
@@ -13,30 +13,29 @@ use navarch_store::Objects;
 /// Number of most recently changed objects whose previous version is kept. Others are removed when quarantined.
 const MAX_PREVIOUS_VERSIONS: usize = 256;
 
-/// An object that is not in force as it is written.
+/// A quarantined object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
-    /// `metadata.generation` of the version that is refused.
+    /// `metadata.generation` of the rejected version.
     pub generation: i64,
-    /// The generation that is in force in its place; `None` where the object is left out.
+    /// The generation that is served instead; `None` if there is none.
     pub served: Option<i64>,
-    /// What the proxy said.
+    /// The proxy's error message.
     pub said: Arc<str>,
 }
 
-/// All quarantined objects, and what objects were before their last change.
+/// All quarantined objects, and the previous versions of recently changed ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Quarantine {
-    /// By name, for people.
+    /// Quarantined objects by name, for status and debug endpoints.
     told: OrdMap<ObjectRef, Arc<Quarantined>>,
-    /// What each is as it is written.
+    /// The rejected version of each.
     written: OrdMap<ObjectRef, AnyObject>,
-    /// What objects were before their last change, the latest last.
+    /// The previous versions of recently changed objects, the latest last.
     before: Before,
 }
 
-/// Whether an object of this kind can be charged with what it makes of proxies' resources. Policies that keep somebody out are
-/// not taken out of force on anybody's word.
+/// Whether objects of this kind can be quarantined. Policies that deny access are never removed because of a proxy's response.
 #[must_use]
 pub fn is_chargeable(kind: Kind) -> bool {
     matches!(
@@ -55,24 +54,24 @@ pub fn is_chargeable(kind: Kind) -> bool {
 }
 
 impl Quarantine {
-    /// All of them.
+    /// All quarantined objects.
     pub(super) fn told(&self) -> &OrdMap<ObjectRef, Arc<Quarantined>> {
         &self.told
     }
 
-    /// What objects were before their last change.
+    /// The previous versions of recently changed objects.
     pub(super) fn before(&self) -> &Before {
         &self.before
     }
 
-    /// Whether a change puts an object as it is written while another version is in force for that very reason.
+    /// Whether a change puts the version of an object that is quarantined.
     pub(super) fn knows(&self, change: &Change) -> bool {
         let Change::Put(object) = change else { return false };
         let written = self.written.get(&object.object_ref());
         written.is_some_and(|written| written.same_content(object))
     }
 
-    /// The change to be made in the place of one that comes in, if any, on top of what is in force. An edit ends a quarantine.
+    /// The change to apply in place of an incoming one, if any. An edit ends a quarantine.
     pub(super) fn admit(&mut self, change: Change, seen: &Objects) -> Option<Change> {
         match change {
             Change::Put(object) => {
@@ -105,7 +104,7 @@ impl Quarantine {
         }
     }
 
-    /// Puts what an object was before its last change in its place.
+    /// Quarantines an object: returns the change to its previous version.
     fn begin(&mut self, name: ObjectRef, said: Arc<str>, seen: &Objects) -> Option<Change> {
         if self.written.contains_key(&name) {
             return None;
@@ -119,13 +118,13 @@ impl Quarantine {
         Some(good.map_or(Change::Removed(name), Change::Put))
     }
 
-    /// Ends the quarantine of an object, if it is in one.
+    /// Ends the quarantine of an object, if any.
     pub(super) fn release(&mut self, name: &ObjectRef) {
         self.told.remove(name);
         self.written.remove(name);
     }
 
-    /// Keeps what an object was.
+    /// Stores the previous version of an object.
     fn remember(&mut self, name: ObjectRef, object: Option<AnyObject>) {
         self.before.retain(|(known, _)| *known != name);
         if self.before.len() >= MAX_PREVIOUS_VERSIONS {
@@ -168,10 +167,10 @@ mod tests {
         assert!(!world.apply([quarantine()]).is_empty());
         assert_eq!(host(&world).as_deref(), Some("good"));
         assert_eq!(&*world.context().quarantined[&name].said, "no");
-        // The same again, as when a source reads all anew, is no edit.
+        // The same version again, as when a source relists, is no edit.
         assert!(world.apply([Change::Put(rule("bad"))]).is_empty());
         assert!(world.apply([quarantine()]).is_empty());
-        // An edit that is bad, too, does not make the former bad one the good one.
+        // If an edit is rejected as well, the earlier rejected version is not served.
         world.apply([Change::Put(rule("worse"))]);
         assert_eq!((host(&world).as_deref(), world.context().quarantined.len()), (Some("worse"), 0));
         world.apply([quarantine()]);

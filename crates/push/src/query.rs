@@ -9,28 +9,28 @@ use super::view::View;
 
 /// A derived fact or a resource: computed through a recording view, memoised, cut off when its value stays equal.
 ///
-/// The key (`self`) holds nothing of the proxy: what a computation needs of the proxy it reads through the view, which
-/// records it. Computation must be pure: same facts and same attributes give the same value.
+/// The key (`self`) contains no attributes of the proxy: a computation reads them through the view, which records it.
+/// Computation must be pure: same facts and same attributes give the same value.
 pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// The result. Equal results cut off what depends on them.
     type Value: PartialEq + Send + Sync + 'static;
 
-    /// Whether marking waits at its results however little rests on them: for a part of a table of which a change leaves most
-    /// parts as they are.
+    /// Whether its results are gates regardless of the number of dependents: for a part of a table of which a change leaves
+    /// most parts unchanged.
     const IS_GATE: bool = false;
 
     /// Computes the value, reading only through `view`.
     fn compute(&self, view: &View<'_>) -> Self::Value;
 
-    /// Computes the value where there was one before. It must be the one that [`compute`](Self::compute) gives: `previous` is
-    /// there to be brought up to date, for tables that cost more to make than to change.
+    /// Computes the value given the previous one. The result must equal that of [`compute`](Self::compute): `previous` is for
+    /// incremental updates of tables that are expensive to rebuild.
     fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
         let _ = previous;
         self.compute(view)
     }
 
-    /// The value that stands in when `compute` panicked: `previous` is the last good one. `None` lets the panic go on to the
-    /// query that asked.
+    /// The fallback value after a panic of `compute`: `previous` is the last good value. `None` propagates the panic to the
+    /// calling query.
     fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
         let _ = previous;
         None

@@ -1,4 +1,4 @@
-//! What one computation could not make use of, bounded: an object with many faults is told of a few times and then by number.
+//! The remarks of one computation, bounded: of an object with many faults the first few are listed, then their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,6 @@ const MAX_SUBJECTS: usize = 100;
 /// Remarks, by what they are about.
 #[derive(Debug, Default)]
 pub(super) struct RemarkList {
-    /// Those that are kept.
     kept: Vec<Arc<str>>,
     /// How many there were of each subject.
     counts: BTreeMap<Arc<str>, usize>,
@@ -92,7 +91,7 @@ pub(super) fn log_remarks(remarks: &BTreeSet<Arc<str>>) {
 mod tests {
     use super::*;
 
-    /// A list with so many remarks on an object.
+    /// A list with this number of remarks on an object.
     fn list(object: &str, remarks: usize) -> RemarkList {
         let mut list = RemarkList::default();
         (0..remarks).for_each(|n| list.push(format!("{object}: fault {n}").into()));

@@ -1,4 +1,4 @@
-//! The objects of remote clusters, brought from change to change.
+//! The objects of remote clusters, updated change by change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +12,34 @@ use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::{Discovery, DiscoveryScope, Objects};
 
-/// The objects of all remote clusters, and what of them changed since it was last settled.
+/// The objects of all remote clusters, and the changes since the last call of `settle`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remotes {
-    /// All objects by cluster, and which of their namespaces are discovered.
+    /// All objects by cluster, and the discovered namespaces.
     clusters: BTreeMap<ClusterId, Discovery>,
-    /// Whether translators read the workloads of remote clusters as they are.
+    /// Whether translators read the workload objects of remote clusters.
     reads_workloads: bool,
-    /// What selects namespaces.
+    /// The discovery selectors.
     selectors: Vec<LabelSelector>,
-    /// The objects that count, as they were last settled.
+    /// The objects of discovered namespaces at the last call of `settle`.
     seen: OrdMap<ClusterId, Objects>,
-    /// What may have changed since.
+    /// Objects that may have changed since.
     changed: BTreeMap<ClusterId, BTreeSet<ObjectRef>>,
 }
 
-/// What of remote clusters changed.
+/// The changes of remote clusters.
 #[derive(Debug, Default)]
 pub(super) struct RemoteChanges {
     /// Objects that were added, changed or removed.
     pub(super) objects: BTreeMap<ClusterId, BTreeSet<ObjectRef>>,
-    /// Whether anything did, or clusters came or went.
+    /// Whether there are changes, added or removed clusters included.
     pub(super) differ: bool,
     /// Whether translators read workloads.
     reads_workloads: bool,
 }
 
 impl RemoteChanges {
-    /// The facts that changed objects stand for.
+    /// The facts that changed objects affect.
     pub(super) fn facts(&self) -> impl Iterator<Item = FactKey> {
         let of = |(cluster, objects): (&ClusterId, &BTreeSet<ObjectRef>)| -> Vec<FactKey> {
             let read = objects.iter().filter(|object| is_read_by_translators(object.kind, self.reads_workloads));
@@ -49,8 +49,8 @@ impl RemoteChanges {
     }
 }
 
-/// Whether objects of a kind count in remote clusters: those that istiod reads there. What configures the mesh comes from its own
-/// cluster alone.
+/// Whether objects of a kind are read in remote clusters: as by istiod. Mesh configuration comes from the configuration cluster
+/// only.
 #[must_use]
 pub fn counts_in_remotes(kind: Kind) -> bool {
     matches!(
@@ -69,24 +69,24 @@ pub fn counts_in_remotes(kind: Kind) -> bool {
     )
 }
 
-/// Whether translators read objects of a kind in remote clusters: those that workloads are made of only where ztunnel gets them.
+/// Whether translators read objects of a kind in remote clusters: those of workloads only if ztunnel gets them.
 fn is_read_by_translators(kind: Kind, workloads: bool) -> bool {
     matches!(kind, Kind::Secret | Kind::Service | Kind::Namespace | Kind::KubernetesGateway)
         || workloads && matches!(kind, Kind::Pod | Kind::Node | Kind::EndpointSlice | Kind::WorkloadEntry)
 }
 
 impl Remotes {
-    /// None yet.
+    /// No remote clusters.
     pub(super) fn new(reads_workloads: bool) -> Self {
         Self { reads_workloads, ..Self::default() }
     }
 
-    /// The objects that count by cluster, as they were last settled.
+    /// The objects of discovered namespaces by cluster, at the last call of `settle`.
     pub(super) fn seen(&self) -> &OrdMap<ClusterId, Objects> {
         &self.seen
     }
 
-    /// Puts an object in place of the one of its name.
+    /// Adds or replaces an object.
     pub(super) fn put(&mut self, cluster: ClusterId, object: AnyObject) {
         if counts_in_remotes(object.kind()) {
             let changed = self.changed.entry(cluster.clone()).or_default();
@@ -94,7 +94,6 @@ impl Remotes {
         }
     }
 
-    /// Takes an object away.
     pub(super) fn remove(&mut self, cluster: &ClusterId, name: &ObjectRef) {
         let changed = self.changed.entry(cluster.clone()).or_default();
         if let Some(objects) = self.clusters.get_mut(cluster) {
@@ -102,7 +101,7 @@ impl Remotes {
         }
     }
 
-    /// Puts objects in place of all that a cluster had.
+    /// Replaces all objects of a cluster.
     pub(super) fn reset(&mut self, cluster: ClusterId, objects: Vec<AnyObject>) {
         let changed = self.changed.entry(cluster.clone()).or_default();
         if let Some(before) = self.clusters.remove(&cluster) {
@@ -114,13 +113,13 @@ impl Remotes {
         }
     }
 
-    /// Takes a cluster away with all that it has.
+    /// Removes a cluster with all of its objects.
     pub(super) fn forget(&mut self, cluster: &ClusterId) {
         self.clusters.remove(cluster);
         self.changed.entry(cluster.clone()).or_default();
     }
 
-    /// Takes other selectors of namespaces.
+    /// Sets the discovery selectors.
     pub(super) fn select(&mut self, selectors: &[LabelSelector]) {
         self.selectors = selectors.to_vec();
         for (cluster, objects) in &mut self.clusters {
@@ -128,7 +127,7 @@ impl Remotes {
         }
     }
 
-    /// Says what changed since it was last asked. What goes and comes back is no change.
+    /// The changes since the last call. An object that is removed and added again unchanged is none.
     pub(super) fn settle(&mut self) -> RemoteChanges {
         let mut changes = RemoteChanges { reads_workloads: self.reads_workloads, ..RemoteChanges::default() };
         for (cluster, mut changed) in std::mem::take(&mut self.changed) {
@@ -155,14 +154,14 @@ impl Remotes {
     }
 }
 
-/// The objects of a cluster, be it new.
+/// The objects of a cluster, which is added if it is new.
 fn of<'a>(
     clusters: &'a mut BTreeMap<ClusterId, Discovery>,
     cluster: ClusterId,
     selectors: &[LabelSelector],
 ) -> &'a mut Discovery {
     clusters.entry(cluster).or_insert_with(|| {
-        // In remote clusters all kinds are read of the API server, and selected alike.
+        // In remote clusters all kinds come from the API server and are selected by namespace.
         let mut objects = Discovery::new(DiscoveryScope::Everything);
         objects.select(selectors, &mut BTreeSet::new());
         objects

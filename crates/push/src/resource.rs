@@ -31,9 +31,9 @@ pub enum ResourceType {
     ExtensionConfig,
     /// NDS, Istio's DNS table.
     NameTable,
-    /// PCDS: what the agent beside a proxy is told of the proxy's own config, the roots of trust.
+    /// PCDS: proxy config for the agent beside a proxy, which holds the trusted roots.
     ProxyConfig,
-    /// What objects of the Gateway API are told in their status, as JSON: for the control plane itself, no client gets it.
+    /// Statuses of Gateway API objects, as JSON: for the control plane itself, not served to clients.
     ObjectStatus,
     /// Workloads and services by address, for ztunnel.
     Address,
@@ -250,8 +250,8 @@ impl Version {
     }
 }
 
-/// What each byte stands for as a hexadecimal digit; 16 and more for none. Digits of hashes cannot be foreseen, so that each branch
-/// over them would cost.
+/// The value of each byte as a hexadecimal digit; 16 or more if it is none. Digits of hashes cannot be foreseen, so that each
+/// branch over them would cost.
 const DIGITS: [u8; 256] = {
     const fn value(byte: u8) -> u8 {
         match byte {

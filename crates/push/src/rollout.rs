@@ -1,13 +1,12 @@
-//! Changes that reach proxies in stages: while one is under way some proxies see the new version of an object, the others the one
-//! before.
+//! Staged rollouts: during one, some proxies see the new version of an object, the others the previous one.
 //!
 //! ```text
-//! Change::Put ─▶ the new version is kept aside ─▶ stage by stage more proxies see it ─▶ it takes the place of the one before
-//!                                                  └─ stopped: nobody sees it until the object is edited
+//! Change::Put ─▶ the new version is stored ─▶ stage by stage more proxies see it ─▶ it replaces the previous version
+//!                                               └─ stopped: no proxy sees it until the object is edited
 //! ```
 //!
-//! Whether a proxy sees the new version is one more question asked of it (`SeesNew`): those that answer alike share all that is
-//! made of the object, and where nothing is under way nothing is asked.
+//! Whether a proxy sees the new version is an attribute of the proxy (`SeesNew`): proxies with the same answer share all
+//! results built from the object, and without a rollout the attribute is not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,112 +22,111 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::rollout::{RolloutPlan, RolloutSettings, Share, is_staged};
 use navarch_store::{Discovery, Objects};
 
-/// The name by which the control plane asks for the statuses of objects, which are those of new versions from the first stage on.
+/// The client name with which the control plane requests the statuses of objects. It sees new versions from the first stage on.
 pub const STATUS_CLIENT: &str = "status.navarch";
 
-/// A change of an object that does not hold for all proxies.
+/// A change of an object that applies to some proxies only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
-    /// How it is to reach proxies.
+    /// The stages.
     pub plan: RolloutPlan,
-    /// Tells it from others of the object.
+    /// Identifies it among the rollouts of the object.
     pub serial: u64,
     /// `metadata.generation` of the new version.
     pub generation: i64,
-    /// The generation that the other proxies see; `None` where they see no such object.
+    /// The generation that the other proxies see; `None` if the object is new.
     pub before: Option<i64>,
-    /// How far it has come.
+    /// Its progress.
     pub progress: RolloutProgress,
-    /// Of the object: two objects' stages begin with different proxies.
+    /// Differs by object, so that rollouts of different objects start with different proxies.
     seed: u64,
 }
 
-/// How far a rollout has come.
+/// The progress of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RolloutProgress {
     /// No proxy sees the new version yet.
     Waiting,
     /// A stage of the plan.
     Stage {
-        /// Which, from 0.
+        /// Index of the stage.
         at: usize,
-        /// Names of proxies that see the new version beside those of the stage's share: one at least of each workload.
+        /// Proxies that see the new version in addition to the stage's share: at least one of each workload.
         chosen: Arc<BTreeSet<Arc<str>>>,
     },
     /// No proxy sees the new version any more, for this reason.
     Stopped(Arc<str>),
 }
 
-/// What becomes of a rollout. Where another has begun since, the order is for nobody.
+/// A command for a rollout. It has no effect if a later rollout of the object has started.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RolloutOrder {
     /// It is at a stage.
     Stage {
-        /// Of which rollout; `None` of whichever there is.
+        /// The rollout; `None` means the current one.
         serial: Option<u64>,
-        /// Which stage, from 0.
+        /// Index of the stage.
         at: usize,
         /// As in [`RolloutProgress::Stage`].
         chosen: Arc<BTreeSet<Arc<str>>>,
     },
     /// No proxy sees the new version until the object is edited.
     Stop {
-        /// Of which rollout; `None` of whichever there is.
+        /// The rollout; `None` means the current one.
         serial: Option<u64>,
         /// Why.
         reason: Arc<str>,
     },
     /// All see the new version.
     Complete {
-        /// Of which rollout; `None` of whichever there is.
+        /// The rollout; `None` means the current one.
         serial: Option<u64>,
     },
-    /// It was under way before the process began, or is elsewhere: between these versions, so far.
+    /// Resumes a rollout that began before the process started, or that another replica has.
     Restore {
-        /// The new version. It counts if the object is like this.
+        /// The new version. The order applies only if the object equals it.
         new: AnyObject,
-        /// The one before.
+        /// The previous version.
         before: Option<AnyObject>,
-        /// How far it had come.
+        /// Its progress then.
         progress: RolloutProgress,
     },
 }
 
-/// All rollouts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rollouts {
-    /// Whether changes are staged. Not while the first reading comes in.
+    /// Whether changes are staged: not before the initial state is complete.
     is_on: bool,
     all: OrdMap<ObjectRef, Arc<Rollout>>,
     /// The new versions.
     new: Objects,
-    /// Those to be restored once their objects come in.
+    /// Rollouts to resume when their objects arrive.
     awaited: BTreeMap<ObjectRef, (AnyObject, Option<AnyObject>, RolloutProgress)>,
-    /// What went within the batch, as it was: it may come back.
+    /// Objects removed within the batch, which may be added again.
     gone: BTreeMap<ObjectRef, Gone>,
     /// The last serial.
     serial: u64,
-    /// Objects of which proxies may see another version since facts were last told.
+    /// Objects of which proxies may see another version since changed facts were last reported.
     touched: BTreeSet<ObjectRef>,
-    /// Rollouts whose stage is another since facts were last told.
+    /// Rollouts whose stage is another since changed facts were last reported.
     moved: BTreeSet<ObjectRef>,
 }
 
-/// An object that went.
+/// A removed object.
 #[derive(Clone, Debug)]
 struct Gone {
     before: Option<AnyObject>,
     rollout: Option<(Arc<Rollout>, Option<AnyObject>)>,
 }
 
-/// The objects on which versions are put in force, and those that changed by it.
+/// The objects in force, and those that rollouts have changed in them.
 pub(super) struct InForce<'a> {
     pub(super) objects: &'a mut Discovery,
     pub(super) changed: &'a mut BTreeSet<ObjectRef>,
 }
 
 impl Rollout {
-    /// The share of proxies that see the new version; `None` where none does.
+    /// The share of proxies that see the new version; `None` if none does.
     #[must_use]
     pub fn share(&self) -> Option<Share> {
         match &self.progress {
@@ -137,7 +135,7 @@ impl Rollout {
         }
     }
 
-    /// Whether the proxy of this name sees the new version. The proxies that did at a stage do at the next.
+    /// Whether the proxy of this name sees the new version. A proxy that does at one stage does at all later ones.
     #[must_use]
     pub fn is_seen_by(&self, proxy: &str) -> bool {
         let RolloutProgress::Stage { chosen, .. } = &self.progress else { return false };
@@ -145,13 +143,13 @@ impl Rollout {
         share.is_some_and(|share| share.holds(self.rank(proxy))) || chosen.contains(proxy) || proxy == STATUS_CLIENT
     }
 
-    /// The place of a proxy in the order in which proxies come to see the new version; the same in every process.
+    /// The position of a proxy in the order of the rollout; the same in every process.
     #[must_use]
     pub fn rank(&self, proxy: &str) -> u64 {
         mixed(proxy.as_bytes(), self.seed)
     }
 
-    /// Whether an order for the rollout of this serial is for this one.
+    /// Whether an order with this serial is for this rollout.
     fn takes(&self, serial: Option<u64>) -> bool {
         serial.is_none_or(|serial| serial == self.serial) && !self.is_stopped()
     }
@@ -183,7 +181,7 @@ impl Query for SeesNew {
 impl ProxyQuery for SeesNew {}
 
 impl Rollouts {
-    /// As in a snapshot, where nothing is staged any more.
+    /// The state of a snapshot; further changes are not staged.
     pub(super) fn of(all: &OrdMap<ObjectRef, Arc<Rollout>>, new: &Objects) -> Self {
         Self { all: all.clone(), new: new.clone(), ..Self::default() }
     }
@@ -193,12 +191,11 @@ impl Rollouts {
         &self.all
     }
 
-    /// The new versions.
     pub(super) fn new_versions(&self) -> &Objects {
         &self.new
     }
 
-    /// The change to be made in the place of one that comes in, if any.
+    /// The change to apply in place of an incoming one, if any.
     pub(super) fn admit(
         &mut self,
         change: Change,
@@ -216,7 +213,7 @@ impl Rollouts {
                 self.awaited.clear();
                 None
             }
-            // What proxies refuse of a version that some of them see is that version.
+            // If proxies reject an object during its rollout, they reject the new version.
             Change::Quarantine(name, said) => match self.all.get(&name).map(|rollout| rollout.serial) {
                 Some(serial) => {
                     self.order(name, RolloutOrder::Stop { serial: Some(serial), reason: said }, in_force, settings)
@@ -234,7 +231,7 @@ impl Rollouts {
         }
     }
 
-    /// An object comes in: gives it, unless it is kept aside or says nothing new.
+    /// Handles an incoming object: returns it unless it is staged or unchanged.
     fn admit_put(
         &mut self,
         object: AnyObject,
@@ -278,7 +275,7 @@ impl Rollouts {
         }
     }
 
-    /// Keeps a new version aside.
+    /// Starts the rollout of a new version.
     fn begin(
         &mut self,
         name: ObjectRef,
@@ -299,7 +296,7 @@ impl Rollouts {
         self.touched.insert(name);
     }
 
-    /// Ends a rollout; gives the new version.
+    /// Ends a rollout; returns the new version.
     fn end(&mut self, name: &ObjectRef) -> Option<AnyObject> {
         self.all.remove(name)?;
         self.touched.insert(name.clone());
@@ -308,7 +305,7 @@ impl Rollouts {
         new
     }
 
-    /// An object goes.
+    /// Handles the removal of an object.
     fn remove(&mut self, name: &ObjectRef, in_force: &InForce<'_>) {
         if !is_staged(name.kind) {
             return;
@@ -321,7 +318,7 @@ impl Rollouts {
         }
     }
 
-    /// An object that went within the batch was read anew: it never went.
+    /// Undoes the removal of an object that is added again in the same batch.
     fn come_back(&mut self, name: &ObjectRef, in_force: &mut InForce<'_>) {
         let Some(Gone { before, rollout }) = self.gone.remove(name) else { return };
         if before.is_some() {
@@ -333,7 +330,7 @@ impl Rollouts {
         }
     }
 
-    /// Carries an order out; gives the change that it comes to, if any.
+    /// Executes an order; returns the resulting change, if any.
     fn order(
         &mut self,
         name: ObjectRef,
@@ -367,7 +364,7 @@ impl Rollouts {
         None
     }
 
-    /// Takes a rollout up where it was left, if the object is as it was then; else once it comes in.
+    /// Resumes a rollout if the object is unchanged; otherwise when it arrives.
     fn restore(
         &mut self,
         name: ObjectRef,
@@ -377,7 +374,7 @@ impl Rollouts {
     ) {
         let written = self.new.any(&name).or_else(|| in_force.objects.seen().any(&name));
         let is_written = written.as_ref().is_some_and(|written| is_version(&new, written));
-        // What the object says now counts.
+        // The annotation of the current object applies.
         let plan = RolloutPlan::of(name.kind, written.as_ref().unwrap_or(&new).meta(), settings);
         match (written, plan) {
             (Some(written), Some(plan)) if is_written => {
@@ -389,8 +386,8 @@ impl Rollouts {
         }
     }
 
-    /// Ends the batch: gives the facts that it comes to beside those of objects in force. Objects of namespaces that are not discovered
-    /// any more have no rollout.
+    /// Ends the batch: returns the changed facts beside those of objects in force. Objects of namespaces that are not
+    /// discovered any more have no rollout.
     pub(super) fn settle(&mut self, in_force: &mut InForce<'_>) -> Vec<FactKey> {
         self.gone.clear();
         let hidden: Vec<ObjectRef> = self.all.keys().filter(|name| !in_force.objects.counts(name)).cloned().collect();
@@ -420,12 +417,12 @@ pub(super) fn of_kind(
     all.range(from..).take_while(move |(name, _)| name.kind == kind)
 }
 
-/// Whether an object is in the version that was kept: it may have been edited since and have come back to what it said.
+/// Whether an object equals the stored version: it may have been edited and reverted since.
 fn is_version(kept: &AnyObject, object: &AnyObject) -> bool {
     kept.meta().generation == object.meta().generation && kept.same_effect(object)
 }
 
-/// Puts a version in force for those who do not see the new one.
+/// Puts a version in force for proxies that do not see the new one.
 fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut InForce<'_>) {
     match version {
         Some(version) => in_force.objects.put(version, in_force.changed),
@@ -433,7 +430,7 @@ fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut InForce<'_>)
     }
 }
 
-/// A hash without a key (FNV-1a, and the last step of SplitMix64 so that all bits count): every replica comes to the same.
+/// A hash without a key (FNV-1a, finalized as in SplitMix64 so that all bits matter): the same on every replica.
 fn mixed(bytes: &[u8], seed: u64) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, step);

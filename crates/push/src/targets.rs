@@ -87,8 +87,8 @@ fn count_unready(view: &View<'_>, ip: IpAddr, targets: &[ServiceTarget]) {
     }
 }
 
-/// What a proxy whose pod is not known (yet) serves by its own account: the Services that select its labels. All or
-/// nothing: where one port cannot be told, none is.
+/// What a proxy whose pod is not known (yet) serves by its own account: the Services that select its labels. All or nothing: if
+/// one port cannot be resolved, none is.
 fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> Vec<ServiceTarget> {
     let proxy = view.proxy();
     let labels = proxy.labels();

@@ -1,4 +1,4 @@
-//! The recording view: the only way for a translator to read the snapshot and the proxy.
+//! The recording view: the only access of translators to the snapshot and the proxy.
 
 #![expect(
     clippy::result_large_err,
@@ -22,33 +22,33 @@ use super::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
 
-/// Makes resources: the one thing that the engine asks of `envoy/`.
+/// Builds resources: the interface between the engine and `envoy/`.
 pub trait Translator: Send + Sync {
-    /// The names of all resources of a type that the view's proxy gets unasked.
+    /// The names of all resources of a type in the wildcard subscription of the view's proxy.
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
 
-    /// The names of the resources of a type that the view's proxy gets unasked beside [`names`](Self::names): those that are so many
-    /// that they are kept as a list while they come and go.
+    /// Further names in the wildcard subscription beside [`names`](Self::names): those of types with so many resources that the
+    /// list is maintained incrementally.
     fn kept_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
         let _ = (kind, view);
         None
     }
 
-    /// The names of the resources that a client means by the names `asked`, where they are others; `None` where names mean
-    /// what they say.
+    /// The resource names that the requested names `asked` refer to, if they are different; `None` if names are used as they
+    /// are.
     fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
         let _ = (kind, asked, view);
         None
     }
 
-    /// The names of the resources of a type that are meant by another name: the virtual hosts of the route configuration `of`,
-    /// what there is at the address `of`, or the service `of` and its workloads.
+    /// The resource names of a type that belong to another name: the virtual hosts of the route configuration `of`, what there
+    /// is at the address `of`, or the service `of` and its workloads.
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
         let _ = (kind, of, view);
         Vec::new()
     }
 
-    /// The names of the resources of a type that the view's proxy gets beside those that it names.
+    /// The names of resources of a type that the view's proxy gets in addition to those that it requests.
     fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let _ = (kind, view);
         Vec::new()
@@ -58,19 +58,15 @@ pub trait Translator: Send + Sync {
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes>;
 }
 
-/// One snapshot as seen for one proxy. Every read is recorded in the trace of the computation under way.
+/// A snapshot as seen by one proxy. Every read is recorded in the trace of the current computation.
 pub struct View<'a> {
-    /// The tables that record.
     pub(super) core: &'a RefCell<Core>,
-    /// What is read.
     pub(super) context: &'a PushContext,
-    /// Who makes resources of it.
     pub(super) translator: &'a dyn Translator,
-    /// Whom it is for.
     pub(super) proxy: u64,
 }
 
-/// How deep queries may rest on queries. Translators need about ten; more means a cycle.
+/// Maximum depth of nested queries. Translators need about ten; more means a cycle.
 const MAX_DEPTH: usize = 100;
 
 impl std::fmt::Debug for View<'_> {
@@ -83,7 +79,7 @@ impl View<'_> {
     /// The value of a query for this proxy, from the memo where its trace replays.
     ///
     /// # Panics
-    /// When the query's computation panics and it offers no stand-in.
+    /// When the query's computation panics and it has no fallback value.
     pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Value> {
         let id = self.core.borrow_mut().query_id(query);
         match self.node_of(id) {
@@ -100,7 +96,7 @@ impl View<'_> {
         }
     }
 
-    /// The value of a proxy query, recorded as an attribute: only its value, not what it was found from, tells proxies apart.
+    /// The value of a proxy query, recorded as an attribute: only its value, not its inputs, distinguishes proxies.
     ///
     /// # Panics
     /// As [`View::get`].
@@ -136,7 +132,7 @@ impl View<'_> {
         core.proxies.get(&self.proxy).map_or(AttrValue::Absent, |state| attr.of(&state.proxy))
     }
 
-    /// Notes the read of a fact and gives the snapshot to read it from.
+    /// Records the read of a fact and returns the snapshot to read it from.
     pub(super) fn read(&self, fact: FactKey) -> &PushContext {
         let mut core = self.core.borrow_mut();
         let id = core.fact_id(fact);
@@ -146,27 +142,27 @@ impl View<'_> {
         self.context
     }
 
-    /// Notes what the computation under way cannot make use of, in words for the one who wrote it: what is wrong, with
-    /// which object, and what happens in its place. It is kept with the result, logged once and shown to people.
+    /// Records a remark for the author of a configuration object that is ignored in part: what is wrong, in which object, and
+    /// the consequence. It is kept with the result, logged once and served at `/debug/push_status`.
     pub fn remark(&self, text: impl Into<Arc<str>>) {
         if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
             frame.remarks.push(text.into());
         }
     }
 
-    /// Notes something that is counted as long as the computation's result is in force.
+    /// Records an item that is counted in a gauge as long as the computation's result is in force.
     pub fn notice(&self, notice: Notice) {
         if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
             frame.notices.push(notice);
         }
     }
 
-    /// Notes a subject of a gauge, as [`Self::notice`].
+    /// Records a subject of a gauge, as [`Self::notice`].
     pub fn count(&self, gauge: &'static str, subject: impl Into<Arc<str>>) {
         self.notice(Notice::Subject { gauge, subject: subject.into() });
     }
 
-    /// Notes what could not be had, as [`Self::notice`].
+    /// Records a failed lookup, as [`Self::notice`].
     pub fn fail(&self, what: Unavailable, subject: impl Into<Arc<str>>) {
         self.notice(Notice::Failed { what, subject: subject.into() });
     }
@@ -182,7 +178,7 @@ impl View<'_> {
         value.and_then(|value| value.downcast::<Q::Value>().ok()).expect("a query's nodes hold values of its type")
     }
 
-    /// Notes in the trace under way that a node was read.
+    /// Records the read of a node in the current trace.
     fn record_node(&self, id: NodeId) {
         let mut core = self.core.borrow_mut();
         let Some(attrs) = core.nodes.get(&id).map(|node| node.attrs.clone()) else { return };
@@ -194,7 +190,7 @@ impl View<'_> {
         }
     }
 
-    /// The node that answers a query for this proxy, brought up to date.
+    /// The up-to-date node of a query for this proxy.
     pub(super) fn node_of(&self, query: QueryId) -> Result<NodeId, Failure> {
         loop {
             let found = self.core.borrow_mut().find(query, self.proxy);
@@ -212,10 +208,9 @@ impl View<'_> {
         }
     }
 
-    /// Answers a derived question for this proxy, in a trace of its own, and has the proxy watch the answer's node.
+    /// Computes a derived attribute for this proxy, in a trace of its own, and has the proxy watch the node.
     ///
-    /// Where it cannot be answered the last good answer stays, or the proxy is one of those that failed; the engine
-    /// tries again at every change.
+    /// If that fails, the last good answer stays, or the proxy is marked as failing; the engine retries at every change.
     pub(super) fn derive(&self, attr: AttrId) -> ValueId {
         let definition = self.core.borrow().attr(attr);
         let outcome = match definition {
@@ -233,7 +228,7 @@ impl View<'_> {
                 value
             }
             Err(failure) => {
-                // The facts that were read name whom to blame.
+                // The facts that were read determine the objects to blame.
                 if let Some(frame) = core.frames.last_mut() {
                     let facts = failure.frame.deps.iter().filter(|dep| matches!(dep, Dep::Fact(_)));
                     facts.for_each(|fact| frame.read(*fact));
@@ -243,7 +238,7 @@ impl View<'_> {
         }
     }
 
-    /// Settles the gates that stand lower than a node; false if there are none. What they have not marked yet may rest on them.
+    /// Settles the gates that are lower than a node; false if there are none. The node may depend on them without being marked.
     fn settle_gates_below(&self, id: NodeId) -> bool {
         let height = self.core.borrow().nodes.get(&id).map_or(0, |node| node.height);
         self.settle_gates(height)
@@ -256,7 +251,7 @@ impl View<'_> {
             let Some(gate) = self.core.borrow_mut().next_gate(below) else { break };
             is_any = true;
             if let Some(proxy) = gate.proxy {
-                // Where it fails, those that rest on it are marked, and meet the failure themselves.
+                // If it fails, its dependents are marked, and meet the failure themselves.
                 drop(View { proxy, ..*self }.refresh(gate.node));
             }
             self.core.borrow_mut().settled(gate.node);
@@ -264,8 +259,8 @@ impl View<'_> {
         is_any
     }
 
-    /// Brings a node up to date for this proxy, which its trace fits. Gives the node that answers now: the same one unless
-    /// what is asked of the proxy has changed.
+    /// Updates a node for this proxy, whose answers match its trace. Returns the node that answers now: the same one unless the
+    /// attributes that are read have changed.
     pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
         let (query, deps, verified_at) = {
             let core = self.core.borrow();
@@ -292,7 +287,7 @@ impl View<'_> {
         Ok(id)
     }
 
-    /// Whether a dependency's value is another than at `since`.
+    /// Whether a dependency's value has changed since `since`.
     fn has_changed(&self, dep: Dep, since: u64) -> bool {
         match dep {
             Dep::Fact(fact) => self.core.borrow().facts.get(fact.0).is_none_or(|fact| fact.changed_at > since),
@@ -309,7 +304,7 @@ impl View<'_> {
         }
     }
 
-    /// Computes a query, in place of `old` where given.
+    /// Computes a query, replacing `old` if given.
     fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Failure> {
         let (code, depth, before) = {
             let mut core = self.core.borrow_mut();
@@ -323,7 +318,7 @@ impl View<'_> {
         };
         let result = catch_unwind(AssertUnwindSafe(|| code.compute(before.as_ref(), self)));
         let mut core = self.core.borrow_mut();
-        // A panic below may have left inner traces on the stack: what they read is ours, too.
+        // A panic below may have left inner traces on the stack: their reads belong to this one, too.
         while core.frames.len() > depth {
             let inner = core.frames.pop().unwrap_or_default();
             if let Some(frame) = core.frames.last_mut() {
@@ -337,7 +332,7 @@ impl View<'_> {
             Ok(value) => (value, None),
             Err(panic) => match code.rescue(previous) {
                 Some(value) => {
-                    // The stand-in was made for these answers: proxies that would give others must not be led to it.
+                    // The fallback value depends on these answers: proxies with other answers must not get it.
                     frame.ask_first(before.as_ref().map_or(&[], |(_, attrs)| attrs));
                     (value, Some(panic_text(&*panic)))
                 }
@@ -359,7 +354,7 @@ impl View<'_> {
         }
     }
 
-    /// Puts a new computation's outcome into its node. An equal value stays as it was, so that what rests on it does, too.
+    /// Stores the outcome of a computation in its node. If the value is equal the old one stays, so that dependents stay valid.
     fn replace(core: &mut Core, id: NodeId, value: Value, same: bool, frame: Frame, fault: Option<Arc<str>>) {
         let revision = core.revision;
         let remarks = frame.remarks.into_texts();
@@ -391,7 +386,7 @@ impl View<'_> {
     }
 }
 
-/// The answer that a proxy query's value gives.
+/// The answer for the value of a proxy query.
 fn answer_of<Q: ProxyQuery>(value: &Value) -> AttrValue {
     match value.clone().downcast::<Q::Value>() {
         Ok(value) => AttrValue::Derived(AttrDerived(DerivedValue(value))),

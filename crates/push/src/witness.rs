@@ -14,7 +14,7 @@ use super::world::Change;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::ObjectRef;
 
-/// A collection that a proxy is shown from now on.
+/// A collection that was published to a proxy.
 #[derive(Clone, Debug)]
 pub struct PublishedCollection {
     /// The proxy that it was published to.

@@ -1,8 +1,9 @@
-//! The push thread: owns world and engine, takes requests before changes, gathers changes while it works.
+//! The push thread: owns world and engine, handles requests before changes, and debounces changes.
 //!
-//! The first change after quiet is pushed at once; what arrives during a push goes out together as the next, after a pause in
-//! proportion to what that push took: under a flood of changes the thread, and the proxies, work a bounded share of the time.
-//! With `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
+//! The first change after a quiet period is pushed at once; changes that arrive during a push form the next one, after a pause
+//! in proportion to that push's duration: under a flood of changes the thread, and the proxies, work a bounded share of the
+//! time. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's
+//! do.
 
 mod answering;
 mod arrivals;
@@ -55,7 +56,7 @@ const PUSH_HISTORY: usize = 128;
 /// Maximum number of facts in a push record: the initial push changes all there are.
 const REMEMBERED_FACTS: usize = 256;
 
-/// How changes are gathered.
+/// How changes are debounced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Debounce {
     /// `PILOT_DEBOUNCE_AFTER`: quiet to wait for. Default zero: push at once.
@@ -64,7 +65,7 @@ pub struct Debounce {
     pub max: Duration,
 }
 
-/// A look at the push thread's state, from that thread.
+/// Read access to the push thread's state, on that thread.
 #[derive(Debug)]
 pub struct Inspect<'a> {
     /// The world: its snapshot is in force.
@@ -78,65 +79,62 @@ pub struct Inspect<'a> {
 /// A read-only closure that runs on the push thread.
 type Inspection = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 
-/// What the thread is told.
+/// A command to the push thread.
 enum Command {
     /// A stream began, from this address.
     Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<Unclaimed>),
-    /// Streams have ended: those in the list of the gone.
+    /// Streams have ended: those in the list [`Gone`].
     Disconnected,
-    /// What a stream wants of a type.
+    /// A stream subscribes to resources of a type.
     Subscribe(ProxyId, ResourceType, Interest),
-    /// A stream wants nothing more of a type.
+    /// A stream unsubscribes from a type.
     Unsubscribe(ProxyId, ResourceType),
-    /// Input changed, and was handed over at this moment.
+    /// Changes of inputs, and when they were queued.
     Changes(Vec<Change>, Instant),
-    /// The first reading is in.
+    /// All sources have delivered their initial state.
     Synced,
-    /// All is to be computed anew.
+    /// Drops all results and computes them again.
     Recompute(oneshot::Sender<()>),
     /// Runs a read-only closure.
     Inspection(Inspection),
 }
 
-/// Speaks to the push thread. The thread ends when the last handle is gone.
+/// A handle to the push thread. The thread ends when the last handle is dropped.
 #[derive(Clone)]
 pub struct PushHandle {
-    /// To the thread.
     commands: mpsc::Sender<Command>,
     /// Streams that have ended.
     gone: Gone,
-    /// Whether the first reading is in and pushed.
+    /// Whether the initial state is complete and pushed.
     synced: watch::Receiver<bool>,
-    /// What is in force.
+    /// The snapshot in force.
     current: CurrentSnapshot,
 }
 
-/// The push thread is gone: the process is going down.
+/// The push thread has ended, since the process shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the push thread has ended")]
 pub struct Ended;
 
-/// State of the thread.
+/// The state of the push thread.
 struct Worker {
-    /// What is known.
     world: World,
-    /// What is made of it.
     engine: Engine,
-    /// How changes are gathered.
+    /// How changes are debounced.
     debounce: Debounce,
-    /// Gathered changes.
+    /// Debounced changes.
     pending: Vec<Change>,
-    /// When the first and the last of them came.
+    /// When the first and the last of them arrived.
     since: Option<(Instant, Instant)>,
-    /// When they were handed over.
+    /// When they were queued.
     arrivals: Arrivals,
     /// When the pause after the last push ends.
     paused_until: Instant,
-    /// Tells that the first reading is in and pushed.
+    /// Set when the initial state is complete and pushed.
     synced: watch::Sender<bool>,
-    /// Tells the snapshot in force.
+    /// Publishes the snapshot in force.
     context: watch::Sender<Arc<PushContext>>,
-    /// Tells what is counted about results in force.
+    /// Publishes the notices of results in force.
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
     /// Streams that have ended.
     gone: Gone,
@@ -144,9 +142,8 @@ struct Worker {
     queue: FairQueue,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
-    /// When what only streams that have ended needed is freed.
+    /// When results that only ended streams used are freed.
     release: Release,
-    /// Where its work is counted.
     metrics: Metrics,
     /// Sees each event of the thread.
     witness: Option<Arc<dyn Witness>>,
@@ -155,7 +152,7 @@ struct Worker {
 /// Starts the thread.
 ///
 /// # Errors
-/// When the operating system gives no thread.
+/// When the thread cannot be spawned.
 pub fn start(
     settings: Settings,
     debounce: Debounce,
@@ -164,10 +161,10 @@ pub fn start(
     start_watched(settings, debounce, translator, Metrics::default(), None)
 }
 
-/// Starts the thread, its work counted by these metrics and told to whoever is to see it.
+/// Starts the push thread with its metrics and an optional observer.
 ///
 /// # Errors
-/// When the operating system gives no thread.
+/// When the thread cannot be spawned.
 pub fn start_watched(
     settings: Settings,
     debounce: Debounce,
@@ -212,7 +209,7 @@ pub fn start_watched(
 }
 
 impl PushHandle {
-    /// Adds a proxy whose collections go to `sink`. All proxies at one address together get one client's share of the thread.
+    /// Adds a proxy whose collections are published to `sink`. All proxies of one address share one client's share of the thread.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -227,15 +224,15 @@ impl PushHandle {
         id.await.ok().and_then(Unclaimed::claim).ok_or(Ended)
     }
 
-    /// Forgets a proxy. Never waits, since it is called from destructors of streams.
+    /// Removes a proxy. Never blocks, since it is called from destructors of streams.
     pub fn disconnect(&self, id: ProxyId) {
         self.gone.tell(id);
-        // Where there is no room the thread is at work, and looks after each round.
+        // If the channel is full the thread is busy and checks after each round anyway.
         let _ = self.commands.try_send(Command::Disconnected);
     }
 
-    /// Sets what a proxy wants of one type. One publish answers it, and with it those of the type that are not answered yet:
-    /// they are passed over.
+    /// Sets the subscription of a proxy to one type. One publish answers it, and replaces earlier unanswered ones of the type:
+    /// they are skipped.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -243,7 +240,7 @@ impl PushHandle {
         self.send(Command::Subscribe(id, kind, interest)).await
     }
 
-    /// Takes a type away from a proxy.
+    /// Removes a subscription.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -251,7 +248,7 @@ impl PushHandle {
         self.send(Command::Unsubscribe(id, kind)).await
     }
 
-    /// Hands changes over, in order.
+    /// Queues changes, in order.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -259,7 +256,7 @@ impl PushHandle {
         self.send(Command::Changes(changes, Instant::now())).await
     }
 
-    /// Tells that the first reading of all sources is in: from now on proxies are answered.
+    /// Declares the initial state of all sources complete: from now on proxies are answered.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -267,7 +264,7 @@ impl PushHandle {
         self.send(Command::Synced).await
     }
 
-    /// Whether the first reading is in and pushed.
+    /// Whether the initial state is complete and pushed.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
@@ -279,19 +276,19 @@ impl PushHandle {
         self.current.context()
     }
 
-    /// Shows what is in force, to those who must not keep the thread going.
+    /// Access to the snapshot in force that does not keep the thread running.
     #[must_use]
     pub fn current(&self) -> CurrentSnapshot {
         self.current.clone()
     }
 
-    /// The snapshots in force from now on; one that is quickly followed by others may be passed over.
+    /// The snapshots in force from now on; one that is quickly followed by others may be skipped.
     #[must_use]
     pub fn contexts(&self) -> watch::Receiver<Arc<PushContext>> {
         self.current.context.clone()
     }
 
-    /// Waits until the first reading is in and pushed.
+    /// Waits until the initial state is complete and pushed.
     ///
     /// # Errors
     /// When the thread ends before.
@@ -300,7 +297,7 @@ impl PushHandle {
         synced.wait_for(|synced| *synced).await.map(|_| ()).map_err(|_| Ended)
     }
 
-    /// Has all results computed anew, and those that come out different published: none does, unless something was wrong.
+    /// Recomputes all results and publishes those that differ: none, unless a dependency was missed.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -340,7 +337,7 @@ impl std::fmt::Debug for PushHandle {
 }
 
 impl Worker {
-    /// Works until the last handle is gone.
+    /// Runs until the last handle is dropped.
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
         loop {
             let command = match self.next_wake() {
@@ -386,12 +383,12 @@ impl Worker {
         }
     }
 
-    /// When there is something to do without a command.
+    /// The next time at which there is work without a command.
     fn next_wake(&self) -> Option<Instant> {
         self.deadline().into_iter().chain(self.release.next()).min()
     }
 
-    /// When the gathered changes are due, if there are any.
+    /// When the debounced changes are due, if there are any.
     fn deadline(&self) -> Option<Instant> {
         let (first, last) = self.since?;
         match self.debounce.after {
@@ -400,7 +397,7 @@ impl Worker {
         }
     }
 
-    /// Carries one command out; changes are gathered only.
+    /// Executes one command; changes are only queued.
     fn take(&mut self, command: Command) {
         match command {
             Command::Connect(proxy, address, sink, answer) => {
@@ -422,7 +419,7 @@ impl Worker {
                 let now = Instant::now();
                 self.metrics.came(&changes);
                 self.arrivals.add(came, &changes);
-                // Proxies wait with their question until this is in force.
+                // Proxies wait with their subscriptions for this change.
                 let is_awaited = changes.iter().any(is_about_readers);
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
@@ -439,7 +436,7 @@ impl Worker {
             Command::Recompute(done) => {
                 self.engine.recompute();
                 self.tell(|worker| Event::Recomputed(worker.engine.take_published()));
-                // Who has not waited for it does not want to know.
+                // The caller may have stopped waiting.
                 let _ = done.send(());
             }
             Command::Inspection(look) => {
@@ -448,7 +445,7 @@ impl Worker {
         }
     }
 
-    /// Takes the gathered changes in and publishes what they reach.
+    /// Applies the debounced changes and publishes the affected collections.
     #[tracing::instrument(skip_all, level = "debug")]
     fn push(&mut self) {
         let started = Instant::now();
@@ -458,7 +455,7 @@ impl Worker {
         let told = if self.witness.is_some() { pending.clone() } else { Vec::new() };
         let changed = self.world.apply(pending);
         if changed.is_empty() {
-            // What counts for no proxy, such as the generation of an object that says the same, is seen all the same.
+            // The snapshot is replaced even if no fact differs: it may differ in the generation of an unchanged object.
             self.context.send_replace(self.world.context());
             if !told.is_empty() {
                 self.tell_applied(told);
@@ -488,7 +485,7 @@ impl Worker {
     }
 }
 
-/// Whether a change says who may read secrets.
+/// Whether a change is about access to secrets.
 fn is_about_readers(change: &Change) -> bool {
     matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)))
 }

@@ -1,4 +1,4 @@
-//! The world: all that is known, brought from change to change, and the snapshot of it.
+//! The world: all inputs, updated change by change, and immutable snapshots of it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -34,71 +34,70 @@ pub enum Change {
     Removed(ObjectRef),
     /// Something changed in a remote cluster.
     Remote(ClusterId, RemoteChange),
-    /// Mesh config was read anew.
+    /// Mesh config was read again.
     Mesh(Arc<MeshConfig>),
-    /// Mesh networks were read anew.
+    /// Mesh networks were read again.
     Networks(Arc<MeshNetworks>),
-    /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
+    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs to know any more.
     SecretReader(NamespacedName, Option<bool>),
-    /// Keys were fetched, or those of a place are believed no more.
+    /// JWKS were fetched, or those of a source are no longer trusted (`None`).
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     TrustBundle(Arc<[Arc<str>]>),
-    /// A proxy refused what this object makes, in these words: until it is edited, what it was before is in force in its place.
+    /// A proxy rejected resources of this object with this message: its previous version is served until it is edited.
     Quarantine(ObjectRef, Arc<str>),
-    /// The host name of a gateway between networks was resolved, or matters no more (`None`).
+    /// The host name of a network gateway was resolved, or is no longer needed (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
-    /// The first reading is in: from now on changes of objects that ask for it reach proxies in stages.
+    /// The initial state is complete: from now on changes of objects with a rollout annotation reach proxies in stages.
     Stages,
-    /// What becomes of a change that reaches proxies in stages.
+    /// A command for a staged rollout.
     Rollout(ObjectRef, Arc<RolloutOrder>),
 }
 
 /// One change of a remote cluster.
 #[derive(Clone, Debug)]
 pub enum RemoteChange {
-    /// An object was added or replaced. Of the kinds those count that istiod reads in remote clusters.
+    /// An object was added or replaced. Only kinds that istiod reads in remote clusters are used.
     Put(AnyObject),
     /// An object is gone.
     Removed(ObjectRef),
     /// The cluster has these objects in place of all that it had.
     Reset(Vec<AnyObject>),
-    /// It is no longer part of the mesh.
+    /// The cluster is no longer part of the mesh.
     Gone,
-    /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
+    /// Whether a service account may read the secrets of its namespace; `None` if no proxy needs to know any more.
     SecretReader(NamespacedName, Option<bool>),
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// All objects, and which namespaces are discovered.
+    /// All objects, and the discovered namespaces.
     objects: Discovery,
-    /// The names of those of kinds that there may be very many of.
+    /// The names of objects of kinds with many objects, in parts.
     name_parts: NameParts,
-    /// Those of remote clusters.
+    /// The objects of remote clusters.
     remotes: Remotes,
-    /// What they all say of services.
+    /// Services and endpoints of all clusters.
     registry: Aggregate,
     /// Mesh config and settings.
     mesh: Arc<Mesh>,
-    /// Mesh networks.
     networks: Arc<MeshNetworks>,
     /// Which service accounts may read secrets.
     secret_readers: OrdMap<NamespacedName, bool>,
     /// The same in remote clusters.
     remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
-    /// The keys of token issuers, by their place.
+    /// JWKS by source.
     keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh.
     trust_bundle: Arc<[Arc<str>]>,
-    /// The addresses of gateways between networks that are known by host names.
+    /// Resolved addresses of network gateways with host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// What finds the objects behind addresses, and the names of workloads and services; empty without ambient mode.
+    /// Index of objects by address, and the names of workloads and services; empty without ambient mode.
     addresses: Addresses,
-    /// Objects that are not in force as they are written.
+    /// Objects of which the previous version is served.
     quarantine: Quarantine,
-    /// Changes that do not hold for all proxies.
+    /// Changes that apply to some proxies only.
     rollouts: Rollouts,
 }
 
@@ -134,8 +133,8 @@ impl World {
         }
     }
 
-    /// A world of its own in which all is as in a snapshot: what is tried there changes nothing elsewhere. Objects of namespaces
-    /// that are not discovered are in no snapshot, and so not in it. Costs what exists.
+    /// An independent world with the state of a snapshot, for dry runs. Objects of namespaces that are not discovered are in no
+    /// snapshot, and so not in it. The cost is proportional to the number of objects.
     #[must_use]
     pub fn fork(context: &PushContext) -> Self {
         let mut world = Self::new(context.mesh.settings.clone());
@@ -162,8 +161,8 @@ impl World {
         world
     }
 
-    /// A world of its own in which all is as in this one, and nothing is staged any more: what is tried there changes nothing here. Objects
-    /// are shared; it costs what the registry's indexes hold.
+    /// An independent copy of this world without rollouts, for dry runs. Objects are shared; the cost is proportional to the
+    /// registry's indexes.
     #[must_use]
     pub fn copy(&self) -> Self {
         let rollouts = Rollouts::of(self.rollouts.all(), self.rollouts.new_versions());
@@ -176,7 +175,7 @@ impl World {
         self.registry.pending_pods()
     }
 
-    /// The world as it is now, frozen. Costs a few reference counts.
+    /// An immutable snapshot. Costs a few reference counts.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {
         Arc::new(PushContext {
@@ -200,15 +199,14 @@ impl World {
         })
     }
 
-    /// What would be served in the place of objects that proxies refuse: what they were before their last change, the latest
-    /// last.
+    /// The previous versions of recently changed objects, which are served if proxies reject the new ones, the latest last.
     #[must_use]
     pub fn before(&self) -> Before {
         self.quarantine.before().clone()
     }
 
-    /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for
-    /// changes of the same object.
+    /// Applies a batch of changes and returns the facts whose values differ now, sorted. The order within a batch matters only
+    /// for changes of the same object.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
         let (before, before_remotes) = (self.objects.seen().clone(), self.remotes.seen().clone());
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
@@ -230,7 +228,7 @@ impl World {
                     let differs = set(&mut self.keys, &source, keys);
                     facts.extend(differs.then_some(FactKey::Keys(source)));
                 }
-                // It was made a change of the object, if it is one.
+                // `admit` has replaced these by changes of objects.
                 Change::Quarantine(..) | Change::Stages | Change::Rollout(..) => {}
                 Change::GatewayHost(host, addresses) => {
                     let differs = set(&mut self.gateway_hosts, &host, addresses);
@@ -247,7 +245,7 @@ impl World {
             self.remotes.select(&config.discovery_selectors);
         }
         facts.extend(self.rollouts.settle(&mut InForce { objects: &mut self.objects, changed: &mut objects }));
-        // What goes and comes back, as when a source reads all anew, is no change.
+        // An object that is removed and added again, as when a source relists, has not changed.
         objects.retain(|object| self.objects.seen().differs(&before, object));
         let remotes = self.remotes.settle();
         let mut endpoints = BTreeSet::new();
@@ -261,8 +259,8 @@ impl World {
         facts.into_iter().collect()
     }
 
-    /// Brings what is made of objects up to date with those that differ; gives the facts that do. `endpoints` names services whose
-    /// endpoints differ already.
+    /// Updates everything derived from objects, given those that differ; returns the facts that differ. `endpoints` are
+    /// services whose endpoints differ already.
     fn follow(
         &mut self,
         before: ClusterObjects<'_>,
@@ -289,7 +287,7 @@ impl World {
         facts
     }
 
-    /// The change to be made for all proxies in the place of one that comes in, if any.
+    /// The change that applies to all proxies in place of an incoming one, if any.
     fn admit(&mut self, change: Change, changed: &mut BTreeSet<ObjectRef>) -> Option<Change> {
         if self.quarantine.knows(&change) {
             return None;
@@ -303,7 +301,7 @@ impl World {
         self.quarantine.admit(change, self.objects.seen())
     }
 
-    /// Takes in a change of a remote cluster; gives the fact that differs, where that is no object.
+    /// Applies a change of a remote cluster; returns the fact that differs if the change is not of an object.
     fn take_in_remote(&mut self, cluster: ClusterId, change: RemoteChange) -> Option<FactKey> {
         match change {
             RemoteChange::Put(object) => self.remotes.put(cluster, object),
@@ -319,7 +317,7 @@ impl World {
         None
     }
 
-    /// Brings the names of objects up to date; gives the facts that differ.
+    /// Updates the names of objects; returns the facts that differ.
     fn find_names(&mut self, before: &Objects, changed: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
         let mut facts = Vec::new();
         for object in changed {
@@ -333,7 +331,7 @@ impl World {
         facts
     }
 
-    /// Takes mesh-wide configuration in and notes what differs.
+    /// Applies mesh-wide configuration and notes the facts that differ.
     fn set_mesh(
         &mut self,
         mesh: Option<Arc<MeshConfig>>,
@@ -356,8 +354,7 @@ impl World {
     }
 }
 
-/// Puts a value in the place of what a key has, or takes that away. Says whether it differs; where it does not, copies of the map
-/// stay shared.
+/// Sets or removes the value of a key. Returns whether it differs; if not, copies of the map stay shared.
 fn set<K: Ord + Clone, V: PartialEq + Clone>(map: &mut OrdMap<K, V>, key: &K, value: Option<V>) -> bool {
     if map.get(key) == value.as_ref() {
         return false;

@@ -1,6 +1,6 @@
-//! The digest of a collection: a sum over its resources, so that the next one costs what differs.
+//! The digest of a collection: a sum over its resources, so that updating it costs what differs.
 //!
-//! What is made of Secrets counts by its name alone: a record holds none of their bytes, so that whoever plays it makes others.
+//! Resources that depend on Secrets are included by name only: a recording has no secrets, so a replay builds different bytes.
 
 use memchr::memmem;
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,7 @@ const PULL_SECRET: &[u8] = b"ISTIO_META_WASM_IMAGE_PULL_SECRET";
 pub(crate) struct Digest(u128);
 
 impl Digest {
-    /// Of a whole collection.
+    /// Computes the digest of a collection.
     pub(crate) fn of(collection: &Collection) -> Self {
         let resources = collection.resources.iter().map(|resource| part(resource));
         let unknown = collection.unknown.iter().flat_map(|names| names.iter());
@@ -23,7 +23,7 @@ impl Digest {
         Self(resources.chain(unknown).fold(0, u128::wrapping_add))
     }
 
-    /// Of a collection, from that of the one before it.
+    /// Computes the digest incrementally from that of the previous collection.
     pub(crate) fn after(self, before: &Collection, now: &Collection) -> Self {
         if before.unknown.is_some() || now.unknown.is_some() {
             return Self::of(now);
@@ -40,12 +40,12 @@ impl std::fmt::Display for Digest {
     }
 }
 
-/// Whether the content of a resource rests on a Secret, tells of one, or has what records leave out.
+/// Whether the content of a resource depends on a Secret, or has data that recordings omit.
 pub(crate) fn rests_on_secrets(resource: &Resource) -> bool {
     match resource.kind {
-        // Statuses say what is wrong with certificates.
+        // Statuses report errors of certificates.
         ResourceType::Secret | ResourceType::ObjectStatus => true,
-        // Objects are told with all their annotations.
+        // Objects are recorded with all their annotations.
         ResourceType::Object(_) => true,
         ResourceType::ExtensionConfig => memmem::find(&resource.body, PULL_SECRET).is_some(),
         ResourceType::Cluster
@@ -61,7 +61,7 @@ pub(crate) fn rests_on_secrets(resource: &Resource) -> bool {
     }
 }
 
-/// What one resource adds.
+/// The summand of one resource.
 fn part(resource: &Resource) -> u128 {
     let name = resource.name.as_str().as_bytes();
     if rests_on_secrets(resource) { hash(&[name]) } else { hash(&[name, resource.version.bytes()]) }

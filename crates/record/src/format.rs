@@ -1,7 +1,7 @@
-//! The lines of a record. Each is one JSON object with one member, which says what it is.
+//! The recording format: JSON lines, each an object with one member, whose key is the type of the line.
 //!
-//! A segment begins with a [`Header`], the inputs, proxies and subscriptions that there are, and a [`Complete`]. Then comes what is
-//! done: inputs are taken in by the [`Push`](Line::Push) that follows them.
+//! A segment starts with a [`Header`], the initial state (inputs, proxies and subscriptions), and a [`Complete`]. Then come
+//! events; inputs are applied by the [`Push`](Line::Push) that follows them.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::settings::Settings;
 
-/// The version of the format. Readers refuse others.
+/// The version of the format. Readers reject other versions.
 pub const VERSION: u32 = 1;
 
 /// A moment, written as RFC 3339.
@@ -35,31 +35,31 @@ impl<'de> Deserialize<'de> for Moment {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Line {
-    /// The first of a segment.
+    /// The first line of a segment.
     Header(Box<Header>),
-    /// Something came in; taken in by the next push.
+    /// A change of an input; applied by the next push.
     Input(Box<Input>),
     /// A stream began.
     Proxy(Box<ProxyLine>),
-    /// A set of names, told once and named by its number.
+    /// A set of names, written once and referenced by its number.
     Names(NameSet),
     /// A subscription was answered.
     Watch(Watch),
-    /// A stream wants nothing more of a type.
+    /// A stream unsubscribed from a type.
     Unwatch(OfProxy),
-    /// Inputs were taken in and what they reach was published.
+    /// Inputs were applied and affected collections published.
     Push(Push),
-    /// The first reading is in: from here on proxies are answered.
+    /// The initial state of all sources is complete: from here on proxies are answered.
     Synced(At),
     /// Streams have ended.
     Gone(Gone),
-    /// Clients have taken (ACK) what they were sent of a type.
+    /// Clients acknowledged (ACK) responses of a type.
     Took(Took),
-    /// A client has refused (NACK) what it was sent of a type.
+    /// A client rejected (NACK) a response of a type.
     Refused(Refused),
-    /// All that there was when the segment was begun has been told.
+    /// The end of the initial state of a segment.
     Complete(Complete),
-    /// What follows is not all there was.
+    /// Events are missing from here on.
     Lost(Lost),
 }
 
@@ -71,13 +71,13 @@ pub struct Header {
     pub format: u32,
     /// The version of Navarch that wrote it.
     pub navarch: String,
-    /// Which run of the process: segments of one run follow each other.
+    /// The run of the process: segments of one run are continuous.
     pub run: String,
     /// The number of the segment.
     pub segment: u64,
-    /// When it was begun.
+    /// When the segment was started.
     pub at: Moment,
-    /// What flags and environment said.
+    /// Settings from flags and environment.
     pub settings: Settings,
 }
 
@@ -85,7 +85,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Input {
-    /// An object as it is now, as an API server would show it.
+    /// An object as it is now, as in an API server.
     Put(Value),
     /// An object is gone.
     Removed(ObjectName),
@@ -93,19 +93,19 @@ pub enum Input {
     Mesh(Box<MeshConfig>),
     /// Mesh networks.
     Networks(MeshNetworks),
-    /// Whether a service account may read the secrets of its namespace; `null` where that matters no more.
+    /// Whether a service account may read the secrets of its namespace; `null` if no longer needed.
     SecretReader(Account, Option<bool>),
-    /// The keys of a token issuer; `null` where they are believed no more.
+    /// The JWKS of a token issuer; `null` if no longer trusted.
     Keys(KeyPlace, Option<String>),
     /// The roots of trust.
     Roots(Vec<String>),
-    /// An object was taken out of force, since a proxy said so.
+    /// An object was quarantined, with the proxy's error message.
     Quarantine(ObjectName, String),
-    /// The addresses of a gateway between networks.
+    /// The resolved addresses of a network gateway.
     GatewayHost(String, Option<Vec<IpAddr>>),
-    /// From now on changes of objects that ask for it reach proxies in stages.
+    /// From now on changes of objects with a rollout annotation are staged.
     Stages,
-    /// What became of a change that reaches proxies in stages.
+    /// An order for a staged rollout.
     Rollout(ObjectName, Box<RolloutLine>),
     /// An object of a remote cluster.
     RemotePut(String, Value),
@@ -119,33 +119,33 @@ pub enum Input {
     RemoteSecretReader(String, Account, Option<bool>),
 }
 
-/// What became of a change that reaches proxies in stages.
+/// An order for a staged rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RolloutLine {
-    /// It is at this stage, from 0, with these proxies beside those of the stage's share.
+    /// The index of the stage, and the proxies in addition to the stage's share.
     Stage(usize, Vec<String>),
-    /// It was stopped, for this reason.
+    /// It was stopped, with the reason.
     Stop(String),
-    /// It is in force for all.
+    /// All proxies have it.
     Complete,
-    /// It was under way: the new version, the one before, and how far it had come.
+    /// It was resumed: the new version, the previous one, and the progress.
     Restore(Value, Option<Value>, RolloutProgress),
 }
 
-/// How far a change has come that reaches proxies in stages.
+/// The progress of a staged rollout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RolloutProgress {
     /// No proxy has it yet.
     Waiting,
-    /// It is at this stage, from 0, with these proxies beside those of the stage's share.
+    /// The index of the stage, and the proxies in addition to the stage's share.
     Stage(usize, Vec<String>),
-    /// No proxy has it any more, for this reason.
+    /// It was stopped, with the reason: no proxy has it any more.
     Stopped(String),
 }
 
-/// What names an object.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectName {
     /// The API group, empty for the core group.
@@ -167,39 +167,39 @@ pub struct Account {
     pub name: String,
 }
 
-/// Where keys are fetched.
+/// The source of keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KeyPlace {
-    /// At this address.
+    /// A JWKS URI.
     Uri(String),
-    /// At the address that the issuer tells.
+    /// The JWKS URI from the issuer's OpenID Connect discovery.
     Issuer(String),
 }
 
-/// A proxy as it described itself.
+/// A proxy, from its node message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyLine {
-    /// Names it in the lines that follow.
+    /// Its number, by which later lines refer to it.
     pub number: u64,
-    /// When it came.
+    /// When it connected.
     pub at: Moment,
     /// The id of its node.
     pub node: String,
-    /// The name of its service, as its bootstrap has it.
+    /// `node.cluster`: the name of its service.
     pub cluster: String,
     /// The metadata of its node.
     pub metadata: Value,
     /// Region, zone and sub-zone.
     pub locality: [String; 3],
-    /// The extensions that it says it has.
+    /// The extensions that it supports.
     pub extensions: Option<Vec<String>>,
-    /// Whether its stream carries deltas.
+    /// Whether its stream is delta xDS.
     pub deltas: bool,
-    /// Who it was proved to be.
+    /// Its verified identity.
     pub identity: Option<String>,
-    /// Where it is.
+    /// Its peer address.
     pub peer: Option<IpAddr>,
 }
 
@@ -208,13 +208,13 @@ pub struct ProxyLine {
 pub struct NameSet {
     /// Its number in the segment.
     pub set: u64,
-    /// The set that it is told by the difference from.
+    /// The set that this one is a difference to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
-    /// Names that it has more.
+    /// Added names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<String>,
-    /// Names that it has not.
+    /// Removed names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
 }
@@ -225,19 +225,19 @@ pub struct NameSet {
 pub struct Watch {
     /// When it was answered.
     pub at: Moment,
-    /// Who asked.
+    /// The number of the proxy.
     pub proxy: u64,
     /// Istio's short name of the type, such as `cds`.
     pub r#type: String,
-    /// Whether all is wanted.
+    /// Whether it is a wildcard subscription.
     pub wildcard: bool,
-    /// The set of names that are wanted.
+    /// The set of requested names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<u64>,
-    /// The type was given up before the answer, and is taken away after it.
+    /// The proxy unsubscribed before the answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given_up: bool,
-    /// What was shown.
+    /// The published collections.
     pub pushes: Vec<PushGroup>,
 }
 
@@ -252,34 +252,34 @@ pub struct OfProxy {
     pub r#type: String,
 }
 
-/// What was made of the inputs before it.
+/// A push of the inputs before it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Push {
     /// When.
     pub at: Moment,
     /// The revision of the snapshot.
     pub revision: u64,
-    /// Somebody had all computed anew.
+    /// All results were recomputed on request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub anew: bool,
-    /// What was shown.
+    /// The published collections.
     pub pushes: Vec<PushGroup>,
 }
 
-/// Proxies that are shown the same of a type.
+/// Proxies with the same collection of a type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PushGroup {
     /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
-    /// Who is shown it: ranges of numbers, both ends included.
+    /// The proxies: ranges of numbers, both ends included.
     pub proxies: Vec<[u64; 2]>,
-    /// How many resources there are.
+    /// The number of resources.
     pub resources: usize,
     /// The digest of all of them.
     pub digest: String,
 }
 
-/// Only when.
+/// A line with only a time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct At {
     /// When.
@@ -295,7 +295,7 @@ pub struct Gone {
     pub proxies: Vec<[u64; 2]>,
 }
 
-/// Who has taken what it was sent.
+/// Proxies that acknowledged responses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Took {
     /// When, at the latest.
@@ -306,7 +306,7 @@ pub struct Took {
     pub proxies: Vec<[u64; 2]>,
 }
 
-/// Who has refused what it was sent.
+/// A proxy that rejected a response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Refused {
     /// When.
@@ -315,29 +315,29 @@ pub struct Refused {
     pub proxy: u64,
     /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
-    /// What it said.
+    /// The error message.
     pub said: String,
 }
 
-/// The end of what there was when a segment was begun.
+/// The end of the initial state of a segment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Complete {
     /// When.
     pub at: Moment,
     /// The revision of the snapshot.
     pub revision: u64,
-    /// Whether the first reading was in.
+    /// Whether the initial state of all sources was complete.
     pub synced: bool,
-    /// What proxies were shown.
+    /// The collections of all proxies.
     pub pushes: Vec<PushGroup>,
 }
 
-/// Why something is missing.
+/// Why events are missing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Lost {
     /// When.
     pub at: Moment,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 

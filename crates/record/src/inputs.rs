@@ -1,4 +1,4 @@
-//! Changes as they are written down, and all that came in so far: what a segment begins with.
+//! Encoding of changes, and the current inputs, which are the initial state of a segment.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use super::redact::Redactor;
 use super::restore::Restorer;
 use super::rollout;
 
-/// All that came in and is not gone.
+/// The current inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     objects: BTreeMap<ObjectRef, AnyObject>,
@@ -38,7 +38,6 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// Takes a change in.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Put(object) => _ = self.objects.insert(object.object_ref(), object.clone()),
@@ -49,7 +48,7 @@ impl Inputs {
             Change::Keys(source, keys) => set(&mut self.keys, source, keys.as_ref()),
             Change::TrustBundle(roots) => self.roots = roots.clone(),
             Change::Stages => self.stages = true,
-            // Snapshots say what is quarantined, and which versions are in force.
+            // Quarantine and rollouts are taken from the snapshot.
             Change::Quarantine(..) | Change::Rollout(..) => {}
             Change::GatewayHost(host, addresses) => set(&mut self.hosts, host, addresses.as_ref()),
             Change::Remote(cluster, change) => self.apply_remote(cluster, change),
@@ -76,7 +75,7 @@ impl Inputs {
         }
     }
 
-    /// Changes that lead from nothing to all that there is, what is quarantined in this snapshot included.
+    /// Changes that recreate the current inputs, the quarantine of this snapshot included.
     pub(crate) fn all(&self, context: &PushContext, before: &Before) -> Vec<Change> {
         let mut all: Vec<Change> = self.mesh.iter().map(|config| Change::Mesh(config.clone())).collect();
         all.extend(self.networks.iter().map(|networks| Change::Networks(networks.clone())));
@@ -89,7 +88,7 @@ impl Inputs {
             before.iter().map(|(name, good)| (name, good)).collect();
         let others = self.objects.iter().filter(|(name, _)| !remembered.contains_key(name));
         all.extend(others.map(|(_, object)| Change::Put(object.clone())));
-        // In the order in which they are forgotten: first what they were, then what they are.
+        // In the order of eviction: first the previous versions, then the current ones.
         for (name, good) in before {
             all.extend(good.iter().cloned().map(Change::Put));
             all.extend(self.objects.get(name).cloned().map(Change::Put));
@@ -114,7 +113,7 @@ impl Inputs {
     }
 }
 
-/// Puts a value in the place of what a key has, or takes it away.
+/// Sets or removes the value of a key.
 fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: Option<&V>) {
     match value {
         Some(value) => _ = map.insert(key.clone(), value.clone()),
@@ -122,18 +121,18 @@ fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: Optio
     }
 }
 
-/// Why an input cannot be used.
+/// Errors of decoding an input.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
-    /// It is of a kind that this version does not know.
+    /// Its kind is unknown to this version.
     #[error("{0} is of an unsupported kind")]
     Kind(String),
-    /// It cannot be read.
+    /// The object is invalid.
     #[error("failed to parse {object}: {reason}")]
     Object { object: String, reason: String },
 }
 
-/// A change as it is written down.
+/// Encodes a change.
 pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, serde_json::Error> {
     let object = |object: &AnyObject| encode_value(&redactor.redact(object));
     Ok(match change {
@@ -173,7 +172,7 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
     })
 }
 
-/// The change that was written down.
+/// Decodes a change.
 pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputError> {
     let object = |value| object_of(&value).map(|object| restorer.restore(object));
     let account = |account: Account| NamespacedName::new(&account.namespace, &account.name);

@@ -1,4 +1,4 @@
-//! What was done as lines, and all that there is as the lines that a segment begins with.
+//! Encoding of events as lines, and of the state as the initial lines of a segment.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ use super::redact::Redactor;
 /// Maximum length in bytes of a recorded NACK message.
 const MAX_NACK_MESSAGE: usize = 4096;
 
-/// All that there is, and how it is told.
+/// The initial state of a segment, and its encoding.
 #[derive(Debug)]
 pub(crate) struct Journal {
     settings: Settings,
@@ -38,7 +38,7 @@ pub(crate) struct Journal {
     interests: BTreeMap<(u64, ResourceType), Interest>,
     groups: PushGroups,
     names: NameSets,
-    /// The snapshot in force, what would be served in the place of objects, and its revision.
+    /// The snapshot in force, previous versions of objects, and its revision.
     force: Option<(Arc<PushContext>, Before, u64)>,
     is_synced: bool,
 }
@@ -52,7 +52,7 @@ struct Connected {
 }
 
 impl Journal {
-    /// Nothing is there yet.
+    /// An empty state.
     pub(crate) fn new(settings: Settings, version: &'static str, started: Timestamp) -> Self {
         Self {
             settings,
@@ -69,7 +69,7 @@ impl Journal {
         }
     }
 
-    /// Writes what a segment begins with.
+    /// Writes the initial state of a segment.
     pub(crate) fn begin(&mut self, segment: u64, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
         self.names = NameSets::default();
         let (format, navarch, at) = (VERSION, self.version.to_owned(), Moment(now));
@@ -93,7 +93,7 @@ impl Journal {
         line(out, &Line::Complete(Complete { at, revision, synced: self.is_synced, pushes: self.groups.all() }))
     }
 
-    /// Takes in what was done, and writes it.
+    /// Applies an event to the state, and writes it.
     pub(crate) fn note(&mut self, now: Timestamp, event: Event, out: &mut dyn Write) -> io::Result<()> {
         let at = Moment(now);
         match event {
@@ -167,7 +167,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes who has taken what since the last time.
+    /// Writes the ACKs since the last call.
     pub(crate) fn note_taken(
         &self,
         now: Timestamp,
@@ -195,7 +195,7 @@ impl Journal {
     }
 }
 
-/// Writes a subscription, and the set of names before it where that was not told.
+/// Writes a subscription, preceded by its set of names unless that was written before.
 fn watch(
     (now, proxy, kind): (Timestamp, u64, ResourceType),
     interest: Option<&Interest>,
@@ -219,7 +219,7 @@ fn watch(
     line(out, &Line::Watch(Watch { at: Moment(now), proxy, r#type, wildcard, set, given_up, pushes }))
 }
 
-/// A proxy as it is told.
+/// A proxy in the recording format.
 fn proxy_line(number: u64, connected: &Connected) -> Line {
     let Connected { proxy, peer, at } = connected;
     let locality = &proxy.locality;
@@ -238,7 +238,6 @@ fn proxy_line(number: u64, connected: &Connected) -> Line {
     }))
 }
 
-/// Writes a line.
 fn line(out: &mut dyn Write, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")

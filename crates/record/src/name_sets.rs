@@ -1,4 +1,4 @@
-//! The sets of names that proxies ask for: each is told once, by its difference from the one before it where that is shorter.
+//! The sets of names in subscriptions: each is written once, as a difference to the previous one if that is shorter.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use navarch_api::names::ResourceName;
 
 use super::format::NameSet;
 
-/// A set that several may share.
+/// A shared set of names.
 pub(crate) type Names = Arc<BTreeSet<ResourceName>>;
 
 /// The sets of a segment.
@@ -18,7 +18,7 @@ pub(crate) struct NameSets {
 }
 
 impl NameSets {
-    /// The number of a set, and what tells of it where it was not told. `before` is what was asked for earlier.
+    /// The number of a set, and its definition unless that was written. `before` is the previous subscription.
     pub(crate) fn number(&mut self, names: &Names, before: Option<&Names>) -> (u64, Option<NameSet>) {
         if let Some(number) = self.numbers.get(names) {
             return (*number, None);
@@ -39,7 +39,7 @@ impl NameSets {
     }
 }
 
-/// The sets that were told.
+/// The sets that were defined.
 #[derive(Debug, Default)]
 pub(crate) struct DefinedSets {
     sets: KeyedMap<u64, Names>,

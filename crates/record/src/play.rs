@@ -1,4 +1,4 @@
-//! Plays a record: does again what was done, on a world and an engine of its own, and compares what comes of it.
+//! Replays a recording on a world and an engine of its own, and compares the pushes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,19 +21,19 @@ use super::restore::Restorer;
 
 mod describe;
 
-/// Why a line cannot be played.
+/// Errors of replaying a line.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// An input cannot be used.
+    /// An input is invalid.
     #[error("{0}")]
     Input(String),
-    /// A proxy cannot be.
+    /// A proxy is invalid.
     #[error("failed to parse proxy {0}: {1}")]
     Proxy(u64, String),
-    /// A line names what no line before it told of.
+    /// A line refers to something that no earlier line defines.
     #[error("it refers to {0}, which no earlier line defines")]
     Unknown(String),
-    /// No pair of certificate and key could be made.
+    /// A pair of certificate and key could not be generated.
     #[error("failed to generate replacements for private keys: {0}")]
     Key(String),
 }
@@ -44,19 +44,19 @@ impl From<InputError> for PlayError {
     }
 }
 
-/// A world and an engine that do again what was done.
+/// A world and an engine on which a recording is replayed.
 #[derive(Debug)]
 pub struct Player {
     restorer: Restorer,
     file: PathBuf,
-    /// Which run, and the last segment of it.
+    /// The run and its last segment.
     last: Option<(String, u64)>,
-    /// What was recorded of what is played; `None` before the first segment.
+    /// The replayed state; `None` before the first segment.
     state: Option<State>,
     part: SegmentSection,
 }
 
-/// All that is played.
+/// The replayed state.
 #[derive(Debug)]
 struct State {
     world: World,
@@ -69,19 +69,19 @@ struct State {
     watches: Vec<(u64, ResourceType, Interest)>,
 }
 
-/// Where in a segment it is.
+/// The section of a segment that is being read.
 #[derive(Clone, Debug, Default)]
 enum SegmentSection {
     /// The initial state, which is applied.
     Begins(String),
-    /// What there was, and is known.
+    /// The initial state, which is known already.
     Known,
-    /// What was done.
+    /// Events.
     #[default]
     Done,
 }
 
-/// Takes nothing: what is published is taken from the engine.
+/// A sink that discards: published collections are read from the engine.
 #[derive(Debug)]
 struct Nowhere;
 
@@ -133,14 +133,14 @@ impl State {
         self.groups.forget_all(number);
     }
 
-    /// What a subscription asks for.
+    /// The interest of a subscription.
     fn interest(&self, watch: &Watch) -> Result<Interest, PlayError> {
         let unknown = |set: u64| PlayError::Unknown(format!("set {set} of names"));
         let names = watch.set.map(|set| self.sets.get(set).cloned().ok_or_else(|| unknown(set))).transpose()?;
         Ok(Interest { wildcard: watch.wildcard, names: names.unwrap_or_default() })
     }
 
-    /// Takes in what came in.
+    /// Applies pending inputs.
     fn apply(&mut self) {
         let facts = self.world.apply(std::mem::take(&mut self.pending));
         if !facts.is_empty() {
@@ -148,7 +148,7 @@ impl State {
         }
     }
 
-    /// Takes what was published.
+    /// The collections published since the last call.
     fn published(&mut self) -> (Vec<PlayedPush>, Vec<PushGroup>) {
         let published = self.engine.take_published();
         let shown: Vec<(u64, Arc<Collection>)> = published
@@ -163,21 +163,21 @@ impl State {
 }
 
 impl Player {
-    /// Nothing is played yet.
+    /// A player before the first segment.
     ///
     /// # Errors
-    /// When no stand-in for keys can be made.
+    /// When the replacement for private keys cannot be generated.
     pub fn new() -> Result<Self, PlayError> {
         let restorer = Restorer::new().map_err(|error| PlayError::Key(error.to_string()))?;
         Ok(Self { restorer, file: PathBuf::new(), last: None, state: None, part: SegmentSection::Done })
     }
 
-    /// What was recorded is not whole: the next segment's beginning counts.
+    /// Discards the state after a gap: replay continues with the initial state of the next segment.
     pub fn skip(&mut self) {
         self.last = None;
     }
 
-    /// Plays a line of a file; gives what was done, if it says so.
+    /// Replays a line of a file; returns the step, if the line is an event.
     ///
     /// # Errors
     /// When the line is invalid.
@@ -222,7 +222,7 @@ impl Player {
         }
     }
 
-    /// A segment begins.
+    /// Starts a segment.
     fn begin(&mut self, file: &Path, header: Header) {
         file.clone_into(&mut self.file);
         let follows = self.last.as_ref().is_some_and(|(run, last)| *run == header.run && last + 1 == header.segment);
@@ -241,7 +241,7 @@ impl Player {
 }
 
 impl State {
-    /// Takes in a line of what there was; gives a step at the end.
+    /// Loads a line of the initial state; returns a step at its end.
     fn load(
         &mut self,
         of: (&Path, usize),
@@ -375,7 +375,6 @@ fn kind_of(name: &str) -> Result<ResourceType, PlayError> {
     found.ok_or_else(|| PlayError::Unknown(format!("type {name}")))
 }
 
-/// A proxy as it described itself.
 fn proxy_of(line: ProxyLine) -> Result<Proxy, String> {
     let [region, zone, sub_zone] = line.locality.map(Arc::from);
     let parsed = Proxy::parse(&line.node, line.metadata, Locality { region, zone, sub_zone });

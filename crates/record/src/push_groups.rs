@@ -1,4 +1,4 @@
-//! What proxies are shown, by those that are shown the same.
+//! Groups of proxies that are sent the same collection.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -12,14 +12,14 @@ use super::format::{PushGroup, ranges};
 /// Number of stale entries before they are purged.
 const MIN_STALE_ENTRIES: usize = 1024;
 
-/// A collection that somebody is shown.
+/// A collection that at least one proxy has.
 #[derive(Debug)]
 struct PublishedEntry {
     collection: Arc<Collection>,
     digest: Digest,
 }
 
-/// What each proxy is shown.
+/// The collection that each proxy has.
 #[derive(Debug, Default)]
 pub(crate) struct PushGroups {
     of: KeyedMap<(u64, ResourceType), Arc<PublishedEntry>>,
@@ -28,9 +28,9 @@ pub(crate) struct PushGroups {
 }
 
 impl PushGroups {
-    /// Proxies, by number, are shown these. Gives who is shown what, in an order that does not depend on that in which it came.
+    /// Sets the collections of proxies, by number. Returns the groups, in an order that does not depend on that of the input.
     pub(crate) fn show(&mut self, shown: impl IntoIterator<Item = (u64, Arc<Collection>)>) -> Vec<PushGroup> {
-        // One that was shown several in a row is shown the last.
+        // Of several collections of one proxy and type the last is used.
         let shown: KeyedMap<_, _> =
             shown.into_iter().map(|(proxy, collection)| ((proxy, collection.kind), collection)).collect();
         let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
@@ -54,7 +54,7 @@ impl PushGroups {
         told(groups.into_values())
     }
 
-    /// All that proxies are shown.
+    /// The groups of all proxies.
     pub(crate) fn all(&self) -> Vec<PushGroup> {
         let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
         for ((proxy, _), had) in &self.of {
@@ -64,17 +64,17 @@ impl PushGroups {
         told(groups.into_values())
     }
 
-    /// What a proxy is shown of a type.
+    /// The collection of a type that a proxy has.
     pub(crate) fn of(&self, proxy: u64, kind: ResourceType) -> Option<&Arc<Collection>> {
         self.of.get(&(proxy, kind)).map(|had| &had.collection)
     }
 
-    /// A proxy is shown a type no more.
+    /// Removes a type of a proxy.
     pub(crate) fn forget(&mut self, proxy: u64, kind: ResourceType) {
         self.of.remove(&(proxy, kind));
     }
 
-    /// A proxy is gone.
+    /// Removes a proxy.
     pub(crate) fn forget_all(&mut self, proxy: u64) {
         for kind in ResourceType::ALL {
             self.of.remove(&(proxy, kind));
@@ -84,7 +84,7 @@ impl PushGroups {
     /// A collection with its digest, computed incrementally from the previous one.
     fn had(&mut self, before: Option<Arc<PublishedEntry>>, collection: Arc<Collection>) -> Arc<PublishedEntry> {
         let place = Arc::as_ptr(&collection).addr();
-        // What is known is alive, and so nothing else is in its place.
+        // An entry that is alive keeps its address from being reused.
         if let Some(had) = self.known.get(&place).and_then(Weak::upgrade) {
             return had;
         }

@@ -1,4 +1,4 @@
-//! Segments and their lines, read.
+//! Reading of segments and their lines.
 
 use std::fmt;
 use std::io;
@@ -8,10 +8,10 @@ use navarch_api::regular_file;
 
 use super::format::{Line, VERSION};
 
-/// What the names of segments begin and end with.
+/// Prefix of segment file names.
 const BEGIN: &str = "record-";
 const END: &str = ".jsonl";
-/// The most bytes of a segment that are read.
+/// Maximum size in bytes of a segment that is read.
 const MAX_SEGMENT_BYTES: u64 = 8 << 30;
 
 /// The name of a segment's file.
@@ -24,7 +24,7 @@ fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(BEGIN)?.strip_suffix(END)?.parse().ok()
 }
 
-/// Whether a file is named as a segment is.
+/// Whether a file has the name of a segment.
 #[must_use]
 pub fn is_segment(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).and_then(number_of).is_some()
@@ -46,16 +46,16 @@ pub fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// A line that cannot be read, where it is, and what is done about it.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
     /// The segment's file.
     pub file: PathBuf,
-    /// Where in it, in bytes.
+    /// Byte offset.
     pub offset: usize,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
-    /// Whether it is the end of what was written last, as when the process was killed: no fault of the record.
+    /// Whether it is the truncated last line of the last segment, as when the process was killed: no error.
     pub is_torn: bool,
 }
 
@@ -69,12 +69,12 @@ impl fmt::Display for Broken {
     }
 }
 
-/// A line, and where it ends.
+/// A line and its offset.
 #[derive(Debug)]
 pub struct RecordLine {
-    /// What it says.
+    /// The line.
     pub line: Line,
-    /// Where it begins in its file.
+    /// Byte offset of its start.
     pub offset: usize,
 }
 
@@ -127,7 +127,7 @@ impl Segment {
         }
     }
 
-    /// The same fault, told of a line of this segment that was read well and makes no sense.
+    /// The same error for a line of this segment that is well-formed but inconsistent.
     #[must_use]
     pub fn broken(&mut self, offset: usize, reason: String) -> Broken {
         self.at = self.text.len();
@@ -135,7 +135,7 @@ impl Segment {
     }
 }
 
-/// Whether a line may stand where it stands.
+/// Whether a line is allowed at its position.
 fn check(is_first: bool, line: Line) -> Result<Line, String> {
     let Line::Header(header) = &line else {
         return if is_first { Err("it does not start with a header".to_owned()) } else { Ok(line) };

@@ -1,4 +1,4 @@
-//! Takes what is done down, on a thread of its own: whoever tells it never waits.
+//! Writes the recording on a thread of its own: reporting an event never blocks.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -25,24 +25,24 @@ const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Maximum number of unwritten items (changes, collections and the like): some hundred bytes each.
 const MAX_PENDING: usize = 1 << 20;
 
-/// What is recorded, and where.
+/// Configuration of the recorder.
 #[derive(Clone, Debug)]
 pub struct RecorderConfig {
     /// The directory of the record.
     pub dir: PathBuf,
-    /// The most bytes that it may take.
+    /// Maximum total size in bytes.
     pub max_size: u64,
-    /// What flags and environment say.
+    /// Settings from flags and environment.
     pub settings: Settings,
     /// The version of the program.
     pub version: &'static str,
-    /// Where it is counted.
+    /// The metrics to update.
     pub metrics: Metrics,
     /// The wall clock.
     pub clock: fn() -> Timestamp,
 }
 
-/// Records all that it is told, until it is ended.
+/// Writes all events, until it is shut down.
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -57,35 +57,35 @@ struct Shared {
     ended: Condvar,
 }
 
-/// What waits to be written.
+/// Events that are not written yet.
 #[derive(Debug, Default)]
 struct Queue {
     events: Vec<(Timestamp, Event)>,
-    /// Who has taken what. These are most of all that is told, and are written together.
+    /// ACKs. They are the majority of all events and are written in batches.
     taken: Vec<(ProxyId, ResourceType)>,
     weight: usize,
-    /// More came than could wait: nothing is taken any more.
+    /// The queue has overflowed: further events are discarded.
     is_overrun: bool,
     is_ended: bool,
 }
 
-/// The thread's own.
+/// The state of the writer thread.
 struct Writer {
     config: RecorderConfig,
     journal: Journal,
-    /// Where it is written; `None` after a failure.
+    /// The segments on disk; `None` after a failure.
     ring: Option<Ring>,
-    /// When it is begun anew after a failure.
+    /// When a new segment is started after a failure.
     retry_at: Timestamp,
-    /// Whether the failure is told.
+    /// Whether the failure was logged.
     has_told: bool,
 }
 
 impl Recorder {
-    /// Starts to record. Where the directory cannot be written that is logged, and tried again now and then.
+    /// Starts the recorder. Write failures are logged and retried.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// When the thread cannot be spawned.
     pub fn start(config: RecorderConfig) -> io::Result<Arc<Self>> {
         let clock = config.clock;
         let shared = Arc::new(Shared { clock, queue: Mutex::default(), ended: Condvar::new() });
@@ -96,7 +96,7 @@ impl Recorder {
         Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Writes what waits, and ends.
+    /// Writes pending events, and ends.
     pub fn end(&self) {
         self.shared.queue.lock().is_ended = true;
         self.shared.ended.notify_all();
@@ -125,7 +125,7 @@ impl Witness for Recorder {
 }
 
 impl Queue {
-    /// Whether something of a weight is taken, which then waits.
+    /// Whether an event of this weight fits in the queue; adds its weight if so.
     fn takes(&mut self, weight: usize) -> bool {
         if self.is_overrun || self.is_ended {
             return false;
@@ -136,7 +136,7 @@ impl Queue {
     }
 }
 
-/// How much an event makes wait.
+/// The weight of an event in the queue.
 fn weight(event: &Event) -> usize {
     1 + match event {
         Event::Applied { changes, shown, .. } => changes.len() + shown.len(),
@@ -178,7 +178,6 @@ impl Writer {
         }
     }
 
-    /// Writes what was done.
     fn write(&mut self, events: Vec<(Timestamp, Event)>, taken: &[(ProxyId, ResourceType)], now: Timestamp) {
         if self.ring.is_none() && now >= self.retry_at {
             self.begin(now);
@@ -201,7 +200,7 @@ impl Writer {
         }
     }
 
-    /// Writes lines, and begins the next segment when it is time.
+    /// Writes lines, and starts the next segment if the current one is full.
     fn append(&mut self, lines: io::Result<&[u8]>, now: Timestamp) {
         let Some(ring) = &mut self.ring else { return };
         let appended = lines.and_then(|lines| {
@@ -215,7 +214,7 @@ impl Writer {
                     self.begin(now);
                 }
             }
-            // What is larger than there is room for is in what the next segment begins with.
+            // Lines that do not fit are part of the initial state of the next segment.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => self.begin(now),
             Err(error) => self.fail(&error, now),
         }
@@ -251,7 +250,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Records nothing for a while: serving goes on.
+    /// Suspends recording after a failure.
     fn fail(&mut self, error: &io::Error, now: Timestamp) {
         self.ring = None;
         self.retry_at = now.checked_add(RETRY_DELAY).unwrap_or(Timestamp::MAX);

@@ -1,4 +1,4 @@
-//! Secrets as they stand in a record: certificates as they are, all else as a digest under a key that no one knows afterwards.
+//! Redaction of secrets in a recording: certificates are kept, everything else is replaced by a digest with an ephemeral key.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use navarch_api::kubernetes::{Secret, SecretBytes};
 use navarch_api::object::Object;
 use navarch_envoy::gateway_api::check_pair;
 
-/// What the value of a key begins with whose certificates are beside it; then comes the name of their value, and a space.
+/// Prefix of a redacted private key with certificates in the same Secret; followed by the name of their entry, and a space.
 pub(crate) const KEY_OF: &str = "redacted key of ";
-/// What any other value begins with.
+/// Prefix of any other redacted value.
 const REDACTED: &str = "redacted ";
-/// Annotations in which kubectl keeps what was applied, data and all.
+/// The annotation in which kubectl keeps the applied manifest, data included.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Minimum length of values that are searched for in annotations.
 const MIN_SECRET_LENGTH: usize = 6;
 /// The PEM labels that are not secret.
 const PUBLIC: [&str; 3] = ["CERTIFICATE", "X509 CRL", "TRUSTED CERTIFICATE"];
 
-/// Takes secrets out of objects. Equal values become equal digests within one process.
+/// Redacts secrets in objects. Equal values get equal digests within one process.
 #[derive(Debug)]
 pub(crate) struct Redactor {
     key: [u8; 32],
 }
 
 impl Redactor {
-    /// With a key of its own.
+    /// With a random key.
     pub(crate) fn new() -> Self {
-        // The process's own random key, spread by a hash.
+        // Derived from the process's random hash key.
         let mut hasher = Sha256::new();
         for number in 0..4_u64 {
             hasher.update(keyed_hash(&("record", number)).to_le_bytes());
@@ -38,7 +38,7 @@ impl Redactor {
         Self { key: hasher.finalize().into() }
     }
 
-    /// An object as it may be written down.
+    /// The redacted object.
     pub(crate) fn redact(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::Secret(secret) = object {
             return AnyObject::Secret(Arc::new(self.secret(secret)));
@@ -57,7 +57,7 @@ impl Redactor {
         redacted
     }
 
-    /// A value as it may be written down.
+    /// The redacted value.
     fn value(&self, name: &str, value: &SecretBytes, secret: &Secret) -> SecretBytes {
         let bytes = value.expose();
         if is_public(bytes) {
@@ -78,7 +78,7 @@ impl Redactor {
     }
 }
 
-/// Whether an annotation holds a value of a Secret, as it is or as manifests write it.
+/// Whether an annotation contains a value of a Secret, as text or in base64.
 fn tells(annotation: &str, secret: &Secret) -> bool {
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
@@ -94,7 +94,7 @@ fn tells(annotation: &str, secret: &Secret) -> bool {
     })
 }
 
-/// Whether bytes are certificates and revocation lists in PEM, and nothing else but blanks.
+/// Whether bytes are only certificates and revocation lists in PEM, and whitespace.
 fn is_public(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut rest = text.trim();
@@ -151,7 +151,7 @@ mod tests {
         }
         let hidden_in_public = secret(&[("ca.crt", &format!("{chain}\n{key}"))], "");
         assert!(!written(&hidden_in_public).contains("PRIVATE"), "a key behind a certificate");
-        // Whoever plays it has a pair that works in its place.
+        // A replay gets a valid pair instead.
         let restored = Restorer::new().unwrap().secret(&Redactor::new().secret(&all));
         let value = |key: &str| restored.spec.data[key].expose().clone();
         assert_eq!(check_pair(&value("tls.crt"), &value("tls.key")), Ok(()));

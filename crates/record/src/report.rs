@@ -1,4 +1,4 @@
-//! What comes of playing a record, for people and programs.
+//! The report of a replay, as text and JSON.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,35 +10,35 @@ use super::format::Moment;
 /// Maximum number of names of proxies and resources in a report.
 pub(crate) const MAX_NAMES: usize = 8;
 
-/// One thing of a record that was played.
+/// One replayed event of a recording.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlayedStep {
     /// When it happened.
     pub at: Moment,
-    /// What.
+    /// The event.
     pub what: Played,
-    /// What was pushed for it.
+    /// The resulting pushes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pushes: Vec<PlayedPush>,
-    /// How that differs from what was recorded.
+    /// The difference to the recorded pushes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
 }
 
-/// What was done.
+/// A replayed event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Played {
-    /// A record begins, or goes on after a gap, with what there was.
+    /// A recording starts, or continues after a gap, with the initial state.
     Begun {
         /// The segment's file.
         file: PathBuf,
         /// The version of Navarch that wrote it.
         navarch: String,
-        /// How many inputs there were.
+        /// The number of inputs.
         inputs: usize,
-        /// How many proxies.
+        /// The number of proxies.
         proxies: usize,
     },
     /// Inputs changed.
@@ -47,108 +47,108 @@ pub enum Played {
         revision: u64,
         /// The first of them.
         inputs: Vec<String>,
-        /// How many more.
+        /// The number of further inputs.
         more: usize,
     },
-    /// Somebody had all computed anew.
+    /// All results were recomputed on request.
     Anew {
         /// The revision of the snapshot.
         revision: u64,
     },
-    /// A proxy came.
+    /// A proxy connected.
     Connected {
         /// `pod.namespace`.
         proxy: String,
     },
-    /// Proxies went.
+    /// Proxies disconnected.
     Gone {
         /// The first of them.
         proxies: Vec<String>,
     },
-    /// A proxy asked for something.
+    /// A proxy subscribed to a type.
     Subscribed {
         /// `pod.namespace`.
         proxy: String,
         /// The type by its short name: `cds`, `lds`.
         r#type: String,
-        /// How many names it asks for; `None` is all.
+        /// The number of requested names; `None` is a wildcard.
         names: Option<usize>,
     },
-    /// A proxy wants nothing more of a type.
+    /// A proxy unsubscribed from a type.
     Unsubscribed {
         /// `pod.namespace`.
         proxy: String,
         /// The type by its short name: `cds`, `lds`.
         r#type: String,
     },
-    /// Proxies have taken (ACK) a type.
+    /// Proxies acknowledged (ACK) a type.
     Took {
         /// The type by its short name: `cds`, `lds`.
         r#type: String,
-        /// How many.
+        /// The number of proxies.
         proxies: usize,
         /// The first of them.
         names: Vec<String>,
     },
-    /// A proxy has refused (NACK) a type.
+    /// A proxy rejected (NACK) a type.
     Refused {
         /// `pod.namespace`.
         proxy: String,
         /// The type by its short name: `cds`, `lds`.
         r#type: String,
-        /// What it said.
+        /// The error message.
         said: String,
     },
-    /// The first reading was in.
+    /// The initial state of all sources was complete.
     Synced,
-    /// Something is missing from here on.
+    /// Events are missing from here on.
     Lost {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What several proxies were pushed of a type.
+/// A push of a type to several proxies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlayedPush {
     /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
-    /// How many proxies.
+    /// The number of proxies.
     pub proxies: usize,
     /// The first of them.
     pub names: Vec<String>,
-    /// How many resources they have then.
+    /// The number of resources after the push.
     pub resources: usize,
-    /// How many are new.
+    /// The number of added resources.
     pub added: usize,
-    /// How many say something else.
+    /// The number of changed resources.
     pub changed: usize,
-    /// How many are gone.
+    /// The number of removed resources.
     pub removed: usize,
-    /// The first of all these.
+    /// The first names of added, changed and removed resources.
     pub touched: Vec<String>,
-    /// About how many bytes tell one proxy of it.
+    /// Approximate size in bytes for one proxy.
     pub bytes: usize,
     /// The digest of all resources.
     pub digest: String,
 }
 
-/// Where what was played differs from what was recorded.
+/// A difference between replay and recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     /// The segment's file.
     pub file: PathBuf,
-    /// The line that tells what was recorded, in bytes from the beginning.
+    /// Byte offset of the recorded line.
     pub offset: usize,
     /// `pod.namespace`.
     pub proxy: String,
     /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
-    /// What was recorded: how many resources, and their digest; `None` is no push.
+    /// The recorded push: number and digest of resources; `None` is no push.
     pub recorded: Option<(usize, String)>,
-    /// What came of it now.
+    /// The replayed push.
     pub played: Option<(usize, String)>,
 }
 
@@ -164,7 +164,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Names, and how many more there are.
+/// The first names, and the number of further ones.
 fn some(names: &[String], count: usize) -> String {
     match count.saturating_sub(names.len()) {
         0 => names.join(", "),

@@ -1,4 +1,4 @@
-//! Secrets of a record as whoever plays it needs them: where there was a key and its certificate, there is a pair again.
+//! Replacements for redacted secrets in a replay: every pair of key and certificate is replaced by a generated one.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use navarch_api::object::Object;
 
 use super::redact::KEY_OF;
 
-/// Puts one pair of certificate and key in the place of all.
+/// Replaces all pairs of certificate and key by one generated pair.
 #[derive(Debug)]
 pub(crate) struct Restorer {
     chain: SecretBytes,
@@ -16,17 +16,17 @@ pub(crate) struct Restorer {
 }
 
 impl Restorer {
-    /// With a new pair.
+    /// Generates the pair.
     ///
     /// # Errors
-    /// When none can be made.
+    /// When it cannot be generated.
     pub(crate) fn new() -> Result<Self, rcgen::Error> {
         let pair = rcgen::generate_simple_self_signed(vec!["record.invalid".to_owned()])?;
         let (chain, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
         Ok(Self { chain: SecretBytes::new(chain.into_bytes()), key: SecretBytes::new(key.into_bytes()) })
     }
 
-    /// An object as it is played.
+    /// An object with its secrets replaced.
     pub(crate) fn restore(&self, object: AnyObject) -> AnyObject {
         if let AnyObject::Secret(secret) = &object {
             return AnyObject::Secret(Arc::new(self.secret(secret)));

@@ -1,4 +1,4 @@
-//! The segments of a record on disk: never more bytes than they may take; the oldest go first.
+//! The segments of a recording on disk, bounded in size: the oldest are deleted first.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -23,18 +23,18 @@ pub(crate) struct Ring {
     next: u64,
 }
 
-/// The segment that is written to.
+/// The open segment.
 #[derive(Debug)]
 struct Current {
     file: BufWriter<File>,
     path: PathBuf,
     bytes: u64,
-    /// The bytes that it began with.
+    /// The size of its initial state.
     begun: u64,
 }
 
 impl Ring {
-    /// The ring of a directory, which is made where it is not there. Segments that are there are part of it.
+    /// The ring of a directory, which is created if missing. Existing segments are part of it.
     pub(crate) fn open(dir: &Path, max: u64) -> io::Result<Self> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let found = segments(dir)?;
@@ -44,12 +44,12 @@ impl Ring {
         Ok(Self { dir: dir.to_owned(), max, older, current: None, next })
     }
 
-    /// The number of the segment that is begun next.
+    /// The number of the next segment.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Begins a segment with what `write` writes. One that fails is no part of the ring.
+    /// Starts a segment with the output of `write`. A segment that fails is not part of the ring.
     pub(crate) fn begin(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         self.finish()?;
         let path = self.dir.join(segment_name(self.next));
@@ -62,7 +62,7 @@ impl Ring {
             (Ok(()), None) => {}
             (Err(error), _) => {
                 self.current = None;
-                // It is of no use, and where the disk is full it is in the way.
+                // It is useless, and takes space if the disk is full.
                 _ = std::fs::remove_file(&path);
                 return Err(error);
             }
@@ -70,12 +70,12 @@ impl Ring {
         Ok(())
     }
 
-    /// Writes more to the last segment.
+    /// Appends to the last segment.
     pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_within(bytes, self.max)
     }
 
-    /// Whether it is time for the next segment.
+    /// Whether the last segment is full.
     pub(crate) fn is_full(&self) -> bool {
         self.current.as_ref().is_some_and(|current| {
             let most = (self.max / MIN_SEGMENTS).max(2 * current.begun).min(self.max / 4 * 3);
@@ -83,7 +83,7 @@ impl Ring {
         })
     }
 
-    /// Hands what was written to the operating system.
+    /// Flushes buffered bytes to the operating system.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.current.as_mut().map_or(Ok(()), |current| current.file.flush())
     }
@@ -92,13 +92,13 @@ impl Ring {
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         let Some(mut current) = self.current.take() else { return Ok(()) };
         let flushed = current.file.flush();
-        // What could not be written is not tried again when it is dropped.
+        // Discards unwritten bytes, which dropping the writer would try to write again.
         let (_, _) = current.file.into_parts();
         self.older.push_back((current.path, current.bytes));
         flushed
     }
 
-    /// Writes to the last segment, which may take so many bytes. Makes room for them.
+    /// Writes at most this number of bytes to the last segment, after making room for them.
     fn write_within(&mut self, bytes: &[u8], most: u64) -> io::Result<()> {
         let Some(current) = &mut self.current else { return Err(io::ErrorKind::NotConnected.into()) };
         let more = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -120,7 +120,7 @@ impl Ring {
     }
 }
 
-/// Writes what a segment begins with: no more than half of all, so that something can follow.
+/// Writes the initial state of a segment: at most half of the total size, so that events fit after it.
 struct Begun<'a>(&'a mut Ring);
 
 impl Write for Begun<'_> {

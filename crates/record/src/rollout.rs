@@ -1,4 +1,4 @@
-//! What becomes of changes that reach proxies in stages, as it is written down.
+//! Encoding of rollout orders.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::format::{RolloutLine, RolloutProgress as RecordedProgress};
 
-/// An order as it is written down. Which rollout of an object is meant is not: orders are read in their order.
+/// Encodes an order, without the serial of its rollout: orders are replayed in sequence.
 pub(crate) fn written<E>(
     order: &RolloutOrder,
     object: impl Fn(&AnyObject) -> Result<Value, E>,
@@ -30,7 +30,7 @@ pub(crate) fn written<E>(
     })
 }
 
-/// The order that was written down.
+/// Decodes an order.
 pub(crate) fn read<E>(line: RolloutLine, object: impl Fn(Value) -> Result<AnyObject, E>) -> Result<RolloutOrder, E> {
     let names = |chosen: Vec<String>| Arc::new(chosen.into_iter().map(Arc::from).collect());
     Ok(match line {

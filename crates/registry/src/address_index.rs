@@ -1,12 +1,12 @@
-//! What ztunnel can ask for, kept while objects come and go: the names of workloads and services, and the objects that are
-//! found by an address, by a node, by a label or by a pod.
+//! The names of workloads and services that ztunnel can request, maintained incrementally, and an index of objects by address,
+//! node, label and pod.
 //!
 //! ```text
 //! object before ─┐
 //! object now ────┴─▶ keys and names of either ─▶ what differs ─▶ AddressIndex + AddressChange
 //! ```
 //!
-//! What is kept says where to look: whoever finds an object reads it and looks whether it fits. A change costs what it changed.
+//! The index finds candidates: readers check whether an object matches. A change costs what it changed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,10 +29,10 @@ use navarch_store::Objects;
 
 /// The label of EndpointSlices that names their Service.
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// Labels that tell the pods of one version or of one place apart: many, and selected by nobody.
+/// Labels with many values that no selector uses: they are not indexed.
 const UNSELECTED: [&str; 3] = ["pod-template-hash", "controller-revision-hash", "pod-template-generation"];
 
-/// By what objects are found.
+/// A key of the index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressKey {
     /// An address of pods, Services, ServiceEntries, WorkloadEntries, EndpointSlices and Gateways.
@@ -52,55 +52,53 @@ pub struct LabelKey(u64);
 /// The names and the objects by key. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct AddressIndex {
-    /// By address.
     by_address: OrdSet<(IpAddr, ObjectRef)>,
     /// Pods by node.
     by_node: OrdSet<(Arc<str>, NamespacedName)>,
     /// EndpointSlices by pod.
     by_pod: OrdSet<(NamespacedName, NamespacedName)>,
-    /// By label.
     by_label: OrdSet<(u64, ObjectRef)>,
-    /// How many objects bring each name, but for pods, of which each brings its own.
+    /// Number of objects with each name. Pods are not counted, since each has a name of its own.
     brought: OrdMap<ResourceName, usize>,
 }
 
-/// What changed.
+/// A change of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressChange {
-    /// Keys by which other objects are found than before.
+    /// Keys with different objects.
     pub keys: BTreeSet<AddressKey>,
-    /// Names that came.
+    /// Added names.
     pub added: BTreeSet<ResourceName>,
-    /// Names that went.
+    /// Removed names.
     pub removed: BTreeSet<ResourceName>,
 }
 
-/// Whose objects an index holds, and which of them.
+/// The cluster of an index, and which of its objects are indexed.
 #[derive(Clone, Copy, Debug)]
 pub struct IndexScope<'a> {
     /// The cluster of the objects.
     pub cluster: &'a ClusterId,
     /// The DNS suffix of Kubernetes services.
     pub domain_suffix: &'a str,
-    /// Which of its objects count.
+    /// Which of its objects are indexed.
     pub coverage: Coverage,
 }
 
-/// Which objects of a cluster count.
+/// Which objects of a cluster are indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// Those of the cluster that configures the mesh: all.
+    /// All objects: the configuration cluster.
     Own,
-    /// Those of a remote cluster in the same network: services and workloads.
+    /// Services and workloads: a remote cluster in the same network.
     Workloads {
-        /// WorkloadEntries are workloads there, too.
+        /// Whether WorkloadEntries are workloads there, too.
         entries: bool,
     },
-    /// Those of a remote cluster in another network: services.
+    /// Services: a remote cluster in another network.
     Services,
 }
 
-/// What one version of an object is found by, and which names it brings.
+/// The keys and names of one version of an object.
 #[derive(Default)]
 struct Traits {
     keys: BTreeSet<AddressKey>,
@@ -108,19 +106,19 @@ struct Traits {
 }
 
 impl LabelKey {
-    /// Of a label of pods.
+    /// The key of a label of pods.
     #[must_use]
     pub fn of_pods(namespace: &Namespace, key: &str, value: &str) -> Self {
         Self(keyed_hash(&(namespace.as_str(), key, value)))
     }
 
-    /// Of the Service of EndpointSlices.
+    /// The key of the Service of EndpointSlices.
     #[must_use]
     pub fn of_slices(namespace: &Namespace, service: &str) -> Self {
         Self::of_pods(namespace, SERVICE_NAME_LABEL, service)
     }
 
-    /// The labels by which pods are found that a selector selects; none where it asks only for such as are not kept.
+    /// The keys of a selector's labels; none if it has only labels that are not indexed.
     pub fn of_selector<'a>(namespace: &'a Namespace, selector: &'a Labels) -> impl Iterator<Item = Self> + 'a {
         let kept = selector.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
         kept.map(|(key, value)| Self::of_pods(namespace, key, value))
@@ -128,8 +126,8 @@ impl LabelKey {
 }
 
 impl AddressIndex {
-    /// Takes changes of objects in. `before` and `now` hold them; `changed` names them, and may name more. An index has one scope
-    /// for life, but that it can be emptied and filled anew.
+    /// Applies changes of objects. `before` and `now` are the objects; `changed` are those that may differ. An index has one
+    /// scope for its lifetime, unless it is emptied in between.
     pub fn apply(
         &mut self,
         before: &Objects,
@@ -160,7 +158,7 @@ impl AddressIndex {
         change
     }
 
-    /// Whether an object brings a name, pods aside: each of these brings its own.
+    /// Whether an object other than a pod has this name.
     #[must_use]
     pub fn brings(&self, name: &ResourceName) -> bool {
         self.brought.contains_key(name)
@@ -192,7 +190,7 @@ impl AddressIndex {
         here.take_while(move |(other, _)| *other == label.0).map(|(_, object)| object)
     }
 
-    /// From now on an object is found by a key.
+    /// Adds an object to a key.
     fn insert(&mut self, key: &AddressKey, object: &ObjectRef) {
         match key {
             AddressKey::Address(address) => _ = self.by_address.insert((*address, object.clone())),
@@ -202,7 +200,7 @@ impl AddressIndex {
         }
     }
 
-    /// An object is not found by a key any more.
+    /// Removes an object from a key.
     fn remove(&mut self, key: &AddressKey, object: &ObjectRef) {
         match key {
             AddressKey::Address(address) => _ = self.by_address.remove(&(*address, object.clone())),
@@ -212,19 +210,19 @@ impl AddressIndex {
         }
     }
 
-    /// One more object brings a name.
+    /// Adds a reference to a name.
     fn bring_name(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
         let count = if kind == Kind::Pod { 0 } else { self.brought.get(name).copied().unwrap_or_default() };
         if kind != Kind::Pod {
             self.brought.insert(name.clone(), count + 1);
         }
-        // What went and came back within one change is where it was.
+        // A name that is removed and added within one change is unchanged.
         if count == 0 && !change.removed.remove(name) {
             change.added.insert(name.clone());
         }
     }
 
-    /// One object less brings a name.
+    /// Removes a reference to a name.
     fn take_name(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
         let count = if kind == Kind::Pod { 1 } else { self.brought.get(name).copied().unwrap_or_default() };
         if count > 1 {
@@ -238,13 +236,13 @@ impl AddressIndex {
     }
 }
 
-/// What comes before all objects.
+/// The lower bound of all object references.
 fn first_object() -> ObjectRef {
     ObjectRef { kind: Kind::Namespace, name: NamespacedName::default() }
 }
 
 impl Coverage {
-    /// Whether objects of a kind are found by anything or bring names.
+    /// Whether objects of a kind have keys or names.
     fn has(self, kind: Kind) -> bool {
         match self {
             Self::Own => matches!(
@@ -266,7 +264,7 @@ impl Coverage {
 }
 
 impl Traits {
-    /// Those of one version of an object.
+    /// The keys and names of one version of an object.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds say where workloads and services are")]
     fn of(object: &AnyObject, scope: &IndexScope<'_>) -> Self {
         let mut traits = Self::default();
@@ -290,7 +288,7 @@ impl Traits {
         traits
     }
 
-    /// Those of a pod. One that has ended is no workload, but may have told whose identity a waypoint has.
+    /// Adds those of a pod. A pod that has ended is no workload, but may have supplied the identity of a waypoint.
     fn add_pod(&mut self, pod: &Object<Pod>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&pod.meta, &pod.spec);
         let labels = meta.labels.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
@@ -304,7 +302,6 @@ impl Traits {
         self.add_name(&AddressName::Pod(meta.key()), scope);
     }
 
-    /// Those of a Service.
     fn add_service(&mut self, service: &Object<Service>, scope: &IndexScope<'_>) {
         if matches!(service.spec.service_type, ServiceType::ExternalName(_)) {
             return;
@@ -315,7 +312,7 @@ impl Traits {
         self.add_host(&key.namespace, &host, scope);
     }
 
-    /// Those of a ServiceEntry, its endpoints included.
+    /// Adds those of a ServiceEntry, its endpoints included.
     fn add_entry(&mut self, entry: &Object<ServiceEntry>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&entry.meta, &entry.spec);
         for host in &spec.hosts {
@@ -335,7 +332,7 @@ impl Traits {
         }
     }
 
-    /// Those of an EndpointSlice: the pods that it lists, and what it lists that is no pod.
+    /// Adds those of an EndpointSlice: the pods that it lists, and its endpoints that are not pods.
     fn add_slice(&mut self, slice: &Object<EndpointSlice>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&slice.meta, &slice.spec);
         let Some(service) = spec.service.as_ref().filter(|_| spec.address_type != AddressType::Fqdn) else { return };
@@ -352,13 +349,13 @@ impl Traits {
         }
     }
 
-    /// A service by its host.
+    /// Adds a service by its host.
     fn add_host(&mut self, namespace: &Namespace, host: &str, scope: &IndexScope<'_>) {
         let key = ServiceKey { namespace: namespace.clone(), hostname: Hostname::new(host) };
         self.add_name(&AddressName::Service(key), scope);
     }
 
-    /// An address, where there is one.
+    /// Adds an address, if there is one.
     fn add_address(&mut self, address: Option<IpAddr>) {
         self.keys.extend(address.map(AddressKey::Address));
     }

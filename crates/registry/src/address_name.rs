@@ -1,4 +1,4 @@
-//! Names of what stands at addresses: workloads and services as ztunnel asks for them.
+//! Resource names of workloads and services as ztunnel requests them.
 //!
 //! Agrees with Istio's `pilot/pkg/serviceregistry/ambient/helpers.go` (`generatePodUID` and its kin).
 
@@ -9,20 +9,20 @@ use super::model::ServiceKey;
 use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId, ResourceName};
 use navarch_api::object::NamespacedName;
 
-/// What the names of gateways between networks start with.
+/// Prefix of the names of network gateways.
 const NETWORK_GATEWAY: &str = "NetworkGateway/";
-/// What stands between a network and what stands for its workloads.
+/// The separator between a network and the name of the workload that represents it.
 const SPLIT_HORIZON: &str = "/SplitHorizonWorkload/";
-/// What stands between the cluster and the name of a pod.
+/// The separator between the cluster and the name of a pod.
 const POD: &str = "/Pod/";
-/// What stands between the cluster and the name of a WorkloadEntry.
+/// The separator between the cluster and the name of a WorkloadEntry.
 const WORKLOAD_ENTRY: &str = "networking.istio.io/WorkloadEntry/";
-/// What stands between the cluster and the name of a ServiceEntry.
+/// The separator between the cluster and the name of a ServiceEntry.
 const SERVICE_ENTRY: &str = "networking.istio.io/ServiceEntry/";
-/// What stands between the cluster and the name of an EndpointSlice.
+/// The separator between the cluster and the name of an EndpointSlice.
 const ENDPOINT_SLICE: &str = "discovery.k8s.io/EndpointSlice/";
 
-/// What a name of the type `istio.workload.Address` stands for.
+/// What a name of the type `istio.workload.Address` refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressName {
     /// A pod.
@@ -36,7 +36,7 @@ pub enum AddressName {
         /// The address as written, or the host that is resolved.
         address: Arc<str>,
     },
-    /// The endpoint of an EndpointSlice that has this address and is no pod.
+    /// The endpoint of an EndpointSlice with this address that is not a pod.
     SliceEndpoint {
         /// EndpointSlice that lists the endpoint.
         slice: NamespacedName,
@@ -54,36 +54,36 @@ pub enum AddressName {
     },
     /// All workloads of a service in another network.
     SplitHorizon {
-        /// The network that they are in.
+        /// The network of the workloads.
         network: NetworkId,
-        /// The gateway by which it is entered: the namespace and name of its object, and its address.
+        /// The network gateway: namespace and name of its object, and its address.
         gateway: Arc<str>,
-        /// Whose workloads they are.
+        /// The service of the workloads.
         service: ServiceKey,
     },
     /// A workload of a remote cluster: a pod, a WorkloadEntry or an endpoint of an EndpointSlice.
     Remote {
-        /// Where it runs.
+        /// Its cluster.
         cluster: ClusterId,
-        /// What it is there.
+        /// Its name within the cluster.
         workload: Box<Self>,
     },
     /// A service.
     Service(ServiceKey),
 }
 
-/// An address in a network, as clients ask for it: `network/address`.
+/// An address in a network, as clients request it: `network/address`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NetworkAddress {
-    /// The network; empty where there is one only.
+    /// The network; empty in a mesh with a single network.
     pub network: NetworkId,
     /// IP address that clients connect to.
     pub address: IpAddr,
 }
 
 impl AddressName {
-    /// Reads a name; `cluster` is the cluster of this control plane. `None` for what can be no such name. A `network/address`
-    /// reads like a service, which there is none of.
+    /// Parses a name; `cluster` is the cluster of this control plane. `None` if malformed. A `network/address` parses as a
+    /// service, which does not exist.
     #[must_use]
     pub fn parse(text: &str, cluster: &ClusterId) -> Option<Self> {
         if let Some(rest) = text.strip_prefix(NETWORK_GATEWAY) {
@@ -112,7 +112,7 @@ impl AddressName {
         Some(Self::Service(ServiceKey { namespace: Namespace::new(first), hostname: Hostname::new(rest) }))
     }
 
-    /// Reads what stands behind the cluster.
+    /// Parses the part after the cluster.
     fn parse_workload(text: &str) -> Option<Self> {
         if let Some(name) = text.strip_prefix(POD) {
             return Some(Self::Pod(object(name)?));
@@ -134,13 +134,13 @@ impl AddressName {
         Some(Self::SliceEndpoint { slice: NamespacedName::new(&namespace, &name), address })
     }
 
-    /// The same in a remote cluster.
+    /// The name of this workload in a remote cluster.
     #[must_use]
     pub fn of_remote(self, cluster: &ClusterId) -> Self {
         Self::Remote { cluster: cluster.clone(), workload: Box::new(self) }
     }
 
-    /// Whether a remote cluster has such workloads of its own. ServiceEntries count in the cluster that configures the mesh alone.
+    /// Whether remote clusters have such workloads. ServiceEntries are only read in the configuration cluster.
     fn may_be_remote(&self) -> bool {
         matches!(self, Self::Pod(_) | Self::WorkloadEntry(_) | Self::SliceEndpoint { .. })
     }
@@ -232,7 +232,7 @@ mod tests {
         for text in ["", "web", "a/b/c", "Kubernetes//Pod/shop", "NetworkGateway/n/10.0.0.1", "Kubernetes//Pod/a/b/c"] {
             assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
         }
-        // ServiceEntries of remote clusters count nowhere.
+        // ServiceEntries of remote clusters are ignored.
         for text in ["two//Pod/shop", "two/networking.istio.io/ServiceEntry/shop/web/10.0.0.1"] {
             assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
         }

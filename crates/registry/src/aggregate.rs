@@ -1,4 +1,4 @@
-//! The services, endpoints and workloads of all clusters as one picture (Istio's `serviceregistry/aggregate`).
+//! The services, endpoints and workloads of all clusters merged (Istio's `serviceregistry/aggregate`).
 //!
 //! ```text
 //! objects of the cluster that configures the mesh ─▶ its Registry ─┐
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Services of one namespace and name are one service, whose endpoints are those of all clusters. While there is one cluster
-//! only, its registry's directory is the picture, and merging costs nothing.
+//! only, its registry's directory is used as it is, and merging costs nothing.
 
 mod merge;
 
@@ -25,7 +25,7 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_store::Objects;
 
-/// The registries of all clusters, and what they make together.
+/// The registries of all clusters, and the merged directory.
 ///
 /// After any sequence of changes the directory equals that of a fresh aggregate on the same objects.
 #[derive(Clone, Debug)]
@@ -34,12 +34,12 @@ pub struct Aggregate {
     own: Registry,
     /// The other clusters.
     remotes: Others,
-    /// Whether ServiceImports make services.
+    /// Whether ServiceImports declare services.
     imports: bool,
     directory: Directory,
 }
 
-/// Names of objects that were added, changed or removed, by cluster. It may name more.
+/// Objects that may have been added, changed or removed, by cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterChanges {
     /// In the cluster that configures the mesh.
@@ -49,7 +49,7 @@ pub struct ClusterChanges {
 }
 
 impl ClusterChanges {
-    /// Whether nothing is named.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.own.is_empty() && self.remotes.values().all(BTreeSet::is_empty)
@@ -67,12 +67,12 @@ impl ClusterChanges {
 pub struct ClusterObjects<'a> {
     /// Of the cluster that configures the mesh.
     pub own: &'a Objects,
-    /// Of the others: those that are there.
+    /// Of the others.
     pub remotes: &'a OrdMap<ClusterId, Objects>,
 }
 
 impl Aggregate {
-    /// Without objects and remote clusters, mesh config as it comes.
+    /// An aggregate without objects and remote clusters, with default mesh config.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let imports = settings.clusters.mcs >= McsMode::Hosts;
@@ -86,13 +86,13 @@ impl Aggregate {
         &self.directory
     }
 
-    /// How many endpoints of slices are left out since their pods are not known, in all clusters.
+    /// Number of endpoints in EndpointSlices of all clusters that are omitted since their pods are not known.
     #[must_use]
     pub fn pending_pods(&self) -> usize {
         std::iter::once(&self.own).chain(self.remotes.values()).map(Registry::pending_pods).sum()
     }
 
-    /// Takes new mesh config and networks. Costs a fresh build where they reach services or endpoints, else nothing.
+    /// Sets mesh config and networks. Rebuilds the directory if they affect services or endpoints.
     pub fn set_mesh(
         &mut self,
         mesh: &MeshConfig,
@@ -112,7 +112,7 @@ impl Aggregate {
         self.conclude(outcomes, BTreeSet::new(), objects)
     }
 
-    /// Takes changes of objects, several at once, and clusters that come and go.
+    /// Applies changes of objects, and added or removed clusters.
     pub fn apply(&mut self, objects: ClusterObjects<'_>, changed: &ClusterChanges) -> DirectoryChange {
         let mut outcomes = Outcomes::default();
         let mut imports: BTreeSet<NamespacedName> = BTreeSet::new();
@@ -144,7 +144,7 @@ impl Aggregate {
         self.conclude(outcomes, imports, objects)
     }
 
-    /// Merges what changed, and makes the services of imports: of `imports` and of those whose Services changed.
+    /// Merges the changes, and updates the services of imports: of `imports` and of those whose Services changed.
     fn conclude(
         &mut self,
         outcomes: Outcomes,
@@ -181,39 +181,39 @@ impl Aggregate {
     }
 }
 
-/// What came of a change in all clusters.
+/// The outcomes of a change in all clusters.
 #[derive(Debug, Default)]
 struct Outcomes {
     own: DirectoryChange,
     remotes: BTreeMap<ClusterId, DirectoryChange>,
-    /// Workloads of remote clusters that came, changed or went.
+    /// Added, changed or removed workloads of remote clusters.
     touched: Vec<Arc<Workload>>,
-    /// Hosts of which other services are names than before.
+    /// Hosts with changed aliases.
     aliased: BTreeSet<Hostname>,
-    /// Whether clusters came or went.
+    /// Whether clusters were added or removed.
     clusters: bool,
 }
 
 impl Outcomes {
-    /// What came of it in the cluster that configures the mesh.
+    /// The outcome in the configuration cluster.
     fn of_own(change: DirectoryChange) -> Self {
         Self { own: change, ..Self::default() }
     }
 
-    /// Takes in what came of it in the cluster that configures the mesh.
+    /// Adds the outcome of the configuration cluster.
     fn own(&mut self, outcome: Outcome) {
         self.own.extend(outcome.change);
         self.aliased.extend(outcome.aliased);
     }
 
-    /// Takes in what came of it in a remote cluster.
+    /// Adds the outcome of a remote cluster.
     fn add(&mut self, cluster: &ClusterId, outcome: Outcome) {
         self.remotes.entry(cluster.clone()).or_default().extend(outcome.change);
         self.touched.extend(outcome.touched);
         self.aliased.extend(outcome.aliased);
     }
 
-    /// Takes in that a cluster came or went.
+    /// Adds the outcome of an added or removed cluster.
     fn whole(&mut self, cluster: &ClusterId, registry: &Registry, change: DirectoryChange) {
         self.remotes.insert(cluster.clone(), change);
         self.touched.extend(registry.workloads().cloned());

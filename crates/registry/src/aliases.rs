@@ -1,20 +1,20 @@
-//! Services that are only other names for a host (ExternalName), followed to the end.
+//! Aliases: ExternalName services, resolved to their final host.
 
 use std::collections::BTreeMap;
 
 use super::model::ServiceKey;
 use navarch_api::names::Hostname;
 
-/// The services that are other names for each host, sorted, from each such service and the host that it names.
+/// The aliases of each host, sorted, given each alias and the host that it refers to.
 ///
-/// A name may lead to another name. Names that lead in a circle lead nowhere.
+/// An alias may refer to another alias. Cycles resolve to nothing.
 #[must_use]
 pub(super) fn resolve_aliases(
     aliases: impl IntoIterator<Item = (ServiceKey, Hostname)>,
 ) -> BTreeMap<Hostname, Vec<ServiceKey>> {
     let aliases: BTreeMap<ServiceKey, Hostname> = aliases.into_iter().collect();
     let by_host: BTreeMap<&Hostname, &Hostname> = aliases.iter().map(|(key, host)| (&key.hostname, host)).collect();
-    // Where each name leads in the end; `None` for a circle, and for what is being followed.
+    // The final host of each alias; `None` for cycles, and while it is being resolved.
     let mut ends: BTreeMap<&Hostname, Option<&Hostname>> = BTreeMap::new();
     let mut resolved: BTreeMap<Hostname, Vec<ServiceKey>> = BTreeMap::new();
     for alias in aliases.keys() {

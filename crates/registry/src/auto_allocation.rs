@@ -1,8 +1,8 @@
 //! Addresses for hosts of ServiceEntries that have none, where no controller allocates them (Istio's
 //! `serviceregistry/serviceentry/auto_allocation.go`).
 //!
-//! They are found by hashing, so that every control plane finds the same ones, and come from ranges that are reached
-//! by nobody: 240.240.0.0/16 and 2001:2::/48.
+//! They are computed by hashing, so that every control plane computes the same, and are in ranges that are not routed:
+//! 240.240.0.0/16 and 2001:2::/48.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::kubernetes_service::UNSPECIFIED;
 use super::model::{Registry, Resolution, Service, ServiceKey};
 
-/// How many addresses there are: 256 times 254.
+/// Number of addresses: 256 times 254.
 const ADDRESSES: u32 = 256 * 254;
 /// The prime of the second hash.
 const PRIME: u32 = 65_011;
@@ -25,7 +25,7 @@ pub(super) struct AllocatedIps {
 }
 
 impl Service {
-    /// Whether the service has no address and could be told apart by one.
+    /// Whether the service has no address and needs one to be distinguishable.
     #[must_use]
     pub(super) fn wants_address(&self) -> bool {
         self.registry == Registry::External

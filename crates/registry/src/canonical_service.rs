@@ -1,21 +1,21 @@
-//! The service that a workload stands for in metrics, by its labels (Istio's `pkg/kube/labels`).
+//! The canonical service of a workload in metrics, by its labels (Istio's `pkg/kube/labels`).
 
 use std::sync::Arc;
 
 use super::model::Labels;
 
-/// The label that says the canonical name.
+/// The label of the canonical name.
 pub const CANONICAL_NAME_LABEL: &str = "service.istio.io/canonical-name";
-/// The label that says the canonical revision.
+/// The label of the canonical revision.
 pub const CANONICAL_REVISION_LABEL: &str = "service.istio.io/canonical-revision";
 
-/// The canonical name that labels say, if they do; else it is the workload's.
+/// The canonical name from labels; `None` means the name of the workload.
 #[must_use]
 pub fn canonical_name(labels: &Labels) -> Option<&Arc<str>> {
     [CANONICAL_NAME_LABEL, "app.kubernetes.io/name", "app"].iter().find_map(|label| labels.get(*label))
 }
 
-/// The canonical revision that labels say, if they do; else it is `latest`.
+/// The canonical revision from labels; `None` means `latest`.
 #[must_use]
 pub fn canonical_revision(labels: &Labels) -> Option<&Arc<str>> {
     [CANONICAL_REVISION_LABEL, "app.kubernetes.io/version", "version"].iter().find_map(|label| labels.get(*label))

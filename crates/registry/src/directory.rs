@@ -1,4 +1,4 @@
-//! The directory: an immutable picture of all services, endpoints and workloads, cheap to clone.
+//! The directory: an immutable snapshot of all services, endpoints and workloads, cheap to clone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,30 +11,30 @@ use super::model::{Endpoint, Service, ServiceEndpoints, ServiceKey, ServicePort,
 use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
 
-/// All services, endpoints and workloads of one moment.
+/// All services, endpoints and workloads at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
-    /// Services by key. More than one only where several objects declare the same host in one namespace; the first is the
-    /// one that a look-up means (Kubernetes before ServiceEntry, then the oldest).
+    /// Services by key. More than one only where several objects declare the same host in one namespace; the first is the one
+    /// that lookups return (Kubernetes before ServiceEntry, then the oldest).
     pub services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
     /// Endpoints by service.
     pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
     /// Namespaces that declare a host, sorted.
     pub namespaces_of_host: OrdMap<Hostname, Arc<[Namespace]>>,
-    /// What pods serve by Kubernetes Services, by pod.
+    /// Service ports of pods by Kubernetes Services, by pod.
     pub pod_targets: OrdMap<NamespacedName, Arc<[ServiceTarget]>>,
-    /// What workloads at an address serve otherwise.
+    /// Service ports of other workloads, by address.
     pub targets: OrdMap<IpAddr, Arc<TargetsAt>>,
     /// Workloads of pods, by namespace and name.
     pub workloads: OrdMap<NamespacedName, Arc<Workload>>,
     /// Gateways that reach each network, sorted.
     pub network_gateways: OrdMap<NetworkId, Arc<[NetworkGateway]>>,
-    /// What is there in each remote cluster alone: its `pod_targets`, `targets` and `workloads` count. Those of the cluster that
-    /// configures the mesh are in the fields above.
+    /// `pod_targets`, `targets` and `workloads` of each remote cluster. Those of the cluster that configures the mesh are in
+    /// the fields above.
     pub remotes: OrdMap<ClusterId, Arc<Directory>>,
 }
 
-/// What workloads at one address serve, but for pods by Kubernetes Services.
+/// Service ports of the workloads at one address, other than those of pods by Kubernetes Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetsAt {
     /// WorkloadEntries at the address, by name, and what each serves by Kubernetes Services. Where there are any, one of
@@ -44,7 +44,7 @@ pub struct TargetsAt {
     pub by_service_entry: Vec<ListedTargets>,
     /// The workload at the address by ServiceEntries, by their namespace: the first of each.
     pub workloads: BTreeMap<Namespace, Arc<Workload>>,
-    /// Ready pods at the address, where proxies are looked for by theirs (`ENABLE_PROXY_FIND_POD_BY_IP`).
+    /// Ready pods at the address, if `ENABLE_PROXY_FIND_POD_BY_IP` is set.
     pub pods: Vec<NamespacedName>,
 }
 
@@ -52,7 +52,7 @@ pub struct TargetsAt {
 /// many hosts with many endpoints would be their product.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTargets {
-    /// The services of the ServiceEntry, which differ in host and address alone.
+    /// The services of the ServiceEntry, which differ only in host and address.
     pub(super) services: Arc<[Arc<Service>]>,
     /// The endpoints at the address.
     pub(super) endpoints: Arc<[Arc<Endpoint>]>,
@@ -65,13 +65,13 @@ impl ListedTargets {
         self.services.first().map(|service| &service.key.namespace)
     }
 
-    /// The first endpoint that serves anything.
+    /// The first endpoint with a service port.
     pub(super) fn first(&self) -> Option<&Arc<Endpoint>> {
         let service = self.services.first()?;
         self.endpoints.iter().find(|endpoint| service.port(endpoint.legacy_port_key).is_some())
     }
 
-    /// All of it, endpoint by endpoint.
+    /// All service ports, endpoint by endpoint.
     #[must_use]
     pub fn targets(&self) -> Vec<ServiceTarget> {
         let mut ports: BTreeMap<u16, &ServicePort> = BTreeMap::new();
@@ -97,7 +97,7 @@ impl ListedTargets {
 pub struct EntryTargets {
     /// The WorkloadEntry.
     pub entry: NamespacedName,
-    /// What it serves.
+    /// Its service ports.
     pub targets: Vec<ServiceTarget>,
 }
 
@@ -118,7 +118,7 @@ pub struct NetworkGateway {
     pub service_account: NamespacedName,
 }
 
-/// What of the directory changed by value.
+/// The changed values of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryChange {
     /// Services added, changed or removed.
@@ -135,12 +135,12 @@ pub struct DirectoryChange {
     pub network_gateways: bool,
     /// What changed in each remote cluster: its `pod_targets`, `targets` and `workloads`.
     pub remotes: BTreeMap<ClusterId, DirectoryChange>,
-    /// Whether other remote clusters are there than before.
+    /// Whether remote clusters were added or removed.
     pub clusters: bool,
 }
 
 impl DirectoryChange {
-    /// Takes in what changed beside this.
+    /// Adds further changes.
     pub(super) fn extend(&mut self, other: Self) {
         self.services.extend(other.services);
         self.endpoints.extend(other.endpoints);
@@ -156,7 +156,7 @@ impl DirectoryChange {
 }
 
 impl DirectoryChange {
-    /// Leaves out what is the same in `after` as it was in `before`: several steps may undo each other.
+    /// Removes entries that are equal in `before` and `after`: several steps may undo each other.
     pub(super) fn settle(&mut self, before: &Directory, after: &Directory) {
         self.services.retain(|key| before.services.get(key) != after.services.get(key));
         self.endpoints.retain(|key| before.endpoints.get(key) != after.endpoints.get(key));
@@ -173,8 +173,7 @@ impl DirectoryChange {
 }
 
 impl Directory {
-    /// What must change for this directory to become `other`. Costs what differs where both share their parts, all where
-    /// they do not.
+    /// The changes from this directory to `other`. Costs what differs if both share their parts, otherwise everything.
     #[must_use]
     pub fn change_to(&self, other: &Self) -> DirectoryChange {
         DirectoryChange {
@@ -189,7 +188,7 @@ impl Directory {
     }
 }
 
-/// The keys that have another value, or one in one of the maps only.
+/// The keys with different values, or in one of the maps only.
 fn changed_keys<K: Ord + Clone, V: PartialEq>(old: &OrdMap<K, V>, new: &OrdMap<K, V>) -> BTreeSet<K> {
     let key = |item: DiffItem<'_, '_, K, V>| match item {
         DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => key.clone(),

@@ -1,4 +1,4 @@
-//! All WorkloadEntries, found by name, address and labels.
+//! Index of WorkloadEntries by name, address and labels.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 
-/// All WorkloadEntries that are healthy.
+/// All healthy WorkloadEntries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EntryIndex {
     /// By name.
@@ -37,7 +37,7 @@ impl HasName for Instance {
 }
 
 impl EntryIndex {
-    /// Puts a WorkloadEntry, or takes it away. Gives the former one.
+    /// Sets or removes a WorkloadEntry. Returns the previous one.
     pub(super) fn put(&mut self, name: &NamespacedName, entry: Option<Arc<Instance>>) -> Option<Arc<Instance>> {
         let old = self.entries.remove(name);
         if let Some((number, old)) = &old {

@@ -1,4 +1,4 @@
-//! The services of one ServiceEntry, found by host.
+//! The services of one ServiceEntry, indexed by host.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use navarch_api::names::Hostname;
 
 /// The services that a ServiceEntry declares: one for each host and address, in the order in which it lists them.
 ///
-/// All of them have one namespace and come from one template: they differ in host and address alone.
+/// All of them have one namespace and one template: they differ only in host and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryServices {
     /// As listed.
     list: Arc<[Arc<Service>]>,
-    /// Places in the list, by host and then as listed. Empty where there is only one service.
+    /// Indexes into the list, sorted by host and index. Empty if there is only one service.
     by_host: Box<[u32]>,
 }
 
@@ -60,7 +60,7 @@ impl EntryServices {
         self.hosts().filter(differs).chain(gone).cloned().collect()
     }
 
-    /// Takes what equals a service of `old` from there, so that equal services are one.
+    /// Replaces services by equal ones of `old`, so that they share memory.
     pub(super) fn share(&mut self, old: &Self) {
         let shared = |service: &Arc<Service>| {
             let mut same_host = old.of(&service.key.hostname);
@@ -70,12 +70,11 @@ impl EntryServices {
     }
 }
 
-/// The service at a place.
 fn at(list: &[Arc<Service>], place: u32) -> Option<&Arc<Service>> {
     list.get(usize::try_from(place).ok()?)
 }
 
-/// The host of the service at a place.
+/// The host of the service at an index.
 fn host_at(list: &[Arc<Service>], place: u32) -> Option<&Hostname> {
     at(list, place).map(|service| &service.key.hostname)
 }

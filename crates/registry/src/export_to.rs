@@ -1,4 +1,4 @@
-//! Who may see a service: `exportTo`, and the cap that mesh config may put on ServiceEntries.
+//! Visibility of services: `exportTo`, and the limit that mesh config sets for ServiceEntries.
 
 use super::model::{ExportTo, Labels};
 use navarch_api::mesh::{ServiceEntryVisibility, Visibility};
@@ -32,7 +32,7 @@ impl ExportTo {
         Self::Namespaces(namespaces)
     }
 
-    /// Narrowed to what a mesh-wide policy lets a ServiceEntry of `namespace` be seen by.
+    /// Restricted by the mesh-wide visibility policy for a ServiceEntry of `namespace`.
     #[must_use]
     pub(super) fn capped(self, visibility: Visibility, namespace: &Namespace, default: &Self) -> Self {
         match visibility {

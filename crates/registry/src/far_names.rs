@@ -1,4 +1,4 @@
-//! The names of what stands for workloads of other networks, kept while endpoints and gateways come and go.
+//! The names of the workloads that represent other networks, maintained as endpoints and gateways change.
 //!
 //! ztunnel knows of each service and network one workload, named after the gateway by which the network is entered. Which services
 //! reach beyond their network is asked when the workload is made: there may be more names than workloads.
@@ -21,17 +21,17 @@ pub struct FarNames {
     names: BTreeMap<ServiceKey, BTreeSet<ResourceName>>,
 }
 
-/// Names that came and went.
+/// Added and removed names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameChange {
-    /// Names that came.
+    /// Added names.
     pub added: BTreeSet<ResourceName>,
-    /// Names that went.
+    /// Removed names.
     pub removed: BTreeSet<ResourceName>,
 }
 
 impl FarNames {
-    /// Takes another network or other gateways; says whether that changes anything. Then all services are to be looked at anew.
+    /// Sets the network and the gateways; returns whether they differ. Then all services must be updated.
     pub fn set_ways(&mut self, own: NetworkId, gateways: KnownGateways) -> bool {
         let differ = self.own != own || self.gateways != gateways;
         (self.own, self.gateways) = (own, gateways);
@@ -43,7 +43,7 @@ impl FarNames {
         self.names.keys()
     }
 
-    /// Brings the names of a service up to date with its endpoints. Costs these.
+    /// Updates the names of a service from its endpoints. Costs the number of these.
     pub fn update(&mut self, key: &ServiceKey, directory: &Directory, change: &mut NameChange) {
         let endpoints = directory.endpoints.get(key).into_iter().flat_map(|endpoints| &endpoints.endpoints);
         let networks = endpoints.map(|endpoint| &endpoint.workload.network).filter(|network| **network != self.own);
@@ -51,7 +51,7 @@ impl FarNames {
         let name = |network: &NetworkId| {
             let gateway = Arc::from(self.gateways.into_network(network).first()?.name());
             let name = AddressName::SplitHorizon { network: network.clone(), gateway, service: key.clone() };
-            // The cluster is no part of such a name.
+            // Such a name does not contain the cluster.
             Some(name.to_resource_name(&ClusterId::default()))
         };
         let new: BTreeSet<ResourceName> = networks.into_iter().filter_map(name).collect();
@@ -66,14 +66,14 @@ impl FarNames {
 }
 
 impl NameChange {
-    /// A name came. What went before within the change is where it was.
+    /// Adds a name. One that was removed within the same change is unchanged.
     pub fn add(&mut self, name: ResourceName) {
         if !self.removed.remove(&name) {
             self.added.insert(name);
         }
     }
 
-    /// A name went.
+    /// Removes a name.
     pub fn remove(&mut self, name: ResourceName) {
         if !self.added.remove(&name) {
             self.removed.insert(name);

@@ -1,4 +1,4 @@
-//! A workload that selectors may choose (Istio's `WorkloadInstance`).
+//! A workload that selectors can match (Istio's `WorkloadInstance`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,21 +7,20 @@ use super::model::{Discoverability, Endpoint, Health, Workload};
 use navarch_api::names::PortName;
 use navarch_api::object::NamespacedName;
 
-/// What a workload is. Pods come first where both are listed.
+/// The kind of a workload. Pods come first if both are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum InstanceKind {
-    /// A pod.
     Pod,
     /// A WorkloadEntry, or an endpoint within a ServiceEntry.
     WorkloadEntry,
 }
 
-/// A workload that selectors may choose, not yet bound to a port.
+/// A workload that selectors can match, not yet bound to a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Instance {
     /// Namespace and name of the object.
     pub name: NamespacedName,
-    /// What it is.
+    /// Pod or WorkloadEntry.
     pub kind: InstanceKind,
     /// Its addresses, the main one first.
     pub addresses: Vec<Arc<str>>,
@@ -29,9 +28,9 @@ pub(super) struct Instance {
     pub workload: Arc<Workload>,
     /// Its ports by name.
     pub ports: BTreeMap<Arc<str>, u16>,
-    /// Load-balancing weight, 0 for none said.
+    /// Load-balancing weight; 0 if unset.
     pub weight: u32,
-    /// What is known of its health.
+    /// Its health.
     pub health: Health,
     /// Sent although unhealthy.
     pub send_unhealthy: bool,

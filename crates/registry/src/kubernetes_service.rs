@@ -20,7 +20,7 @@ pub(super) const UNSPECIFIED: &str = "0.0.0.0";
 const CANONICAL_ACCOUNTS_ANNOTATION: &str = "alpha.istio.io/canonical-serviceaccounts";
 /// The annotation that lists ServiceAccounts of the namespace allowed to run the service.
 const KUBERNETES_ACCOUNTS_ANNOTATION: &str = "alpha.istio.io/kubernetes-serviceaccounts";
-/// The annotation that says who may see the service.
+/// The annotation for the visibility of the service (`exportTo`).
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
 /// The annotation of gateway services that are reached through node ports: which nodes.
 pub(super) const NODE_SELECTOR_ANNOTATION: &str = "traffic.istio.io/nodeSelector";
@@ -72,7 +72,6 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
     }
 }
 
-/// One port.
 fn convert_port(port: &navarch_api::kubernetes::ServicePort) -> ServicePort {
     ServicePort { name: port.name.clone(), port: port.port, protocol: protocol_of_port(port) }
 }
@@ -118,7 +117,7 @@ fn node_ports(object: &Object<Declared>) -> Option<SmallMap<u16, u16>> {
     })
 }
 
-/// Who may see the service, by its annotation.
+/// The visibility of the service, from its annotation.
 fn export_to(meta: &ObjectMeta) -> ExportTo {
     match meta.annotations.get(EXPORT_TO_ANNOTATION) {
         Some(list) if !list.is_empty() => ExportTo::parse(list.split(',').map(str::trim), &meta.key.namespace),

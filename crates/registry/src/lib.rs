@@ -1,13 +1,13 @@
-//! Services, endpoints and workloads: one model, whatever object they come from.
+//! Services, endpoints and workloads: one model for all kinds of objects that declare them.
 //!
-//! Knows the objects users write (`api`) and where they are kept (`store`), never Envoy.
+//! Depends on configuration objects (`api`) and their storage (`store`), never on Envoy.
 //!
 //! ```text
 //! Objects + names of what changed ─▶ Registry of each cluster (indexes, conversions) ─▶ Aggregate ─▶ Directory + DirectoryChange
 //! ```
 //!
-//! A `Registry` owns what is kept of one cluster between changes, [`Aggregate`] those of all; conversions are pure functions, one
-//! file per kind; the [`Directory`] is an immutable picture that snapshots share.
+//! A `Registry` owns the state of one cluster between changes, [`Aggregate`] those of all clusters; conversions are pure
+//! functions, one file per kind; the [`Directory`] is an immutable value that snapshots share.
 
 pub mod address_index;
 pub mod address_name;

@@ -1,12 +1,12 @@
-//! The registry at work: what it keeps between changes, and the order in which a change walks through it.
+//! The registry of a cluster: its state between changes, and the steps of an update.
 //!
 //! ```text
 //! changed objects ─▶ pods, WorkloadEntries ─▶ services ─▶ slices, ServiceEntries' endpoints
 //!                                                 └─▶ slots, endpoints by service ─▶ targets, gateways ─▶ Directory
 //! ```
 //!
-//! Each step takes the work that earlier ones left, makes values anew, compares them with what was there, and leaves
-//! work for later steps only where they differ. So a pod costs its slices and its services' endpoints, nothing else.
+//! Each step processes the work that earlier steps queued, recomputes values, compares them with the previous ones, and queues
+//! work for later steps only if they differ. So a changed pod costs its slices and its services' endpoints, nothing else.
 
 mod cluster_set;
 mod endpoints;
@@ -45,18 +45,17 @@ use navarch_api::settings::Settings;
 use navarch_api::shared_texts::SharedTexts;
 use navarch_store::Objects;
 
-/// Services, endpoints and workloads of one cluster, kept up to date with its objects.
+/// Services, endpoints and workloads of one cluster, updated incrementally from its objects.
 ///
 /// After any sequence of changes the directory equals that of a fresh registry on the same objects.
 #[derive(Clone, Debug)]
 pub(super) struct Registry {
     /// Settings, mesh config and networks.
     world: World,
-    /// What is shown.
+    /// The resulting directory.
     directory: Directory,
-    /// How many endpoints of slices are left out since their pods are not known.
+    /// Number of endpoints in EndpointSlices that are omitted since their pods are not known.
     pending_pods: usize,
-    /// Pods.
     pods: PodIndex,
     /// WorkloadEntries.
     entries: EntryIndex,
@@ -65,16 +64,15 @@ pub(super) struct Registry {
     /// Kubernetes Services.
     services: NamedTable<ServiceState>,
     service_selectors: SelectorIndex,
-    /// ServiceEntries.
     service_entries: NamedTable<ServiceEntryState>,
     entry_selectors: SelectorIndex,
     /// ServiceEntries by the addresses of their endpoints.
     entry_addresses: HashIndex,
-    /// Who declares which host.
+    /// The objects that declare each host.
     names: Names,
-    /// Gateways between networks, by the Kubernetes Service that they are.
+    /// Network gateways by Kubernetes Service.
     gateways: KeyedMap<NamespacedName, BTreeSet<NetworkGateway>>,
-    /// The same by the Gateway of the Gateway API.
+    /// Network gateways by Gateway of the Gateway API.
     gateway_objects: KeyedMap<NamespacedName, BTreeSet<NetworkGateway>>,
     /// Services in `clusterset.local`, by the name of their ServiceImport.
     imports: BTreeMap<NamespacedName, Arc<Service>>,
@@ -85,18 +83,17 @@ pub(super) struct Registry {
 /// The registries of remote clusters.
 pub(super) type Others = BTreeMap<ClusterId, Registry>;
 
-/// What came of a change.
+/// The outcome of a change.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// What of the directory changed.
     pub(super) change: DirectoryChange,
-    /// Workloads of a remote cluster that came, changed or went, as they were and as they are.
+    /// Added, changed or removed workloads of a remote cluster, in their versions before and after.
     pub(super) touched: Vec<Arc<Workload>>,
-    /// Hosts of which other services are names than before.
+    /// Hosts with changed aliases.
     pub(super) aliased: BTreeSet<Hostname>,
 }
 
-/// A Kubernetes Service and what was made of it.
+/// A Kubernetes Service and the values derived from it.
 #[derive(Clone, Debug)]
 struct ServiceState {
     object: Arc<Object<Declared>>,
@@ -106,23 +103,23 @@ struct ServiceState {
     rules: SliceRules,
 }
 
-/// A ServiceEntry and what was made of it.
+/// A ServiceEntry and the values derived from it.
 #[derive(Clone, Debug)]
 struct ServiceEntryState {
     object: Arc<Object<ServiceEntry>>,
-    /// What selects its workloads, if something does.
+    /// Its workload selector, if any.
     selector: Option<Labels>,
     /// One for each host and address.
     services: EntryServices,
     endpoints: EntryEndpoints,
-    /// How many workloads that it selects have no endpoints, as they are too many.
+    /// Number of selected workloads beyond the limit, which get no endpoints.
     left_out: usize,
-    /// The endpoints of one host, gathered, which all hosts share; with how many services of a host they are for.
+    /// The collected endpoints, which all hosts share, with the number of services of a host that they are for.
     gathered: OnceLock<(usize, Option<Arc<ServiceEndpoints>>)>,
 }
 
 impl Registry {
-    /// An empty registry: no objects, mesh config as it comes.
+    /// A registry without objects, with default mesh config.
     #[must_use]
     pub(super) fn new(settings: Settings) -> Self {
         let objects = Objects::default();
@@ -165,7 +162,7 @@ impl Registry {
         &self.directory
     }
 
-    /// How many endpoints of slices are left out since their pods are not known.
+    /// Number of endpoints in EndpointSlices that are omitted since their pods are not known.
     #[must_use]
     pub(super) fn pending_pods(&self) -> usize {
         self.pending_pods
@@ -183,15 +180,15 @@ impl Registry {
         if world == self.world { DirectoryChange::default() } else { self.rebuild(world, objects, others).change }
     }
 
-    /// Takes the world of the cluster that configures the mesh over, for a remote cluster.
+    /// Sets the mesh-wide configuration of a remote cluster's registry to that of the configuration cluster.
     pub(super) fn follow(&mut self, config: &Self, objects: &Objects) -> Outcome {
         let world = config.world.of_remote(&self.world.settings.cluster_id, objects);
         if world == self.world { Outcome::default() } else { self.rebuild(world, objects, &Others::new()) }
     }
 
-    /// Takes changes of objects, several at once. `objects` hold the new state, `changed` names what was added, changed
-    /// or removed; it may name more. `others` are the registries of remote clusters, whose workloads ServiceEntries select, and
-    /// `touched` what of these changed.
+    /// Applies changes of objects. `objects` is the new state, `changed` are objects that may have been added, changed or
+    /// removed. `others` are the registries of remote clusters, whose workloads ServiceEntries select, and `touched` the
+    /// changed ones of these workloads.
     pub(super) fn apply(
         &mut self,
         objects: &Objects,
@@ -220,7 +217,7 @@ impl Registry {
         self.run(objects, work, others)
     }
 
-    /// Walks through all steps.
+    /// Runs all steps.
     fn run(&mut self, objects: &Objects, mut work: Work, others: &Others) -> Outcome {
         let mut change = DirectoryChange::default();
         self.spread(objects, &mut work);
@@ -239,7 +236,7 @@ impl Registry {
         Outcome { change, touched: work.touched, aliased: work.aliased }
     }
 
-    /// Starts afresh in another world, and tells what that changed.
+    /// Rebuilds everything with other mesh-wide configuration, and returns the changes.
     fn rebuild(&mut self, world: World, objects: &Objects, others: &Others) -> Outcome {
         let mut fresh = Self::of_world(world);
         let ran = fresh.run(objects, Work::everything(objects), others);
@@ -260,18 +257,18 @@ impl Registry {
         &self.world.settings.domain_suffix
     }
 
-    /// The services that are other names for a host in this cluster, sorted.
+    /// The aliases of a host in this cluster, sorted.
     #[must_use]
     pub(super) fn aliases_of(&self, host: &Hostname) -> &[ServiceKey] {
         self.names.aliases_of(host)
     }
 
-    /// The hosts that services of this cluster are other names for.
+    /// The hosts with aliases in this cluster.
     pub(super) fn aliased(&self) -> impl Iterator<Item = &Hostname> {
         self.names.aliased()
     }
 
-    /// The key of a Kubernetes Service, be it there or not.
+    /// The key of a Kubernetes Service, whether or not it exists.
     fn key_of(&self, service: &NamespacedName) -> ServiceKey {
         let known = self.services.get(service).map(|state| state.service.key.clone());
         let namespace = service.namespace.clone();
@@ -296,7 +293,7 @@ impl Registry {
 }
 
 impl ServiceState {
-    /// What selects its pods. An empty selector selects nobody.
+    /// Its pod selector; `None` if empty, which selects no pods.
     fn selector(&self) -> Option<&Labels> {
         Some(&self.object.spec.selector).filter(|selector| !selector.is_empty())
     }

@@ -1,10 +1,10 @@
-//! Where a workload stands: localities in labels of pods, nodes and WorkloadEntries.
+//! Localities from labels of pods, nodes and WorkloadEntries.
 
 use std::borrow::Cow;
 
 use super::model::Labels;
 
-/// The label that says a locality, and its former name.
+/// The locality label, and its former name.
 const LOCALITY_LABELS: [&str; 2] = ["topology.istio.io/locality", "istio-locality"];
 /// The label of a region.
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
@@ -17,7 +17,7 @@ pub(super) const ZONE_LABELS: [&str; 2] = [ZONE_LABEL, "failure-domain.beta.kube
 /// The label of a sub-zone.
 pub const SUBZONE_LABEL: &str = "topology.istio.io/subzone";
 
-/// The locality that a workload's own labels say, if they do. Label values cannot hold `/`, so `.` stands for it.
+/// The locality from a workload's own labels, if any. Label values cannot contain `/`, so `.` replaces it.
 #[must_use]
 pub(super) fn locality_of_labels(labels: &Labels) -> Option<Cow<'_, str>> {
     let value = LOCALITY_LABELS.iter().find_map(|label| labels.get(*label))?;
@@ -28,8 +28,8 @@ pub(super) fn locality_of_labels(labels: &Labels) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Region, zone and sub-zone that a proxy's labels say, in whichever way; `None` if they say none. Other than in labels of pods,
-/// a dot is a dot.
+/// Region, zone and sub-zone from a proxy's labels of either form; `None` if there are none. Unlike in labels of pods, dots are
+/// not replaced.
 #[must_use]
 pub fn locality_of_proxy(labels: &Labels) -> Option<[&str; 3]> {
     let [[region, _], [zone, _]] = [REGION_LABELS, ZONE_LABELS];
@@ -41,7 +41,7 @@ pub fn locality_of_proxy(labels: &Labels) -> Option<[&str; 3]> {
     (!whole.is_empty()).then(|| split_locality(whole))
 }
 
-/// The locality of a node by its labels; empty where they say nothing.
+/// The locality of a node from its labels; empty if there are none.
 #[must_use]
 pub(super) fn locality_of_node(labels: &Labels) -> String {
     let first = |names: &[&str]| {

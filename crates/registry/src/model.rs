@@ -18,7 +18,7 @@ use navarch_api::text_map::TextMap;
 /// Labels of a workload or a service.
 pub type Labels = TextMap;
 
-/// What names a service: hosts are claimed per namespace.
+/// The key of a service: hosts are declared per namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceKey {
     /// The namespace of the object that declares the service.
@@ -36,7 +36,7 @@ pub struct Service {
     pub origin: ObjectRef,
     /// `destination.service.name` (Istio's `Attributes.Name`): object name for Kubernetes, the host for a ServiceEntry.
     pub name: Arc<str>,
-    /// Which registry it stems from.
+    /// The registry that it comes from.
     pub registry: Registry,
     /// Creation moment of the declaring object: the older wins conflicts.
     pub created: Option<Timestamp>,
@@ -70,13 +70,14 @@ pub struct Service {
     pub external_ports: SmallMap<ClusterId, SmallMap<u16, u16>>,
     /// Service port to target port where a service without endpoints of its own (resolution NONE) renames ports.
     pub passthrough_target_ports: SmallMap<u16, u16>,
-    /// Connections are tried to all addresses of a DNS answer, the first that stands is used (ServiceEntry annotation).
+    /// Connections to all addresses of a DNS response are tried in parallel; the first established one is used (ServiceEntry
+    /// annotation).
     pub races_connections: bool,
-    /// What only Kubernetes services have.
+    /// Attributes of Kubernetes Services only.
     pub kubernetes: KubernetesAttributes,
 }
 
-/// What only a Kubernetes Service says.
+/// Attributes of Kubernetes Services only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KubernetesAttributes {
     /// `spec.type` as its word; empty for a ServiceEntry.
@@ -123,15 +124,15 @@ pub enum Resolution {
     DnsLb,
     /// By DNS, to one address of the answer.
     DnsRoundRobinLb,
-    /// To the address that the client asked for.
+    /// To the original destination address.
     Passthrough,
-    /// Another name of another service.
+    /// An alias of another service.
     Alias,
     /// By DNS of the host in the request (wildcard hosts).
     DynamicDns,
 }
 
-/// Where a service or endpoint stems from.
+/// The origin of a service or endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Registry {
     /// The Kubernetes API of a cluster.
@@ -143,7 +144,7 @@ pub enum Registry {
 /// Who may see a service or a configuration object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExportTo {
-    /// Nothing was said: the mesh-wide default applies.
+    /// Unset: the mesh-wide default applies.
     Unset,
     /// `*`: everyone.
     Public,

@@ -20,7 +20,6 @@ pub(super) struct PodIndex {
     pods: NamedTable<PodState>,
     /// By main address.
     by_address: HashIndex,
-    /// By node.
     by_node: HashIndex,
     /// By label of the pod itself.
     by_label: LabelIndex,
@@ -63,7 +62,6 @@ impl PodIndex {
         self.pods.iter()
     }
 
-    /// The pod of this name.
     #[must_use]
     pub(super) fn named(&self, name: &NamespacedName) -> Option<&PodState> {
         self.pods.get(name)

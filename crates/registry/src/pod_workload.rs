@@ -126,7 +126,6 @@ impl TlsMode {
     }
 }
 
-/// The workload of a pod.
 fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World, texts: &mut SharedTexts) -> Workload {
     let (meta, spec) = (&pod.meta, &pod.spec);
     let locality = match locality_of_labels(&meta.labels) {

@@ -86,7 +86,7 @@ impl KnownGateways {
     }
 }
 
-/// The ways into another network that a Gateway stands for, one for each of its addresses.
+/// The network gateways that a Gateway declares, one for each of its addresses.
 #[must_use]
 pub fn remote_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
     let (meta, spec) = (&gateway.meta, &gateway.spec);

@@ -12,7 +12,7 @@ pub fn selects(selector: &Labels, labels: &Labels) -> bool {
     selector.len() <= labels.len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// One label within a namespace, as a key; `None` stands for every workload.
+/// One label within a namespace, as a key; `None` selects every workload.
 fn key<'a>(namespace: &'a Namespace, label: Option<(&'a Arc<str>, &'a Arc<str>)>) -> impl std::hash::Hash + 'a {
     (namespace.as_str(), label.map(|(key, value)| (&**key, &**value)))
 }
@@ -20,7 +20,6 @@ fn key<'a>(namespace: &'a Namespace, label: Option<(&'a Arc<str>, &'a Arc<str>)>
 /// The numbers of those who select, each by the first label that its selector asks for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectorIndex {
-    /// By that label.
     by_label: HashIndex,
 }
 

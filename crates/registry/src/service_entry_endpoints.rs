@@ -34,7 +34,6 @@ pub(super) struct HostPort {
 }
 
 impl EntryEndpoints {
-    /// The endpoints of one host.
     #[must_use]
     pub(super) fn of_host(&self, host: &Hostname) -> Vec<Arc<Endpoint>> {
         match self {

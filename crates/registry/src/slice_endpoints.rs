@@ -48,8 +48,8 @@ fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Healt
     }
 }
 
-/// The endpoints of a slice, one per endpoint, address and port, that are seen so far. An endpoint whose pod is not known yet is left out:
-/// nothing true could be said of it.
+/// The endpoints of a slice, one per endpoint, address and port, that are seen so far. An endpoint whose pod is not known yet
+/// is left out: its metadata would be wrong.
 #[must_use]
 pub(super) fn endpoints_of_slice(
     slice: &Object<EndpointSlice>,

@@ -28,7 +28,6 @@ pub(super) struct SliceState {
 pub(super) struct SliceIndex {
     /// By name.
     slices: NamedTable<SliceState>,
-    /// By service.
     by_service: HashIndex,
     /// By the pods in them.
     by_pod: HashIndex,
@@ -103,7 +102,6 @@ impl SliceIndex {
         old.map(|(_, old)| old)
     }
 
-    /// The slice of this name.
     #[must_use]
     pub(super) fn get(&self, name: &NamespacedName) -> Option<&SliceState> {
         self.slices.get(name)

@@ -42,12 +42,10 @@ pub(super) fn instance_of_endpoint(endpoint: &WorkloadEntry, meta: &ObjectMeta, 
     build(endpoint, meta, &labels_of_spec(endpoint), world)
 }
 
-/// The labels of the spec.
 fn labels_of_spec(spec: &WorkloadEntry) -> Labels {
     spec.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
 }
 
-/// The instance with these labels.
 fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World) -> Instance {
     let locality = match &*spec.locality {
         "" => locality_of_labels(labels).map(|locality| locality.into_owned()).unwrap_or_default(),

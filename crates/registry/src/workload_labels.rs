@@ -40,7 +40,7 @@ impl WorkloadLocation<'_> {
         labels
     }
 
-    /// The same as [`Place::label`], with texts that others have.
+    /// The same as [`WorkloadLocation::label`], with texts that others have.
     #[must_use]
     pub(super) fn label_among(&self, own: &Labels, texts: &mut SharedTexts) -> Labels {
         let own_entries = own.iter().map(|(label, value)| (&**label, &**value));

@@ -1,4 +1,4 @@
-//! The names of workloads: what owns a pod, and what a WorkloadEntry stands for (Istio's `GetWorkloadMetaFromPod`).
+//! The names of workloads: what owns a pod, and of a WorkloadEntry (Istio's `GetWorkloadMetaFromPod`).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ const WORKLOAD_NAME_LABEL: &str = "service.istio.io/workload-name";
 /// The annotation of WorkloadEntries that were made for a WorkloadGroup.
 const GROUP_ANNOTATION: &str = "istio.io/autoRegistrationGroup";
 
-/// The workload of a pod: its Deployment and the like where they can be told from the pod alone, else the pod.
+/// The workload of a pod: its Deployment and the like where they follow from the pod alone, else the pod.
 #[must_use]
 pub fn workload_name_of_pod(pod: &Object<Pod>) -> Arc<str> {
     if let Some(name) = pod.meta.labels.get(WORKLOAD_NAME_LABEL) {

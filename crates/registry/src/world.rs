@@ -105,7 +105,7 @@ impl World {
         Hostname::new(format!("{}.{}.svc.{}", service.name, service.namespace, self.settings.domain_suffix))
     }
 
-    /// The service that stands for a Kubernetes Service of all clusters, where there are such.
+    /// The `clusterset.local` service of a Kubernetes Service, if enabled.
     #[must_use]
     pub(super) fn cluster_set_key(&self, service: &NamespacedName) -> Option<ServiceKey> {
         (self.settings.clusters.mcs >= McsMode::Hosts).then(|| cluster_set_key(service))
@@ -119,7 +119,7 @@ pub(super) fn cluster_set_key(service: &NamespacedName) -> ServiceKey {
     ServiceKey { namespace: service.namespace.clone(), hostname }
 }
 
-/// The Kubernetes Service that a service in `clusterset.local` stands for; `None` for other services.
+/// The Kubernetes Service behind a service in `clusterset.local`; `None` for other services.
 #[must_use]
 pub(super) fn service_of_cluster_set(key: &ServiceKey) -> Option<NamespacedName> {
     let rest = key.hostname.as_str().strip_suffix(CLUSTER_SET_DOMAIN)?.strip_suffix(".svc.")?;

@@ -1,7 +1,7 @@
-//! Which namespaces are discovered: all, or those that mesh config selects (`discoverySelectors`).
+//! Discovery of namespaces: all, or those that mesh config selects (`discoverySelectors`).
 //!
-//! As in Istio, the filter stands before the Kubernetes API: configuration that is read from files counts in full.
-//! What lives in another namespace is kept aside, for a label may bring its namespace in at any time.
+//! As in Istio, the filter applies to the Kubernetes API: configuration from files is not filtered. Objects of other namespaces
+//! are kept separately, since a changed label may add their namespace at any time.
 
 use std::collections::BTreeSet;
 
@@ -11,31 +11,31 @@ use navarch_api::mesh::LabelSelector;
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
-/// Which kinds of objects the selectors are about.
+/// The kinds of objects that selectors filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiscoveryScope {
-    /// Kubernetes' own kinds: what configures the mesh counts wherever it lives.
+    /// Kubernetes' own kinds: mesh configuration is not filtered.
     #[default]
     Workloads,
     /// All kinds.
     Everything,
 }
 
-/// All objects, parted by whether their namespace is discovered. Objects outside namespaces always are.
+/// All objects, separated by whether their namespace is discovered. Cluster-scoped objects always are.
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
-    /// Which kinds must be selected.
+    /// The filtered kinds.
     scope: DiscoveryScope,
-    /// What selects namespaces; none selects all.
+    /// The selectors; none selects all.
     selectors: Vec<LabelSelector>,
-    /// Objects that count.
+    /// Objects of discovered namespaces, and of kinds that are not filtered.
     seen: Objects,
-    /// Objects of the other namespaces.
+    /// All other objects.
     unseen: Objects,
 }
 
 impl DiscoveryScope {
-    /// Whether objects of this kind count only where their namespace is discovered.
+    /// Whether objects of this kind are filtered.
     #[must_use]
     pub(super) fn covers(self, kind: Kind) -> bool {
         let configures = kind.group().ends_with(".istio.io");
@@ -50,13 +50,13 @@ impl Discovery {
         Self { scope, ..Self::default() }
     }
 
-    /// The objects that count.
+    /// The objects of discovered namespaces, and of kinds that are not filtered.
     #[must_use]
     pub fn seen(&self) -> &Objects {
         &self.seen
     }
 
-    /// Puts an object in place of the one of its name. Notes the objects that count otherwise than before.
+    /// Adds or replaces an object. Adds the objects that differ in [`Self::seen`] to `changed`.
     pub fn put(&mut self, object: AnyObject, changed: &mut BTreeSet<ObjectRef>) {
         let name = object.object_ref();
         if self.scope.covers(name.kind) && !self.discovers(&name.name.namespace) {
@@ -66,7 +66,7 @@ impl Discovery {
         }
     }
 
-    /// Takes an object away. Notes the objects that count otherwise than before.
+    /// Removes an object. Adds the objects that differ in [`Self::seen`] to `changed`.
     pub fn remove(&mut self, name: &ObjectRef, changed: &mut BTreeSet<ObjectRef>) {
         if self.change(name, changed, |seen| seen.remove_ref(name.kind, &name.name)) {
             changed.insert(name.clone());
@@ -75,7 +75,7 @@ impl Discovery {
         }
     }
 
-    /// Takes other selectors. Notes the objects that count otherwise than before.
+    /// Sets the selectors. Adds the objects that differ in [`Self::seen`] to `changed`.
     pub fn select(&mut self, selectors: &[LabelSelector], changed: &mut BTreeSet<ObjectRef>) {
         if self.selectors == selectors {
             return;
@@ -89,7 +89,7 @@ impl Discovery {
         }
     }
 
-    /// Changes an object that counts. A namespace may come in or go out by it, with all that is in it.
+    /// Changes an object in `seen`. If it is a namespace, all objects in it may move.
     fn change(
         &mut self,
         name: &ObjectRef,
@@ -106,7 +106,7 @@ impl Discovery {
         differs
     }
 
-    /// Moves the objects of a namespace to where they belong now.
+    /// Moves the objects of a namespace after a change of its discovery.
     fn settle(&mut self, namespace: &Namespace, discovered: bool, changed: &mut BTreeSet<ObjectRef>) {
         let (from, to) = match (discovered, self.discovers(namespace)) {
             (true, false) => (&mut self.seen, &mut self.unseen),
@@ -116,13 +116,13 @@ impl Discovery {
         changed.extend(from.move_namespace(namespace, self.scope, to));
     }
 
-    /// Whether an object of this name counts, or would if it were there.
+    /// Whether an object of this name is, or would be, in [`Self::seen`].
     #[must_use]
     pub fn counts(&self, name: &ObjectRef) -> bool {
         !self.scope.covers(name.kind) || self.discovers(&name.name.namespace)
     }
 
-    /// Whether a namespace is discovered. Under selectors, one that is not there is not.
+    /// Whether a namespace is discovered. With selectors, a namespace that does not exist is not.
     fn discovers(&self, namespace: &Namespace) -> bool {
         if self.selectors.is_empty() {
             return true;

@@ -1,7 +1,7 @@
 //! The current objects by kind, namespace and name, immutable per version.
 //!
-//! Copies share all that did not change (persistent maps), so a snapshot costs a few reference counts. Knows what objects
-//! are called, not where they come from.
+//! Copies share all unchanged parts (persistent maps), so a snapshot costs a few reference counts. Depends only on the identity
+//! of objects, not on their source.
 
 mod discovery;
 mod table;
@@ -62,14 +62,14 @@ macro_rules! tables {
         })*
 
         impl Objects {
-            /// Takes an object away by its kind and name. Says whether it was there.
+            /// Removes an object by its kind and name. Returns whether it existed.
             pub fn remove_ref(&mut self, kind: Kind, key: &NamespacedName) -> bool {
                 match kind {
                     $(Kind::$kind => self.$field.remove(key).is_some(),)*
                 }
             }
 
-            /// Puts an object of any kind in place of the one of its name. Says whether its content differs from what was there.
+            /// Adds or replaces an object of any kind. Returns whether its content differs.
             pub fn put_any(&mut self, object: AnyObject) -> bool {
                 match object {
                     $(AnyObject::$kind(object) => self.$field.put(object),)*
@@ -84,7 +84,7 @@ macro_rules! tables {
                 }
             }
 
-            /// Whether an object says something else here than in `other`, being in one of them only included.
+            /// Whether an object differs from that in `other`, or is in one of them only.
             #[must_use]
             pub fn differs(&self, other: &Self, object: &ObjectRef) -> bool {
                 match object.kind {
@@ -92,7 +92,7 @@ macro_rules! tables {
                 }
             }
 
-            /// Moves all objects of a namespace whose kinds are in the scope to `other`. Gives their names.
+            /// Moves all objects of a namespace whose kinds are in the scope to `other`. Returns their names.
             fn move_namespace(
                 &mut self,
                 namespace: &NamespaceName,
@@ -140,7 +140,7 @@ macro_rules! tables {
                 none
             }
 
-            /// Whether an object is there.
+            /// Whether an object exists.
             #[must_use]
             pub fn contains(&self, object: &ObjectRef) -> bool {
                 match object.kind {

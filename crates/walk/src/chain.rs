@@ -1,4 +1,4 @@
-//! Which filter chain of a listener takes a connection.
+//! Selection of the filter chain of a listener for a connection.
 
 use std::net::IpAddr;
 
@@ -7,11 +7,11 @@ use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, 
 
 use super::{Connection, matcher};
 
-/// How well a chain suits one thing that a connection shows; `None` where it does not.
+/// How specifically a chain matches one criterion of a connection; `None` if it does not match.
 type Fit = Option<u32>;
 
-/// The chain that takes a connection: thing by thing, those that suit it best go on, and none that was left behind comes
-/// back. Without any the default chain does.
+/// The chain for a connection: criterion by criterion, only the most specific chains are kept; dropped ones are not
+/// reconsidered. Falls back to the default chain.
 pub(super) fn find<'a>(listener: &'a Listener, connection: &Connection) -> Option<&'a FilterChain> {
     if let Some(tree) = &listener.filter_chain_matcher {
         return matcher::find(listener, tree, connection);
@@ -49,7 +49,7 @@ fn source_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     }
 }
 
-/// How narrow the narrowest range is that holds an address; no ranges hold all.
+/// The longest prefix of the ranges that contain an address; an empty list contains all.
 fn ranges_fit(ranges: &[CidrRange], ip: IpAddr) -> Fit {
     if ranges.is_empty() {
         return Some(0);
@@ -62,7 +62,7 @@ pub(super) fn holds(range: &CidrRange, ip: IpAddr) -> bool {
     range_fit(&range.address_prefix, range.prefix_len.unwrap_or_default(), ip).is_some()
 }
 
-/// How narrow a range is that holds an address.
+/// The prefix length of a range that contains an address.
 pub(super) fn range_fit(start: &str, length: u32, ip: IpAddr) -> Fit {
     let same = |a: u128, b: u128, bits: u32| length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0);
     let holds = match (start.parse::<IpAddr>(), ip) {
@@ -73,7 +73,7 @@ pub(super) fn range_fit(start: &str, length: u32, ip: IpAddr) -> Fit {
     holds.then_some(length)
 }
 
-/// The name that TLS shows: the whole name fits best, then the longest wildcard.
+/// The SNI: an exact match is the most specific, then the longest wildcard.
 fn name_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     if wanted.server_names.is_empty() {
         return Some(0);
@@ -86,7 +86,7 @@ fn name_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     fits.max()
 }
 
-/// Whether there is TLS around it.
+/// The transport protocol: TLS or not.
 fn transport_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     let shown = if connection.tls.is_some() { "tls" } else { "raw_buffer" };
     match wanted.transport_protocol.as_str() {
@@ -95,7 +95,7 @@ fn transport_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     }
 }
 
-/// The protocol that TLS offers, or plain HTTP shows.
+/// The application protocol: from ALPN, or of plain HTTP.
 fn protocol_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     if wanted.application_protocols.is_empty() {
         return Some(0);

@@ -1,4 +1,4 @@
-//! Which route a request takes, and what the route does.
+//! Selection of the route of a request, and its action.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use navarch_proto::envoy::config::route::v3::{RedirectAction, Route, RouteAction
 use super::token::Claims;
 use super::{HttpRequest, Outcome, Share, pattern, token};
 
-/// The route of a request at its virtual host: the first that takes it. `claims` are those of a token that is believed.
+/// The route of a request in its virtual host: the first that matches. `claims` are those of a valid token.
 pub(super) fn find<'a>(host: &'a VirtualHost, request: &HttpRequest, claims: Option<&Claims>) -> Option<&'a Route> {
     let headers = all_headers(request);
     let is_for = |wanted: &RouteMatch| {
-        // What other filters leave is not known; nobody is led by it.
+        // Metadata of other filters is not known; such routes do not match.
         matches(wanted, request, &headers)
             && wanted.dynamic_metadata.iter().all(|matcher| token::fits(matcher, claims).unwrap_or_default())
     };
     host.routes.iter().find(|route| route.r#match.as_ref().is_some_and(is_for))
 }
 
-/// Whether a request is as a rule of a filter demands.
+/// Whether a request matches a rule of a filter.
 pub(super) fn is_for(wanted: &RouteMatch, request: &HttpRequest) -> bool {
     matches(wanted, request, &all_headers(request))
 }
 
-/// Whether a virtual host takes requests over TLS only, and sends them there otherwise.
+/// Whether a virtual host redirects plain HTTP to HTTPS.
 pub(super) fn wants_tls(host: &VirtualHost) -> bool {
     host.require_tls == i32::from(TlsRequirementType::All)
 }
 
-/// The headers of a request, those that HTTP/2 writes for the first line included.
+/// The headers of a request, pseudo-headers included.
 fn all_headers(request: &HttpRequest) -> BTreeMap<String, String> {
     let mut headers = request.headers.clone();
     for (name, value) in [(":authority", &request.host), (":method", &request.method), (":path", &request.path)] {
@@ -44,7 +44,7 @@ fn all_headers(request: &HttpRequest) -> BTreeMap<String, String> {
     headers
 }
 
-/// Whether a request is as a route demands. A fraction of the requests is taken to be all.
+/// Whether a request matches a route. Runtime fractions are assumed to be 100%.
 fn matches(wanted: &RouteMatch, request: &HttpRequest, headers: &BTreeMap<String, String>) -> bool {
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
     let cased = wanted.case_sensitive.unwrap_or(true);
@@ -65,7 +65,7 @@ fn matches(wanted: &RouteMatch, request: &HttpRequest, headers: &BTreeMap<String
         && wanted.query_parameters.iter().all(|matcher| pattern::parameter(matcher, query))
 }
 
-/// What a route does with a request; `share` says what becomes of a cluster's share.
+/// The outcome of a route for a request; `share` resolves a cluster.
 pub(super) fn act(route: &Route, request: &HttpRequest, share: impl Fn(&str, u32) -> Share) -> Outcome {
     match &route.action {
         Some(route::Action::Route(action)) => forward(action, request, share),
@@ -77,7 +77,6 @@ pub(super) fn act(route: &Route, request: &HttpRequest, share: impl Fn(&str, u32
     }
 }
 
-/// Forwards a request.
 fn forward(action: &RouteAction, request: &HttpRequest, share: impl Fn(&str, u32) -> Share) -> Outcome {
     match &action.cluster_specifier {
         Some(ClusterSpecifier::Cluster(cluster)) => Outcome::Forwarded(vec![share(cluster, 1)]),
@@ -94,7 +93,7 @@ fn forward(action: &RouteAction, request: &HttpRequest, share: impl Fn(&str, u32
     }
 }
 
-/// Where a redirect leads.
+/// The location of a redirect.
 fn redirect(action: &RedirectAction, request: &HttpRequest) -> Outcome {
     let scheme = match &action.scheme_rewrite_specifier {
         Some(SchemeRewriteSpecifier::HttpsRedirect(true)) => "https",

@@ -1,11 +1,12 @@
-//! What becomes of a request: a walk through the resources that one proxy has, as the proxy itself would go.
+//! Evaluates a request against the resources of one proxy, as the proxy itself would.
 //!
 //! ```text
 //! connection ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints
 //! ```
 //!
-//! Knows Envoy's messages and nothing of where they come from. Filters on the way are taken to let the request pass ([`policy`],
-//! [`token`] and [`ztunnel`] say whether those do that know who asks), shares of traffic are told rather than drawn, and all hosts are taken to be up. What a walk cannot tell it says.
+//! Depends only on Envoy's messages, not on their source. Filters on the path are assumed to let the request pass ([`policy`],
+//! [`token`] and [`ztunnel`] say whether those do that know who asks), shares of traffic are told rather than drawn, and all
+//! hosts are taken to be up. What a walk cannot tell it says.
 
 mod chain;
 mod http;
@@ -34,7 +35,7 @@ use token::Claims;
 
 pub use routes::Routes;
 
-/// All that one proxy has.
+/// The resources of one proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Resources {
     /// Its listeners.
@@ -52,7 +53,7 @@ pub struct Resources {
 pub enum Entry {
     /// The workload opened it, and it was redirected to the proxy.
     Outbound,
-    /// Somebody opened it to the workload, and it was redirected to the proxy.
+    /// A client opened it to the workload, and it was redirected to the proxy.
     Inbound,
     /// It was opened to the proxy itself.
     Direct,
@@ -60,25 +61,25 @@ pub enum Entry {
     Tunnel,
 }
 
-/// A connection and what it carries.
+/// A connection and its content.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// How it gets in.
+    /// How it enters the proxy.
     pub entry: Entry,
-    /// Where the client wanted to go.
+    /// The original destination.
     pub destination: SocketAddr,
-    /// Who the client is, where that matters.
+    /// The client's address, if known.
     pub source: Option<IpAddr>,
     /// The TLS around it.
     pub tls: Option<Tls>,
-    /// The request, where it is HTTP and can be read.
+    /// The request, for HTTP without TLS or after its termination.
     pub http: Option<HttpRequest>,
 }
 
-/// What TLS shows before it is ended.
+/// The TLS client hello.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// The server's name; empty without.
+    /// SNI; empty if absent.
     pub sni: String,
     /// The protocols that the client offers.
     pub alpn: Vec<String>,
@@ -99,7 +100,7 @@ pub struct HttpRequest {
     pub claims: Option<Claims>,
 }
 
-/// Where a request went.
+/// The path of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Walk {
     /// The listener that took the connection.
@@ -108,16 +109,16 @@ pub struct Walk {
     pub chain: String,
     /// The route, by its name, which may be empty; for HTTP that found one.
     pub route: Option<String>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a walk ends.
+/// The outcome of a walk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The connection is closed, or the walk cannot go on, for this reason.
+    /// The connection is closed, or the walk cannot continue, with the reason.
     Closed(String),
-    /// No route is for the request: 404.
+    /// No route matches the request: 404.
     NotFound,
     /// The proxy redirects to this location, with this status.
     Redirected {
@@ -128,45 +129,45 @@ pub enum Outcome {
     },
     /// The proxy answers itself with this status.
     Answered(u32),
-    /// It goes to upstreams, each with its share.
+    /// It is forwarded to upstreams, each with its share.
     Forwarded(Vec<Share>),
 }
 
-/// A cluster's share of the requests that go this way.
+/// A cluster's share of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// The cluster.
     pub cluster: String,
     /// Its weight among the shares.
     pub weight: u32,
-    /// Where the cluster sends to.
+    /// The upstream of the cluster.
     pub upstream: Upstream,
-    /// What it speaks where that does not depend on the endpoint.
+    /// The transport, if it does not depend on the endpoint.
     pub transport: Transport,
 }
 
-/// What is spoken to an endpoint.
+/// The transport to an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
     /// Plain text.
     #[default]
     Plain,
-    /// TLS that does not prove who in the mesh the client is.
+    /// TLS without a mesh identity of the client.
     Tls,
     /// Mutual TLS of the mesh.
     Mutual,
-    /// A tunnel (HBONE), which mutual TLS of the mesh is around.
+    /// An HBONE tunnel over mutual TLS of the mesh.
     Tunnel,
 }
 
-/// Where a cluster sends to.
+/// The upstream of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Upstream {
-    /// There is no such cluster.
+    /// The cluster does not exist.
     NoCluster,
-    /// To one of these.
+    /// Load-balanced over these endpoints.
     Endpoints(Vec<Endpoint>),
-    /// Where the client wanted to go, perhaps on another port.
+    /// The original destination, possibly with another port.
     Original(SocketAddr),
     /// To the host that the request names.
     Named(String),
@@ -175,20 +176,20 @@ pub enum Upstream {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Its address and port, at the end of the tunnel where it is reached by one; a path for a socket.
+    /// Its address and port, behind the tunnel if it is reached by one; a path for a Unix socket.
     pub address: String,
-    /// Where the tunnel ends that leads to it, where that is elsewhere: at a waypoint.
+    /// The end of the tunnel, if it differs: a waypoint.
     pub waypoint: Option<String>,
-    /// Lower ones are used while they last.
+    /// Lower values are preferred.
     pub priority: u32,
     /// Its weight within its locality.
     pub weight: u32,
-    /// What is spoken to it.
+    /// The transport to it.
     pub transport: Transport,
 }
 
 impl Walk {
-    /// The addresses that the request may reach first, sorted: those of the lowest priority of each cluster with a share.
+    /// The addresses of the lowest priority of each cluster with a share, sorted.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let Outcome::Forwarded(shares) = &self.outcome else { return Vec::new() };
@@ -208,7 +209,7 @@ impl Walk {
 }
 
 impl Share {
-    /// The addresses that are used first.
+    /// The addresses of the lowest priority.
     fn first_addresses(&self) -> Vec<String> {
         match &self.upstream {
             Upstream::NoCluster => Vec::new(),
@@ -255,7 +256,7 @@ impl Resources {
         Walk { listener: listener.name.clone(), chain: chain.name.clone(), route, outcome }
     }
 
-    /// Goes through network filters to the one that ends the chain.
+    /// Evaluates network filters up to the terminal one.
     fn through_filters(&self, filters: &[Filter], connection: &Connection) -> (Option<String>, Outcome) {
         for filter in filters {
             let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
@@ -276,7 +277,7 @@ impl Resources {
         (None, Outcome::Closed("no filter that is known here ends the chain".to_owned()))
     }
 
-    /// Goes through a connection manager.
+    /// Evaluates an HTTP connection manager.
     fn through_manager(&self, manager: &HttpConnectionManager, connection: &Connection) -> (Option<String>, Outcome) {
         let Some(request) = &connection.http else {
             return (None, Outcome::Closed("what is carried is not HTTP".to_owned()));
@@ -298,7 +299,7 @@ impl Resources {
         (Some(route.name.clone()), outcome)
     }
 
-    /// Goes through a proxy of bytes.
+    /// Evaluates a TCP proxy.
     fn through_tcp(&self, proxy: &TcpProxy, connection: &Connection) -> Outcome {
         match &proxy.cluster_specifier {
             Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => {

@@ -1,4 +1,4 @@
-//! Which listener takes a connection.
+//! Selection of the listener for a connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use navarch_proto::envoy::config::listener::v3::Listener;
 
 use super::{Connection, Entry};
 
-/// The listener behind the end of a proxy's tunnels.
+/// The internal listener behind the HBONE listener of a waypoint.
 const MAIN: &str = "main_internal";
 
 /// The listener that takes a connection.
 ///
-/// What was redirected comes to the listener of its direction, which hands it to the one of the original destination, if there
-/// is one: first of its address and port, then of its port.
+/// Redirected connections arrive at the listener of their direction, which hands them to that of the original destination, if
+/// there is one: of its address and port, else of its port.
 pub(super) fn find<'a>(listeners: &'a [Arc<Listener>], connection: &Connection) -> Option<&'a Listener> {
     let named = |name: &str| all(listeners).find(|listener| listener.name == name);
     match connection.entry {

@@ -1,4 +1,4 @@
-//! Which filter chain a listener's tree of matchers names: by address, port and what is spoken, as waypoints are made.
+//! Selection of a filter chain by a listener's matcher tree: by address, port and protocol, as in waypoints.
 
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::xds::core::v3::TypedExtensionConfig;
@@ -10,7 +10,7 @@ use prost::Message as _;
 use super::Connection;
 use super::chain::range_fit;
 
-/// The chain that a listener's matchers name for a connection, else the default one.
+/// The chain that a listener's matcher selects for a connection, else the default one.
 pub(super) fn find<'a>(listener: &'a Listener, tree: &Matcher, connection: &Connection) -> Option<&'a FilterChain> {
     let named = chain_name(tree, connection);
     let named = named.and_then(|name| listener.filter_chains.iter().find(|chain| chain.name == name));
@@ -21,13 +21,13 @@ pub(super) fn find<'a>(listener: &'a Listener, tree: &Matcher, connection: &Conn
 fn chain_name(matcher: &Matcher, connection: &Connection) -> Option<String> {
     let found = match matcher.matcher_type.as_ref() {
         Some(MatcherType::MatcherTree(tree)) => in_tree(tree, connection),
-        // Lists of predicates are not made here.
+        // Navarch does not generate matcher lists.
         Some(MatcherType::MatcherList(_)) | None => None,
     };
     found.or_else(|| on_match(matcher.on_no_match.as_deref()?, connection))
 }
 
-/// What a match leads to. A matcher below that finds nothing has not matched.
+/// The result of a match. A nested matcher without a result does not match.
 fn on_match(matched: &OnMatch, connection: &Connection) -> Option<String> {
     match matched.on_match.as_ref()? {
         on_match::OnMatch::Matcher(next) => chain_name(next, connection),
@@ -37,7 +37,7 @@ fn on_match(matched: &OnMatch, connection: &Connection) -> Option<String> {
     }
 }
 
-/// What a tree finds.
+/// The result of a matcher tree.
 fn in_tree(tree: &MatcherTree, connection: &Connection) -> Option<String> {
     let input = tree.input.as_ref()?;
     match tree.tree_type.as_ref()? {
@@ -52,7 +52,7 @@ fn in_tree(tree: &MatcherTree, connection: &Connection) -> Option<String> {
     }
 }
 
-/// What the narrowest ranges lead to that hold the destination; wider ones where those find nothing.
+/// The result of the most specific range that contains the destination; of wider ones if it has none.
 fn by_address(matcher: &IpMatcher, connection: &Connection) -> Option<String> {
     let ip = connection.destination.ip();
     let fit = |range: &navarch_proto::xds::core::v3::CidrRange| {
@@ -64,7 +64,7 @@ fn by_address(matcher: &IpMatcher, connection: &Connection) -> Option<String> {
     fits.iter().find_map(|(_, one)| on_match(one.on_match.as_ref()?, connection))
 }
 
-/// The texts that a connection shows at an input, any of which may match.
+/// The values of an input for a connection, any of which may match.
 fn texts_of(input: &TypedExtensionConfig, connection: &Connection) -> Vec<String> {
     if is(input, "DestinationPortInput") {
         vec![connection.destination.port().to_string()]

@@ -1,4 +1,4 @@
-//! Whether texts, headers and parameters are as a route demands.
+//! Matching of strings, headers and query parameters.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ pub(super) fn text(pattern: &StringMatcher, text: &str) -> bool {
     }
 }
 
-/// Whether an expression matches all of a text.
+/// Whether a regular expression matches the whole text.
 pub(super) fn whole(expression: &str, text: &str) -> bool {
     Regex::new(&format!("^(?:{expression})$")).is_ok_and(|expression| expression.is_match(text))
 }
 
-/// Whether headers are as a matcher demands.
+/// Whether headers match.
 #[expect(deprecated, reason = "older forms of matchers are still sent")]
 pub(super) fn header(matcher: &HeaderMatcher, headers: &BTreeMap<String, String>) -> bool {
     let shown = headers.get(&matcher.name.to_ascii_lowercase());
@@ -36,7 +36,7 @@ pub(super) fn header(matcher: &HeaderMatcher, headers: &BTreeMap<String, String>
     if let Some(HeaderMatchSpecifier::PresentMatch(wanted)) = &matcher.header_match_specifier {
         return (shown.is_some() == *wanted) != matcher.invert_match;
     }
-    // A header that is not there neither matches nor fails to.
+    // With an absent header even an inverted matcher does not match.
     let Some(shown) = shown else { return false };
     let matches = match &matcher.header_match_specifier {
         None => true,
@@ -54,7 +54,7 @@ pub(super) fn header(matcher: &HeaderMatcher, headers: &BTreeMap<String, String>
     matches != matcher.invert_match
 }
 
-/// Whether the parameters of a query are as a matcher demands.
+/// Whether query parameters match.
 pub(super) fn parameter(matcher: &QueryParameterMatcher, query: &str) -> bool {
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let shown = pairs.into_iter().find(|(name, _)| *name == matcher.name).map(|(_, value)| value);

@@ -1,5 +1,5 @@
-//! Whether the authorization policies of a filter chain let somebody pass, and which says so: Envoy's RBAC filters, evaluated as
-//! its documentation has it. What is not known of who asks is told as unknown, and so is what only the proxy itself can know.
+//! Evaluation of the authorization policies of a filter chain: Envoy's RBAC filters, as documented by Envoy. Unknown properties
+//! of the client yield `Unknown`, and so does what only the proxy itself can know.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,62 +20,62 @@ use prost::Message;
 use super::token::Claims;
 use super::{HttpRequest, chain, pattern, token};
 
-/// What the end of a tunnel notes the identity of its peer under.
+/// The filter state key of the peer's identity at the end of a tunnel.
 const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
 
-/// Who is at the other end, as far as mutual TLS proves that.
+/// The client's identity by mutual TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer<'a> {
     /// This identity, such as `spiffe://cluster.local/ns/shop/sa/web`.
     Proven(&'a str),
-    /// Nobody in particular: it speaks plain text, or shows no certificate.
+    /// Unauthenticated: plain text, or no client certificate.
     Nobody,
-    /// Somebody who is proven, and of whom it is not known who.
+    /// Authenticated, with an unknown identity.
     Somebody,
 }
 
 /// The claims that policies see.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TokenClaims<'a> {
-    /// None: there is no token, or nobody looks at it.
+    /// None: there is no token, or it is not validated.
     Absent,
-    /// Those of a token that is believed.
+    /// Those of a valid token.
     Believed(&'a Claims),
-    /// That is not known.
+    /// Unknown.
     Unknown,
 }
 
-/// Who asks for what.
+/// The input of policies: client and request.
 #[derive(Clone, Debug)]
 pub struct Visitor<'a> {
-    /// Who it is.
+    /// The client's identity.
     pub peer: Peer<'a>,
-    /// The address that the connection comes from, where it is known.
+    /// The peer address, if known.
     pub source: Option<IpAddr>,
-    /// The address that the request came from in the first place, where it is known.
+    /// The original client address, if known.
     pub remote: Option<IpAddr>,
-    /// What its token claims.
+    /// The claims of its token.
     pub claims: TokenClaims<'a>,
     /// The workload's address and port.
     pub destination: (IpAddr, u16),
-    /// The request, where it is HTTP.
+    /// The request, for HTTP.
     pub http: Option<&'a HttpRequest>,
 }
 
-/// What policies say.
+/// The verdict of policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may pass.
+    /// Allowed.
     Passes,
-    /// A policy denies it: the name of its rule, as the proxy has it.
+    /// Denied by a rule of this name.
     Denied(String),
-    /// There are policies that allow, and none of them allows this: the names of their rules.
+    /// No ALLOW policy matches; the names of their rules.
     NotAllowed(Vec<String>),
-    /// It depends on what is not known here.
+    /// It depends on unknown properties.
     Unknown,
 }
 
-/// The rules of the RBAC filters of a chain: those for requests where the chain reads HTTP, else those for connections.
+/// The rules of the RBAC filters of a chain: HTTP filters if the chain has a connection manager, else network filters.
 fn rules_of(chain: &FilterChain) -> Vec<Rbac> {
     let mut rules = Vec::new();
     for one in &chain.filters {
@@ -96,7 +96,7 @@ fn rules_of(chain: &FilterChain) -> Vec<Rbac> {
     rules
 }
 
-/// What the policies of a chain say of a visitor.
+/// The verdict of the policies of a chain.
 #[must_use]
 pub fn verdict(chain: &FilterChain, visitor: &Visitor<'_>) -> Verdict {
     let mut is_unknown = false;
@@ -117,14 +117,14 @@ pub fn verdict(chain: &FilterChain, visitor: &Visitor<'_>) -> Verdict {
     if is_unknown { Verdict::Unknown } else { Verdict::Passes }
 }
 
-/// Whether a policy is about a visitor; `None` where that cannot be known.
+/// Whether a policy matches; `None` if unknown.
 fn fits(policy: &Policy, visitor: &Visitor<'_>) -> Option<bool> {
     let permits = any(policy.permissions.iter().map(|one| permits(one, visitor)));
     let is = any(policy.principals.iter().map(|one| is(one, visitor)));
     both(permits, is)
 }
 
-/// Whether one of these holds.
+/// Three-valued OR.
 pub(super) fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut is_known = true;
     for one in all {
@@ -137,7 +137,7 @@ pub(super) fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     is_known.then_some(false)
 }
 
-/// Whether both hold.
+/// Three-valued AND of two.
 pub(super) fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     match (a, b) {
         (Some(false), _) | (_, Some(false)) => Some(false),
@@ -146,12 +146,12 @@ pub(super) fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     }
 }
 
-/// Whether all of these hold.
+/// Three-valued AND.
 pub(super) fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     any(all.map(|one| one.map(|holds| !holds))).map(|one_fails| !one_fails)
 }
 
-/// Whether a permission fits what is asked.
+/// Whether a permission matches.
 #[expect(deprecated, reason = "older forms of matchers are still sent")]
 fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
     use permission::Rule;
@@ -177,7 +177,7 @@ fn permits(permission: &Permission, visitor: &Visitor<'_>) -> Option<bool> {
     }
 }
 
-/// Whether a principal fits who asks.
+/// Whether a principal matches.
 #[expect(deprecated, reason = "older forms of matchers are still sent")]
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not evaluated is not known")]
 fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
@@ -193,7 +193,7 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
             (None, Peer::Somebody) => Some(true),
             (Some(matcher), Peer::Somebody) => is_anybody(matcher),
         },
-        // Behind the end of a tunnel the identity of its peer is noted there.
+        // Behind the end of a tunnel the peer's identity is in filter state.
         Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => match (&matcher.matcher, visitor.peer) {
             (Some(filter_state_matcher::Matcher::StringMatch(matcher)), Peer::Proven(identity)) => {
                 Some(pattern::text(matcher, identity))
@@ -211,7 +211,7 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
     }
 }
 
-/// Whether every identity is as a matcher demands; `None` where that depends on whose it is.
+/// Whether every identity matches; `None` if it depends on the identity.
 fn is_anybody(matcher: &StringMatcher) -> Option<bool> {
     let fits_all = match &matcher.match_pattern {
         Some(MatchPattern::SafeRegex(wanted)) => wanted.regex == ".+",
@@ -224,7 +224,7 @@ fn is_anybody(matcher: &StringMatcher) -> Option<bool> {
     fits_all.then_some(true)
 }
 
-/// Whether the token claims what a matcher demands.
+/// Whether the claims of the token match.
 fn claimed(matcher: &MetadataMatcher, visitor: &Visitor<'_>) -> Option<bool> {
     match visitor.claims {
         TokenClaims::Absent => token::fits(matcher, None),

@@ -1,4 +1,4 @@
-//! A route configuration as walks need it: of thousands of virtual hosts those are read that requests come to.
+//! Lazy decoding of a route configuration: of thousands of virtual hosts only those of requests are decoded.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use prost::Message;
 use prost::bytes::Bytes;
 
-/// A route configuration. Nothing of it is read before it is needed; what cannot be read is as if it were not there.
+/// A lazily decoded route configuration; malformed parts are treated as absent.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     body: Bytes,
@@ -28,7 +28,7 @@ struct Host {
     read: OnceLock<Box<VirtualHost>>,
 }
 
-/// The fields of a `RouteConfiguration` that say which virtual host a request comes to.
+/// The fields of a `RouteConfiguration` that select a virtual host.
 #[derive(Clone, PartialEq, Message)]
 struct Hosts {
     #[prost(bytes = "bytes", repeated, tag = "2")]
@@ -37,7 +37,7 @@ struct Hosts {
     ignore_port_in_host_matching: bool,
 }
 
-/// The field of a `VirtualHost` that says which requests come to it.
+/// The field of a `VirtualHost` that selects requests.
 #[derive(Clone, PartialEq, Message)]
 struct Domains {
     #[prost(string, repeated, tag = "2")]
@@ -45,7 +45,7 @@ struct Domains {
 }
 
 impl Routes {
-    /// Of an encoded `RouteConfiguration`.
+    /// From an encoded `RouteConfiguration`.
     #[must_use]
     pub fn new(body: Bytes) -> Self {
         Self { body, table: OnceLock::new() }
@@ -72,7 +72,7 @@ impl Routes {
         self.table().hosts.iter().find(|host| host.domains.iter().any(is)).map(Host::read)
     }
 
-    /// The virtual host of a host: by the whole name, the longest suffix, the longest prefix, else the one for all.
+    /// The virtual host of a host: exact, by the longest suffix, by the longest prefix, else `*`.
     #[must_use]
     pub fn of_host(&self, host: &str) -> Option<&VirtualHost> {
         let table = self.table();
@@ -121,7 +121,7 @@ impl Host {
     }
 }
 
-/// How well a domain suits a host, both in any case: what it says of it, and how much that is.
+/// How specifically a domain matches a host, case-insensitively: the type of match, and its length.
 fn fit(domain: &[u8], host: &[u8]) -> Option<(u8, usize)> {
     let length = domain.len();
     if domain.eq_ignore_ascii_case(host) {

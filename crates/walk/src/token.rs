@@ -1,5 +1,5 @@
-//! What becomes of the token (JWT) of a request: Envoy's filter `jwt_authn`, evaluated as its documentation has it. Tokens are taken to be
-//! where providers look for them, signed by their issuers and in their time; what a token claims decides the rest.
+//! Evaluation of the token (JWT) of a request: Envoy's filter `jwt_authn`, as documented. Tokens are assumed to be where
+//! providers look for them, correctly signed and not expired; the rest depends on the claims.
 
 use navarch_proto::envoy::config::listener::v3::FilterChain;
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_requirement::RequiresType;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{HttpRequest, http, manager_of, pattern};
 
-/// The filter that validates tokens, under whose name it leaves their claims.
+/// The filter that validates tokens; its name is the metadata namespace of the claims.
 const FILTER: &str = "envoy.filters.http.jwt_authn";
 /// Maximum nesting of requirements.
 const MAX_DEPTH: u32 = 8;
@@ -24,14 +24,14 @@ const MAX_DEPTH: u32 = 8;
 /// The claims of a token, as its payload has them.
 pub type Claims = Map<String, Value>;
 
-/// What a proxy makes of the token of a request.
+/// The result of token validation at a proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Admission {
-    /// It looks at no tokens.
+    /// Tokens are not validated.
     Unchecked,
-    /// There is none, and none is demanded.
+    /// There is no token, and none is required.
     Missing {
-        /// The issuers whose tokens it would believe.
+        /// The accepted issuers.
         issuers: Vec<String>,
     },
     /// It believes it.
@@ -49,7 +49,7 @@ pub enum Admission {
         status: u32,
         /// Why, in Envoy's words.
         reason: &'static str,
-        /// The issuers whose tokens it would believe.
+        /// The accepted issuers.
         issuers: Vec<String>,
     },
 }

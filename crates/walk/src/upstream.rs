@@ -91,7 +91,7 @@ fn spoken(socket: Option<&TransportSocket>) -> Transport {
     };
     if config.type_url.ends_with(".UpstreamTlsContext") {
         let context = UpstreamTlsContext::decode(config.value.as_slice()).unwrap_or_default();
-        // Istio's own TLS is told by the protocols that it offers.
+        // Istio's own mutual TLS is recognized by its ALPN protocols.
         let offered = context.common_tls_context.map(|common| common.alpn_protocols).unwrap_or_default();
         let is_mutual = offered.iter().any(|protocol| protocol.starts_with("istio"));
         return if is_mutual { Transport::Mutual } else { Transport::Tls };
@@ -103,7 +103,6 @@ fn spoken(socket: Option<&TransportSocket>) -> Transport {
     Transport::Plain
 }
 
-/// All endpoints of an assignment.
 fn endpoints(assignment: &ClusterLoadAssignment, cluster: &Cluster) -> Vec<Endpoint> {
     let mut all = Vec::new();
     for locality in &assignment.endpoints {

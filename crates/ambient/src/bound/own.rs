@@ -1,4 +1,4 @@
-//! By what hosts and addresses the proxy of a waypoint is known.
+//! The hosts and addresses that identify a waypoint proxy.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The workloads behind a waypoint, by their addresses.
+//! The workloads of a waypoint, by their addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,37 +22,37 @@ use crate::waypoint::{Waypoint, WaypointOf};
 use crate::wire::ip_of;
 use crate::workloads::workload;
 
-/// A workload behind a waypoint. The older one comes first, equally old ones by name.
+/// A workload of a waypoint. Ordered by age, then by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundWorkload {
-    /// When its object was made.
+    /// Creation time of its object.
     created: Option<Timestamp>,
-    /// The name by which ztunnel knows it.
+    /// Its `uid` in ztunnel's messages.
     uid: String,
-    /// Its addresses; none where it is known by a host.
+    /// Its addresses; none if it has a host name.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The waypoints for workloads that are reached by one of these addresses.
+/// The waypoints for workloads at one of these addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct WaypointsAt(BTreeSet<WaypointAddress>);
 
-/// The workloads of a namespace of a cluster that have a waypoint, with it.
+/// The workloads of a namespace of a cluster with a waypoint, by waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BoundIn(Home, Namespace);
 
-/// One workload, if it has a waypoint, with it.
+/// One workload with its waypoint, if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bound(AddressName, Option<Timestamp>);
 
-/// The workloads behind the waypoint that the view's proxy is, in Istio's order. None are behind a gateway between networks.
+/// The workloads of the waypoint that is the view's proxy, in Istio's order; none for an east-west gateway.
 #[must_use]
 pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
     if !view.mesh().settings.ambient || super::joins_networks(view) {
         return Vec::new();
     }
     let own = view.derived(&OwnAddresses);
-    // Most waypoints are for services alone, and need to know of no workload.
+    // Most waypoints are for services only, and do not depend on workloads.
     let waypoints = view.get(&WaypointsAt((*own).clone()));
     if waypoints.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What ztunnel makes of an AuthorizationPolicy, in words.
+//! How ztunnel enforces an AuthorizationPolicy, for its status.
 
 use std::collections::BTreeSet;
 
@@ -9,23 +9,23 @@ use crate::mesh::Mesh;
 use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy, AuthorizationRule, PolicyTargetReference};
 use navarch_api::object::Object;
 
-/// What ztunnel makes of a policy.
+/// How ztunnel enforces a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acceptance {
-    /// It enforces all of it.
+    /// Completely.
     Whole,
-    /// It enforces it without what it cannot see.
+    /// Without the parts about HTTP.
     InPart(String),
-    /// It has nothing of it.
+    /// Not at all.
     Refused(String),
 }
 
-/// What a policy is for; empty where workloads are.
+/// The target references of a policy; empty if it selects workloads.
 pub(crate) fn targets(policy: &AuthorizationPolicy) -> &[PolicyTargetReference] {
     policy.target_ref.as_ref().map_or(policy.target_refs.as_slice(), std::slice::from_ref)
 }
 
-/// What ztunnel makes of a policy; `None` of one that is for waypoints.
+/// How ztunnel enforces a policy; `None` if it is for waypoints.
 pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Option<Acceptance> {
     if is_dry_run(object) && !mesh.dry_run {
         return Some(Acceptance::Refused(format!(
@@ -65,7 +65,7 @@ pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> O
     )))
 }
 
-/// The members of a rule that are about requests.
+/// The fields of a rule that are about HTTP.
 fn about_requests(rule: &AuthorizationRule) -> impl Iterator<Item = &str> {
     let operations = rule.to.iter().filter_map(|to| to.operation.as_ref()).flat_map(|operation| {
         [
@@ -90,7 +90,7 @@ fn about_requests(rule: &AuthorizationRule) -> impl Iterator<Item = &str> {
     lists.chain(conditions.filter(|key| !ATTRIBUTES.contains(key)))
 }
 
-/// Whether any connection can match a policy: ztunnel passes over matches that say nothing, and so over clauses of nothing else.
+/// Whether any connection can match a policy: ztunnel ignores empty matches, and clauses with only such.
 fn matches_anything(policy: &Authorization) -> bool {
     let says_something = |one: &Match| *one != Match::default();
     policy.groups.iter().any(|group| group.rules.iter().all(|clause| clause.matches.iter().any(says_something)))

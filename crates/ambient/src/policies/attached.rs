@@ -21,7 +21,7 @@ use navarch_registry::selects;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectingPolicies(Namespace);
 
-/// Names of policies by the first label that their selectors ask for.
+/// Names of policies by the first label of their selectors.
 type Selecting = BTreeMap<(Arc<str>, Arc<str>), Vec<(Labels, Arc<str>)>>;
 
 impl Query for SelectingPolicies {
@@ -43,7 +43,7 @@ impl Query for SelectingPolicies {
     }
 }
 
-/// What the policies of the mesh and of a namespace are for its workloads.
+/// The policies of the mesh and of a namespace that may apply to its workloads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoliciesIn(Namespace);
 
@@ -76,8 +76,8 @@ impl Query for PoliciesIn {
     }
 }
 
-/// The names of the policies that a workload of a cluster lists: AuthorizationPolicies in order, then what PeerAuthentications come to, then
-/// those that let its waypoints in.
+/// The names of the policies that a workload of a cluster lists: AuthorizationPolicies in order, then converted
+/// PeerAuthentications, then those that allow its waypoints.
 pub(crate) fn policies_of(
     home: &Home,
     labels: &Labels,
@@ -103,7 +103,7 @@ pub(crate) fn policies_of(
     names
 }
 
-/// The policies that let the waypoints of services and of the workload itself in.
+/// The policies that allow the waypoints of services and of the workload itself.
 fn waypoints_let_in(
     home: &Home,
     own: Option<&Arc<Waypoint>>,

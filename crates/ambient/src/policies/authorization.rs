@@ -1,7 +1,7 @@
 //! AuthorizationPolicies for ztunnel (Istio's `serviceregistry/ambient/authorization.go`).
 //!
-//! ztunnel sees connections, not requests. What it cannot evaluate is left out so that nobody comes in by it: a rule that allows is
-//! left out as a whole, of one that denies the rest stands.
+//! ztunnel sees connections, not requests. Parts that it cannot evaluate are omitted on the safe side: an ALLOW rule is omitted
+//! completely, of a DENY rule the other parts stay.
 
 use bytes::Bytes;
 use navarch_proto::istio::security::{
@@ -19,13 +19,13 @@ use navarch_api::istio::{
 };
 use navarch_api::object::Object;
 
-/// The annotation of policies that are only to be logged.
+/// The annotation of dry-run policies.
 const DRY_RUN_ANNOTATION: &str = "istio.io/dry-run";
 /// The attributes of connections that conditions can name.
 pub(super) const ATTRIBUTES: [&str; 5] =
     ["source.ip", "source.namespace", "source.principal", "destination.ip", "destination.port"];
 
-/// The policy for ztunnel; `None` where it is for waypoints, is only to be logged, or does what ztunnel cannot.
+/// The policy for ztunnel; `None` if it is for waypoints, a dry run, or has an unsupported action.
 pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Option<Authorization> {
     let (meta, spec) = (&object.meta, &object.spec);
     let dry_run = is_dry_run(object);
@@ -55,13 +55,13 @@ pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Opti
     })
 }
 
-/// Whether a policy is only to be logged.
+/// Whether a policy is a dry run.
 pub(super) fn is_dry_run(object: &Object<AuthorizationPolicy>) -> bool {
     let said = object.meta.annotations.get(DRY_RUN_ANNOTATION);
     said.and_then(|text| parse_bool(text)).unwrap_or_default()
 }
 
-/// A rule; `None` where it allows by what ztunnel cannot see.
+/// A rule; `None` if it allows by HTTP attributes.
 fn group(action: Action, rule: &AuthorizationRule, namespace: &str) -> Option<Group> {
     let operations = || rule.to.iter().map(|to| to.operation.as_ref());
     let sources = || rule.from.iter().map(|from| from.source.as_ref());
@@ -79,14 +79,14 @@ fn group(action: Action, rule: &AuthorizationRule, namespace: &str) -> Option<Gr
     Some(Group { rules: matches.map(|matches| Rules { matches }).collect() })
 }
 
-/// Whether an operation is about requests.
+/// Whether an operation is about HTTP.
 fn needs_requests(operation: &AuthorizationOperation) -> bool {
     let AuthorizationOperation { hosts, not_hosts, ports: _, not_ports: _, methods, not_methods, paths, not_paths } =
         operation;
     [hosts, not_hosts, methods, not_methods, paths, not_paths].iter().any(|list| !list.is_empty())
 }
 
-/// Whether a source is about requests.
+/// Whether a source is about HTTP.
 fn needs_request_source(source: &AuthorizationSource) -> bool {
     let lists = [
         &source.remote_ip_blocks,
@@ -97,7 +97,7 @@ fn needs_request_source(source: &AuthorizationSource) -> bool {
     lists.iter().any(|list| !list.is_empty())
 }
 
-/// What of an operation is about connections.
+/// The part of an operation that is about connections.
 fn match_operation(operation: &AuthorizationOperation) -> Match {
     Match {
         destination_ports: ports(&operation.ports),
@@ -106,7 +106,7 @@ fn match_operation(operation: &AuthorizationOperation) -> Match {
     }
 }
 
-/// What of a source is about connections.
+/// The part of a source that is about connections.
 fn match_source(source: &AuthorizationSource, namespace: &str) -> Match {
     Match {
         source_ips: addresses(&source.ip_blocks),
@@ -121,7 +121,7 @@ fn match_source(source: &AuthorizationSource, namespace: &str) -> Match {
     }
 }
 
-/// A condition; one that is about requests fits nothing.
+/// A condition; one that is about HTTP matches nothing.
 fn match_condition(condition: &AuthorizationCondition) -> Match {
     let (values, not_values) = (&condition.values, &condition.not_values);
     match condition.key.as_str() {
@@ -144,7 +144,7 @@ fn match_condition(condition: &AuthorizationCondition) -> Match {
     }
 }
 
-/// Conditions on texts: `*` for any, with a star at an end for what begins or ends so.
+/// Matches of strings: `*` for presence, `*` at one end for a prefix or suffix.
 fn texts(values: &[String]) -> Vec<StringMatch> {
     let one = |text: &String| {
         let kind = if text == "*" {
@@ -170,13 +170,13 @@ fn accounts(values: &[String], namespace: &str) -> Vec<ServiceAccountMatch> {
     values.iter().map(one).collect()
 }
 
-/// Ports; what is none is left out.
+/// Ports; invalid ones are skipped.
 fn ports(values: &[String]) -> Vec<u32> {
     let is_plain = |text: &&String| text.bytes().all(|byte| byte.is_ascii_digit());
     values.iter().filter(is_plain).filter_map(|text| text.parse::<u32>().ok()).filter(|port| *port <= 65535).collect()
 }
 
-/// Ranges of addresses; what is none is left out.
+/// CIDRs; invalid ones are skipped.
 fn addresses(values: &[String]) -> Vec<Address> {
     let one = |range: Cidr| {
         let address: Bytes = ip_bytes(range.address);

@@ -1,4 +1,4 @@
-//! What PeerAuthentications come to for ztunnel: a policy that denies peers without an identity (Istio's
+//! Conversion of PeerAuthentications for ztunnel: a policy that denies peers without an identity (Istio's
 //! `convertPeerAuthentication` and `convertedSelectorPeerAuthentications`).
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use navarch_push::view::View;
 use navarch_registry::model::Labels;
 use navarch_registry::selects;
 
-/// The PeerAuthentications of one namespace, as workloads need them.
+/// The PeerAuthentications of one namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NamespacePeers {
-    /// The mode of the oldest without labels to select by; `None` where there is none.
+    /// The mode of the oldest one without a selector; `None` if there is none.
     pub(super) whole: Option<MutualTlsMode>,
-    /// Those that select by labels, oldest first.
+    /// Those with a selector, oldest first.
     selected: Vec<SelectedPeers>,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct NamespacePeers {
 #[derive(Clone, Debug, PartialEq)]
 struct SelectedPeers {
     name: Arc<str>,
-    /// Labels that a workload must carry.
+    /// Labels that a workload must have.
     selector: Labels,
     /// The mode of ports that are not listed.
     mode: MutualTlsMode,
-    /// The modes of single ports, if any are written.
+    /// The modes of `portLevelMtls`, if any.
     ports: Option<Vec<MutualTlsMode>>,
 }
 
@@ -45,7 +45,7 @@ impl Query for PeersOf {
 
     fn compute(&self, view: &View<'_>) -> NamespacePeers {
         let mut all: Vec<&Arc<Object<PeerAuthentication>>> = view.list::<PeerAuthentication>(&self.0).collect();
-        // Of equally old ones the first by name counts.
+        // Of equally old ones the first by name is used.
         all.sort_by_key(|policy| policy.meta.created);
         let mut peers = NamespacePeers::default();
         for policy in all {
@@ -68,8 +68,8 @@ impl Query for PeersOf {
     }
 }
 
-/// The policies that what the PeerAuthentications of the mesh and of the namespace demand comes to for a workload with these
-/// labels; `own` is `None` in the root namespace, whose PeerAuthentications are those of the mesh.
+/// The policies that enforce the PeerAuthentications of the mesh and of the namespace for a workload with these labels; `own`
+/// is `None` in the root namespace, whose PeerAuthentications are those of the mesh.
 pub(super) fn policies_of(
     labels: &Labels,
     namespace: &Namespace,
@@ -95,10 +95,10 @@ pub(super) fn policies_of(
                 is_strict = false;
                 is_exempt = false;
             }
-            // Other than above, a port without mutual TLS is no exception here.
+            // Unlike above, a port with DISABLE is not an exception here.
             MutualTlsMode::Unset => is_exempt = is_strict && has(&[MutualTlsMode::Permissive]),
         }
-        // The converted policy says what is strict, too, where some ports are excepted from it.
+        // With exceptions for some ports the converted policy covers the strict ports, too.
         if is_exempt || !is_strict && has(&[MutualTlsMode::Strict]) {
             by_port = Some(format!("{namespace}/{CONVERTED}{}", policy.name));
         }
@@ -110,8 +110,7 @@ pub(super) fn policies_of(
     policies
 }
 
-/// The policy that a PeerAuthentication with modes of single ports comes to; `None` where that of the mesh or none at all says the
-/// same.
+/// The converted policy of a PeerAuthentication with `portLevelMtls`; `None` if that of the mesh or none has the same effect.
 pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Authorization> {
     let mesh = view.get(&MeshFacts);
     let root = &mesh.root_namespace;
@@ -132,14 +131,14 @@ pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Author
     })
 }
 
-/// The mode of the oldest PeerAuthentication of a namespace that has no selector; `None` where there is none.
+/// The mode of the oldest PeerAuthentication of a namespace without a selector; `None` if there is none.
 fn whole_mode(namespace: &Namespace, view: &View<'_>) -> Option<MutualTlsMode> {
     let whole = view.list::<PeerAuthentication>(namespace).filter(|policy| policy.spec.selector.is_none());
     // Of equally old ones the first is the least.
     whole.min_by_key(|policy| policy.meta.created).map(|policy| policy.spec.mode())
 }
 
-/// What is denied; `None` for nothing that the policy for all ports does not deny.
+/// The rules that deny; `None` if the policy for all ports covers them.
 fn groups(
     spec: &PeerAuthentication,
     namespace: Option<MutualTlsMode>,
@@ -151,7 +150,7 @@ fn groups(
     let is_mesh_strict = mesh == Some(Strict);
     let is_strict_above = namespace == Some(Strict) || inherits(namespace) && is_mesh_strict;
     let is_strict = mode == Strict || mode == Unset && is_strict_above;
-    // An exception needs something to be excepted from. A policy of the namespace that says nothing counts as one that is not strict.
+    // An exception needs a strict mode to be excepted from. A namespace policy with mode UNSET is not strict.
     let takes_exceptions = match mode {
         Strict => true,
         Permissive | Disable => false,

@@ -1,4 +1,4 @@
-//! Which waypoint is before a Service, a ServiceEntry or a WorkloadEntry.
+//! Conditions about the waypoint of a Service, a ServiceEntry or a WorkloadEntry.
 
 use std::fmt::Write;
 
@@ -17,14 +17,13 @@ use crate::services::{namespace, said_of_ingress};
 use crate::waypoint::{self, Before, Refusal};
 use crate::workloads::labels_of_entry;
 
-/// Whether a waypoint is before it.
+/// Whether it is bound to a waypoint.
 const BOUND: &str = "istio.io/WaypointBound";
-/// Nothing is done for it without a waypoint.
+/// It has no effect without a waypoint.
 const MISSING: &str = "istio.io/WaypointMissing";
-/// How far a ServiceEntry is seen.
+/// The visibility of a ServiceEntry.
 const VISIBILITY: &str = "istio.io/VisibilityApplied";
 
-/// What a Service is told.
 pub(super) fn of_service(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<Service>(name)?;
     let is_alias = matches!(object.spec.service_type, ServiceType::ExternalName(_));
@@ -32,7 +31,7 @@ pub(super) fn of_service(name: &NamespacedName, view: &View<'_>) -> Option<Condi
     Some(vec![(BOUND, of_both(before, &object.meta, view))])
 }
 
-/// What a ServiceEntry is told. Where others have all of its hosts it is told nothing: it stands for nothing.
+/// The conditions of a ServiceEntry; none if other objects own all of its hosts.
 pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<ServiceEntry>(name)?;
     let (meta, spec) = (&object.meta, &object.spec);
@@ -77,7 +76,7 @@ pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option
     Some(vec![(BOUND, of_both(before, meta, view)), (MISSING, missing), (VISIBILITY, seen)])
 }
 
-/// What a WorkloadEntry is told.
+/// The conditions of a WorkloadEntry.
 pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<WorkloadEntry>(name)?;
     let bound = match waypoint::before_entry(&labels_of_entry(object), &object.meta.key.namespace, view) {
@@ -87,7 +86,7 @@ pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Optio
     Some(vec![(BOUND, bound)])
 }
 
-/// Whether a waypoint is before a service, and a second one beside it.
+/// The condition for a service with a waypoint and a canary.
 fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Condition> {
     let waypoint = match before {
         Ok(waypoint) => waypoint?,
@@ -103,18 +102,18 @@ fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Conditi
         None => {}
     }
     if let Err(refusal) = waypoint::weighted(&waypoint, meta, view) {
-        // Connections go through the first one still.
+        // Connections still use the first one.
         _ = write!(message, ". Canary waypoint not attached: {refusal}");
     }
     Some(condition)
 }
 
-/// That a waypoint is before it.
+/// The condition for a bound object.
 fn attached(waypoint: &NamespacedName) -> Condition {
     Condition::new(true, "WaypointAccepted", format!("Successfully attached to waypoint {waypoint}"))
 }
 
-/// That the waypoint that is named is not before it.
+/// The condition for a waypoint that is referenced but not used.
 fn refused(refusal: &Refusal) -> Condition {
     Condition::new(false, refusal.reason(), refusal.to_string())
 }

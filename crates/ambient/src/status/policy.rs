@@ -1,4 +1,4 @@
-//! Who enforces an AuthorizationPolicy: ztunnel, or the waypoints that it is for.
+//! Conditions about the enforcement of an AuthorizationPolicy by ztunnel or by waypoints.
 
 use navarch_api::gateway_api::GatewayClass;
 use navarch_api::istio::{AuthorizationPolicy, PolicyTargetReference, ServiceEntry};
@@ -20,14 +20,13 @@ const ZTUNNEL: &str = "ZtunnelAccepted";
 const WAYPOINT: &str = "WaypointAccepted";
 /// The controller of the classes of waypoints.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
-/// The reason where all is well.
+/// The reason of a condition that is true.
 const ACCEPTED: &str = "Accepted";
-/// The reason where a target is nowhere.
+/// The reason if a target does not exist.
 const NOT_FOUND: &str = "TargetNotFound";
-/// The reason where a target is not what it must be.
+/// The reason if a target is invalid.
 const INVALID: &str = "Invalid";
 
-/// What a policy is told.
 pub(super) fn of_policy(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
     let object = view.object::<AuthorizationPolicy>(name)?;
     let generation = Some(object.meta.generation);
@@ -45,7 +44,6 @@ pub(super) fn of_policy(name: &NamespacedName, view: &View<'_>) -> Option<Condit
     Some(vec![(ZTUNNEL, of_generation(by_ztunnel)), (WAYPOINT, of_generation(by_waypoint))])
 }
 
-/// What is said of one target.
 fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, view: &View<'_>) -> Condition {
     let name = NamespacedName::of(namespace_of(target, own), target.name.as_str().into());
     match target.kind.as_str() {
@@ -84,7 +82,7 @@ fn of_target(target: &PolicyTargetReference, own: &Namespace, root: &Namespace, 
     }
 }
 
-/// What is said of a service as a target, with what is before it where there is one.
+/// The condition of a service as a target, with its waypoint if it has one.
 fn of_service(kind: &str, name: &NamespacedName, before: Option<Before>) -> Condition {
     match before {
         None => Condition::new(false, NOT_FOUND, format!("{kind} {name} was not found")),
@@ -95,17 +93,17 @@ fn of_service(kind: &str, name: &NamespacedName, before: Option<Before>) -> Cond
     }
 }
 
-/// That a target is, or has, a waypoint.
+/// The condition for a target that is, or has, a waypoint.
 fn bound_to(waypoint: &dyn std::fmt::Display) -> Condition {
     Condition::new(true, ACCEPTED, format!("bound to {waypoint}"))
 }
 
-/// The namespace of a target: where none is written, that of the policy.
+/// The namespace of a target; defaults to that of the policy.
 fn namespace_of(target: &PolicyTargetReference, own: &Namespace) -> Namespace {
     if target.namespace.is_empty() { own.clone() } else { Namespace::new(&target.namespace) }
 }
 
-/// One condition of those of all targets: it holds where a waypoint enforces any.
+/// Combines the conditions of all targets: true if a waypoint enforces any.
 fn of_all(mut all: Vec<(&PolicyTargetReference, Condition)>, own: &Namespace) -> Condition {
     if all.len() == 1
         && let Some((_, only)) = all.pop()

@@ -145,7 +145,7 @@ fn a_service_has_the_addresses_of_both_clusters_and_the_waypoint_of_the_one_that
     assert_eq!(&*all.addresses[0].address, [10, 200, 0, 3]);
     let Some(Destination::Hostname(way)) = all.waypoint.unwrap().destination else { panic!("no waypoint") };
     assert_eq!(way.hostname, "way.shop.svc.cluster.local");
-    // What is elsewhere is in the same network: nobody has to be told whose identities are behind a gateway.
+    // What is elsewhere is in the same network: identities behind a gateway need not be sent.
     assert_eq!(service(&shown, "web").subject_alt_names, [""; 0]);
 }
 

@@ -1,4 +1,4 @@
-//! What objects are told of their waypoints, and policies of who enforces them.
+//! The statuses of objects about their waypoints, and of policies about their enforcement.
 
 use navarch_api::mesh::{MeshConfig, ServiceEntryVisibility, Visibility};
 use serde_json::Value;
@@ -31,14 +31,14 @@ const WAYPOINTS: &str = "
 ---
 ";
 
-/// What the objects are told by which name, beside the waypoints.
+/// The objects and the names of their statuses, beside the waypoints.
 fn told(mesh: &mut Mesh) -> BTreeMap<String, Value> {
     let asking = mesh.ztunnel("n1");
     let all = mesh.ask(asking, ResourceType::ObjectStatus, &[]);
     all.into_iter().map(|(name, body)| (name, serde_json::from_slice(&body).unwrap())).collect()
 }
 
-/// What one object is told, all of it in a mesh of its own: `type status reason`, and `-type` for those that it is not to have.
+/// The conditions of one object, in a mesh of its own: `type status reason`, and `-type` for those that it is not to have.
 fn conditions(objects: &str, name: &str) -> Vec<String> {
     let mut mesh = Mesh::new();
     mesh.put(&format!("{WAYPOINTS}{objects}"));

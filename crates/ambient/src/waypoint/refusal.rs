@@ -1,23 +1,23 @@
-//! Why a waypoint that is named is not used.
+//! Why a referenced waypoint is not used.
 
 use std::fmt;
 
 use navarch_api::object::NamespacedName;
 
-/// Why a waypoint that is named is not used. Its text is what the object that names it is told.
+/// Why a referenced waypoint is not used. The text is part of the referring object's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is no such Gateway, or it has no address yet.
+    /// The Gateway does not exist, or has no address yet.
     NotReady(NamespacedName),
-    /// Its listener does not let objects of the namespace name it.
+    /// Its listener does not admit objects of the namespace.
     NotAdmitted(NamespacedName),
-    /// It is not for what would be sent to it: a `service` or a `workload`.
+    /// It does not have the required traffic type: `service` or `workload`.
     Traffic(NamespacedName, &'static str),
-    /// What is seen in its own namespace alone names one of another.
+    /// An object that is visible only in its own namespace references a waypoint of another.
     OtherNamespace(NamespacedName),
-    /// A second one whose share is no percentage.
+    /// The canary's weight is not a percentage.
     CanaryWeight(NamespacedName),
-    /// A second one that is the first.
+    /// The canary is the waypoint itself.
     CanaryIsPrimary(NamespacedName),
 }
 

@@ -1,4 +1,4 @@
-//! WorkloadEntries, and the endpoints that ServiceEntries list or stand for.
+//! WorkloadEntries, and the explicit or implicit endpoints of ServiceEntries.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(super) fn of_workload_entry(name: &NamespacedName, site: &Site, mesh: &Mesh,
     Some(workload)
 }
 
-/// The workload of the endpoint of a ServiceEntry that has this address. Of several the last counts.
+/// The workload of the endpoint of a ServiceEntry that has this address; of several the last.
 pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
     let object = view.object::<ServiceEntry>(name)?;
     let (meta, spec) = (&object.meta, &object.spec);
@@ -92,7 +92,7 @@ pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh
     Some(workload)
 }
 
-/// What of a workload its entry says alone.
+/// The fields of a workload that follow from its entry only.
 fn entry(
     entry: &WorkloadEntry,
     network: &NetworkId,
@@ -117,25 +117,24 @@ fn entry(
     }
 }
 
-/// The labels of an entry.
 fn labels_of(entry: &WorkloadEntry) -> Labels {
     entry.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
 }
 
-/// The labels of a WorkloadEntry: those of the metadata outweigh those of the spec.
+/// The labels of a WorkloadEntry: those of the metadata take precedence over those of the spec.
 pub(crate) fn labels_of_entry(object: &Object<WorkloadEntry>) -> Labels {
     let mut labels = labels_of(&object.spec);
     labels.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
     labels
 }
 
-/// The locality that an entry says.
+/// The locality of an entry.
 fn locality_of(text: &str) -> Option<Locality> {
     let [region, zone, subzone] = split_locality(text).map(str::to_owned);
     locality(region, zone, subzone)
 }
 
-/// The services of a ServiceEntry: of its hosts, those that it stands for itself.
+/// The services of a ServiceEntry: of its hosts, those that no other object owns.
 fn services_of(entry: &Object<ServiceEntry>, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
     let namespace = &entry.meta.key.namespace;
     let facts = |host: &String| {

@@ -1,4 +1,4 @@
-//! Gateways between networks: workloads refer to them, so each is a workload itself.
+//! Network gateways: workloads refer to them, so each is a workload itself.
 
 use navarch_api::gateway_api::KubernetesGateway;
 use navarch_api::names::NetworkId;
@@ -11,7 +11,7 @@ use crate::mesh::MeshFacts;
 use crate::network_gateways;
 use crate::wire::ip_bytes;
 
-/// The workload of a gateway; of several Gateways that stand for it the first counts.
+/// The workload of a gateway; of several Gateways that declare it the first is used.
 pub(super) fn workload(network: &NetworkId, address: &str, port: u16, view: &View<'_>) -> Option<Workload> {
     let is_it = |one: &RemoteGateway| one.network == *network && *one.address == *address && one.port == port;
     let own = view

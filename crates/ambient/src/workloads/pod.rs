@@ -23,7 +23,7 @@ use crate::site::Site;
 use crate::waypoint::{self, WorkloadBinding};
 use crate::wire::ip_bytes;
 
-/// The workload of a pod of a cluster; none of one that has ended or has no address yet.
+/// The workload of a pod of a cluster; `None` if it has ended or has no address yet.
 pub(super) fn workload(name: &NamespacedName, site: &Site, view: &View<'_>) -> Option<Workload> {
     let pod = view.object_in::<Pod>(&site.home, name)?;
     let (meta, spec) = (&pod.meta, &pod.spec);
@@ -59,7 +59,7 @@ pub(super) fn workload(name: &NamespacedName, site: &Site, view: &View<'_>) -> O
     Some(workload)
 }
 
-/// The services that a pod belongs to: those that select it, then those whose EndpointSlices list it all the same.
+/// The services of a pod: those that select it, then those without a selector whose EndpointSlices list it.
 fn services(pod: &Object<Pod>, home: &Home, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
     let meta = &pod.meta;
     let selection = view.get(&MeshFacts).selection;
@@ -77,8 +77,7 @@ fn services(pod: &Object<Pod>, home: &Home, view: &View<'_>) -> Vec<Arc<ServiceF
     services
 }
 
-/// The Service that an EndpointSlice of a cluster is a part of. Slices change with every pod that they list, whose they are does
-/// not.
+/// The Service of an EndpointSlice of a cluster. Slices change with every pod that they list, their Service does not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServiceOfSlice(Home, NamespacedName);
 
@@ -90,7 +89,7 @@ impl Query for ServiceOfSlice {
     }
 }
 
-/// The Service that an EndpointSlice is a part of.
+/// The Service of an EndpointSlice.
 pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<NamespacedName> {
     Some(NamespacedName::of(slice.meta.key.namespace.clone(), slice.spec.service.clone()?))
 }

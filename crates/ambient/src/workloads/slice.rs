@@ -1,4 +1,4 @@
-//! Endpoints of EndpointSlices that are no pods: somebody wrote them for a Service without a selector.
+//! Endpoints of EndpointSlices that are not pods: written by users for a Service without a selector.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::service_facts::facts_of_service;
 use crate::site::Site;
 use crate::wire::ip_bytes;
 
-/// The workload of the first endpoint that has this first address and is no pod.
+/// The workload of the first endpoint that has this first address and is not a pod.
 pub(super) fn workload(name: &NamespacedName, address: IpAddr, site: &Site, view: &View<'_>) -> Option<Workload> {
     let slice = view.object_in::<EndpointSlice>(&site.home, name)?;
     let (meta, spec) = (&slice.meta, &slice.spec);
@@ -37,7 +37,7 @@ pub(super) fn workload(name: &NamespacedName, address: IpAddr, site: &Site, view
         services: [(service.name(), ports)].into(),
         status: if is_healthy { WorkloadStatus::Healthy } else { WorkloadStatus::Unhealthy }.into(),
         cluster_id: site.cluster.to_string(),
-        // Nothing is known of what is there: others may have the address, too.
+        // The endpoint is unknown: others may have the same address.
         network_mode: NetworkMode::HostNetwork.into(),
         ..Workload::default()
     })

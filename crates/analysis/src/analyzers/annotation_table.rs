@@ -1,11 +1,10 @@
-//! Istio's annotations: what they may stand on, and which are deprecated.
+//! Istio's annotations: the kinds that may have them, and which are deprecated.
 
-/// An annotation.
 pub(super) struct Annotation {
     pub(super) name: &'static str,
-    /// The kinds that it may stand on; `Any` is all.
+    /// The kinds that may have it; `Any` is all.
     pub(super) kinds: &'static [&'static str],
-    /// Whether it is no longer meant to be used.
+    /// Whether it is deprecated.
     pub(super) is_deprecated: bool,
 }
 
@@ -14,7 +13,7 @@ const fn used(name: &'static str, kinds: &'static [&'static str]) -> Annotation 
     Annotation { name, kinds, is_deprecated: false }
 }
 
-/// An annotation that is no longer meant to be used.
+/// A deprecated annotation.
 const fn deprecated(name: &'static str, kinds: &'static [&'static str]) -> Annotation {
     Annotation { name, kinds, is_deprecated: true }
 }

@@ -1,4 +1,4 @@
-//! What annotations of pods may say. Faults are told as the injector tells them, those of numbers as Go's `strconv` does.
+//! Valid values of pod annotations. Errors have the texts of the injector, those of numbers the texts of Go's `strconv`.
 
 use std::net::IpAddr;
 

@@ -18,7 +18,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     run,
 }];
 
-/// The kinds whose annotations are judged.
+/// The kinds whose annotations are checked.
 const JUDGED: [Kind; 4] = [Kind::Namespace, Kind::Service, Kind::Pod, Kind::Deployment];
 /// Annotations that control planes set.
 const IGNORED: [&str; 3] = ["sidecar.istio.io/status", "gateway.istio.io/controller-version", "istio.io/rev"];

@@ -17,7 +17,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     run: blocked_cidrs,
 }];
 
-/// The variable that says from where istiod fetches no keys.
+/// The variable with URLs from which istiod does not fetch keys.
 const BLOCKED: &str = "BLOCKED_CIDRS_IN_JWKS_URIS";
 /// How many names a message holds.
 const MAX_NAMES: usize = 5;

@@ -60,7 +60,7 @@ fn run(context: &Context, report: &mut Report) {
     }
 }
 
-/// Whether a name, with a wildcard at one end at most, stands for some namespace.
+/// Whether a name, with a wildcard at one end at most, matches some namespace.
 fn is_there(context: &Context, pattern: &str) -> bool {
     context.each(Kind::Namespace).any(|namespace| {
         let name = namespace.name.as_str();

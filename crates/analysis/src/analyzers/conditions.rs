@@ -25,7 +25,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     run,
 }];
 
-/// The conditions that tell of a fault where they are false, by kind.
+/// The conditions that report a fault if they are false, by kind.
 const JUDGED: [(Kind, &[&str]); 7] = [
     (Kind::Service, BOUND),
     (Kind::ServiceEntry, BOUND),
@@ -36,7 +36,7 @@ const JUDGED: [(Kind, &[&str]); 7] = [
     (Kind::GrpcRoute, ROUTING),
 ];
 
-/// The condition of what asks for a waypoint.
+/// The condition of objects that reference a waypoint.
 const BOUND: &[&str] = &["istio.io/WaypointBound"];
 
 /// The conditions of the Gateway API.
@@ -54,7 +54,7 @@ fn run(context: &Context, report: &mut Report) {
             for condition in own.into_iter().chain(of_parents) {
                 let text = |name: &str| condition.get(name).and_then(Value::as_str).unwrap_or_default();
                 let (name, reason) = (text("type"), text("reason"));
-                // A waypoint that takes a part of a policy says so in a condition that is true.
+                // A waypoint that enforces a policy in part reports that in a condition that is true.
                 let is_partial =
                     kind == Kind::AuthorizationPolicy && name == "WaypointAccepted" && reason == "PartiallyInvalid";
                 if judged.contains(&name) && text("status") == "False" || is_partial {

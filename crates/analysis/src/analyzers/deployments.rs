@@ -74,7 +74,7 @@ fn services(context: &Context, report: &mut Report) {
     }
 }
 
-/// The port of the pods that a port of a Service leads to: its own where it says none.
+/// The target port of a Service's port; defaults to the port itself.
 fn target(port: &ServicePort) -> String {
     match &port.target_port {
         Some(IntOrString::String(name)) if !name.is_empty() => name.clone(),

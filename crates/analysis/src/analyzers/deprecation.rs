@@ -1,4 +1,4 @@
-//! Kinds and fields that are no longer meant to be used.
+//! Deprecated kinds and fields.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use navarch_api::istio::{Sidecar, VirtualService};
@@ -20,7 +20,6 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
 
 /// The group of kinds that Istio no longer has.
 const REMOVED_GROUP: &str = "rbac.istio.io";
-/// Those kinds.
 const REMOVED_KINDS: [&str; 4] = ["ClusterRbacConfig", "RbacConfig", "ServiceRole", "ServiceRoleBinding"];
 
 /// Tells of what is deprecated.

@@ -35,7 +35,7 @@ const LOCALITY: [&str; 3] =
 /// The label of pods that names their node.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Warns of servers whose certificates nothing checks.
+/// Warns of servers whose certificates are not verified.
 fn certificates(context: &Context, report: &mut Report) {
     for (resource, rule) in context.specs::<DestinationRule>() {
         let Some(policy) = &rule.traffic_policy else { continue };
@@ -99,7 +99,7 @@ fn located_pods(context: &Context) -> Vec<Texts> {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
         if !node.is_empty() {
             let locality = context.find(Kind::Node, "", node);
-            // A place without the wider one that it is in counts for nothing.
+            // A level without the one above it is ignored.
             let known = LOCALITY
                 .iter()
                 .map_while(|key| locality?.label(key).filter(|value| !value.is_empty()).map(|value| (*key, value)));

@@ -18,7 +18,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     run,
 }];
 
-/// What a patch is about.
+/// The target of a patch.
 #[derive(PartialEq, Eq)]
 enum Subject {
     /// Nothing that has a name.
@@ -31,7 +31,7 @@ enum Subject {
 
 /// Checks the operations of patches.
 fn run(context: &Context, report: &mut Report) {
-    // What patches for one version of proxies are about.
+    // Targets of patches for one version of proxies.
     let mut versioned: Vec<Subject> = Vec::new();
     for (resource, filter) in context.specs::<EnvoyFilter>() {
         for (index, config) in filter.config_patches.iter().enumerate() {
@@ -49,7 +49,7 @@ fn run(context: &Context, report: &mut Report) {
     }
 }
 
-/// What is wrong with an operation, if anything.
+/// The fault of an operation, if any.
 fn fault(to: ApplyTo, operation: PatchOperation, priority: i32, is_versioned: bool) -> Option<&'static MessageType> {
     let is_ignored = matches!(to, ApplyTo::RouteConfiguration | ApplyTo::HttpRoute);
     let is_replaceable = matches!(to, ApplyTo::NetworkFilter | ApplyTo::HttpFilter | ApplyTo::VirtualHost);
@@ -77,7 +77,7 @@ fn fault(to: ApplyTo, operation: PatchOperation, priority: i32, is_versioned: bo
     }
 }
 
-/// What a patch is about: patches without a value are about nothing.
+/// The target of a patch; `None` without a value.
 fn subject(config: &EnvoyConfigPatch, patch: &EnvoyPatch) -> Subject {
     let Some(value) = &patch.value else { return Subject::Nameless };
     if let Some(name) = value.get("name") {

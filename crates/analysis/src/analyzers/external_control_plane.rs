@@ -75,7 +75,7 @@ fn report_fault(
     }
 }
 
-/// The host of a URL without its port; `None` where it is no URL. A relative one has an empty host.
+/// The host of a URL without its port; `None` if it is not a URL. A relative one has an empty host.
 fn host_of(url: &str) -> Option<&str> {
     if url.chars().any(|sign| sign.is_ascii_control()) {
         return None;

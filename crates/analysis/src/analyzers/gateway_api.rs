@@ -36,7 +36,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 /// The annotation of definitions with the release that they are of.
 const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// The oldest releases whose definitions are read.
+/// The oldest supported releases of the definitions.
 const OLDEST: [(&str, [u64; 3]); 4] = [
     ("grpcroutes.gateway.networking.k8s.io", [1, 1, 0]),
     ("backendtlspolicies.gateway.networking.k8s.io", [1, 4, 0]),

@@ -22,7 +22,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     run,
 }];
 
-/// Who listens: port, host and the address that the server binds to.
+/// The key of a server: port, host and bind address.
 type Listening<'a> = (u32, &'a str, &'a str);
 
 /// Finds servers that listen on one port for one host.

@@ -41,7 +41,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
     },
 ];
 
-/// The keys of certificate and key in a Secret, those that count first.
+/// The keys of certificate and private key in a Secret, in order of precedence.
 const CREDENTIAL_KEYS: [[&str; 2]; 2] = [["cert", "key"], ["tls.crt", "tls.key"]];
 
 /// A message that no pod has what a Gateway selects.
@@ -58,7 +58,7 @@ fn ports(context: &Context, report: &mut Report) {
         for pod in context.pods_with(&gateway.selector) {
             pods += 1;
             let services = context.services_of(&pod.namespace).map(|(_, service)| service);
-            // A Service without a selector counts here as one that selects all.
+            // A Service without a selector is treated as one that selects all.
             let before =
                 services.filter(|service| selector_of(service).is_none_or(|selector| is_subset(selector, &pod.labels)));
             let ports = before.flat_map(|service| service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()));
@@ -78,7 +78,7 @@ fn ports(context: &Context, report: &mut Report) {
     }
 }
 
-/// The ports under which pods may be reached through a port of a Service: its own, and the one that it leads to.
+/// The ports of pods for a port of a Service: the same one, and the target port.
 fn numbers(port: &ServicePort) -> impl Iterator<Item = u32> + use<> {
     let target = match &port.target_port {
         Some(IntOrString::Int(number)) => Some(*number),
@@ -88,7 +88,7 @@ fn numbers(port: &ServicePort) -> impl Iterator<Item = u32> + use<> {
     [Some(port.port), target].into_iter().flatten().filter_map(|number| u32::try_from(number).ok())
 }
 
-/// What a certificate is known by.
+/// The identity of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Certificate<'a> {
     /// The name of a Secret.
@@ -97,7 +97,6 @@ enum Certificate<'a> {
     Files(&'a str, &'a str),
 }
 
-/// The certificate of a server.
 fn certificate(tls: &ServerTlsSettings) -> Option<Certificate<'_>> {
     match (tls.credential_name.as_str(), tls.server_certificate.as_str(), tls.private_key.as_str()) {
         ("", "", _) | ("", _, "") => None,

@@ -33,7 +33,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
     },
 ];
 
-/// The namespace whose own injection nobody asks about.
+/// The system namespace, which is not checked for injection.
 const SYSTEM_NAMESPACE: &str = "istio-system";
 
 /// The settings of the injector of a revision, as its ConfigMap holds them under `values`.
@@ -50,7 +50,7 @@ pub(super) fn injector_name(revision: &str) -> String {
     }
 }
 
-/// Tells of namespaces that nobody decided about, and of pods that have no sidecar where they should.
+/// Reports namespaces without an injection label, and pods without a sidecar in namespaces with one.
 fn injection(context: &Context, report: &mut Report) {
     let mut injected = BTreeSet::new();
     for namespace in context.each(Kind::Namespace).filter(|namespace| namespace.name != SYSTEM_NAMESPACE) {
@@ -106,7 +106,7 @@ fn is_enabled_by_default(context: &Context) -> bool {
     values.pointer("/sidecarInjectorWebhook/enableNamespacesByDefault") == Some(&Value::Bool(true))
 }
 
-/// Tells of proxies whose image the injector is to fill in, where it does not see them.
+/// Reports proxies with image `auto` that are not injected.
 fn image_auto(context: &Context, report: &mut Report) {
     let hooks =
         context.specs::<MutatingWebhookConfiguration>().flat_map(|(_, config)| config.webhooks.iter().flatten());
@@ -133,7 +133,7 @@ fn image_auto(context: &Context, report: &mut Report) {
     }
 }
 
-/// Whether a webhook is asked about objects with these labels in a namespace with those.
+/// Whether a webhook matches objects with these labels in a namespace with those.
 pub(super) fn takes(hook: &MutatingWebhook, namespace: &Texts, object: &Texts) -> bool {
     label_selector::matches(hook.namespace_selector.as_ref(), namespace)
         && label_selector::matches(hook.object_selector.as_ref(), object)

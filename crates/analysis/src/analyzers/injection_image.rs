@@ -27,7 +27,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     run,
 }];
 
-/// Warns of namespaces with pods whose proxies have another image than the injector's.
+/// Warns of namespaces with pods whose proxy image differs from the injector's.
 fn run(context: &Context, report: &mut Report) {
     let configs =
         context.specs::<ConfigMap>().filter(|(resource, _)| resource.name.starts_with("istio-sidecar-injector"));
@@ -74,7 +74,6 @@ fn image(config: &ConfigMap) -> String {
 
 /// Which flavour of the image pods have, from what holds for all to what holds for one.
 struct Variants<'a> {
-    /// That of the mesh.
     mesh: &'a str,
     /// That of ProxyConfigs without a selector, by namespace.
     namespaces: BTreeMap<&'a str, &'a str>,
@@ -102,7 +101,6 @@ impl<'a> Variants<'a> {
         variants
     }
 
-    /// That of a pod.
     fn of_pod(&self, pod: &Resource) -> String {
         let own = pod.annotation("proxy.istio.io/config").and_then(|text| {
             let config = mesh::ProxyConfig::default().apply(text).ok()?.value;
@@ -119,7 +117,7 @@ impl<'a> Variants<'a> {
     }
 }
 
-/// The flavour that a ProxyConfig asks for.
+/// The image type of a ProxyConfig.
 fn variant(config: &istio::ProxyConfig) -> Option<&str> {
     config.image.as_ref().map(|image| image.image_type.as_str()).filter(|variant| !variant.is_empty())
 }

@@ -22,7 +22,7 @@ const REMOTE: &str = "istio/multiCluster";
 /// The registries that there always are.
 const OWN: [&str; 3] = ["Mock", "Kubernetes", "External"];
 
-/// Tells of registries that no cluster is known by.
+/// Reports registries without a known cluster.
 fn run(context: &Context, report: &mut Report) {
     let remotes = context.specs::<Secret>().filter(|(resource, _)| resource.label(REMOTE) == Some("true"));
     let clusters: Vec<&str> = remotes

@@ -24,7 +24,7 @@ macro_rules! schema {
             run: |context, report| judge(Kind::$kind, context, report),
         }),*];
 
-        /// What the rules of its kind say of an object.
+        /// The validation of an object by the rules of its kind.
         fn verdict(object: &AnyObject) -> Verdict {
             match object {
                 $(AnyObject::$kind(object) => of_spec(object),)*
@@ -39,7 +39,7 @@ schema! {
     Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
 }
 
-/// What the rules say of a spec; annotations are the webhook's to judge.
+/// The validation of a spec; the webhook validates annotations.
 fn of_spec<T: Validate>(object: &Object<T>) -> Verdict {
     let meta = ObjectMeta { key: object.meta.key.clone(), ..ObjectMeta::default() };
     object.spec.validate(&meta)

@@ -31,7 +31,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
     },
 ];
 
-/// Warns of ports of TCP without an address by which their traffic is known.
+/// Warns of TCP ports without an address, by which their traffic would be identified.
 fn addresses(context: &Context, report: &mut Report) {
     let metadata = &context.mesh.config.default_config.proxy_metadata;
     let is_on = |name: &str| metadata.get(name).is_some_and(|value| value == "true");

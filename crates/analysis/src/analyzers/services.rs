@@ -29,10 +29,10 @@ const PROTOCOLS: [&str; 12] =
     ["tcp", "udp", "grpc", "grpc-web", "http", "http_proxy", "http2", "https", "tls", "mongo", "redis", "mysql"];
 /// The protocols of Kubernetes' own names.
 const STANDARD: [&str; 3] = ["kubernetes.io/h2c", "kubernetes.io/ws", "kubernetes.io/wss"];
-/// Ports whose servers speak first, so that nothing has to be detected.
+/// Ports of server-first protocols, for which no protocol is detected.
 const SERVER_FIRST: [i32; 4] = [25, 53, 3306, 27017];
 
-/// Tells of ports whose protocol has to be detected.
+/// Reports ports that need protocol detection.
 fn run(context: &Context, report: &mut Report) {
     for (resource, service) in context.specs::<Service>() {
         let is_managed = resource.label(MANAGED.0).is_some_and(|by| MANAGED.1.contains(&by));
@@ -59,7 +59,7 @@ fn run(context: &Context, report: &mut Report) {
     }
 }
 
-/// Whether a port says its protocol.
+/// Whether a port declares its protocol.
 fn has_protocol(port: &ServicePort) -> bool {
     let name = port.app_protocol.as_deref().unwrap_or(port.name.as_deref().unwrap_or_default());
     let is_standard = port.app_protocol.is_some() && STANDARD.contains(&name);

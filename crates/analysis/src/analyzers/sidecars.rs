@@ -54,7 +54,7 @@ fn run(context: &Context, report: &mut Report) {
             report.add(message.at(&format!("spec.workloadSelector.labels.{}", first_key(&selector.labels))));
         }
     }
-    // A Sidecar is told once that it has no effect.
+    // A Sidecar without effect is reported once.
     let mut told = BTreeSet::new();
     let mut ineffective = |report: &mut Report, resource: &Arc<Resource>, reason: &str| {
         if told.insert(resource.full_name()) {

@@ -1,4 +1,4 @@
-//! Routes of VirtualServices that are not reached, as istiod tells them.
+//! Unreachable routes of VirtualServices, as reported by istiod.
 //!
 //! Of matches by prefix istiod compares method, authority and headers the other way round than what is reached asks for. The
 //! findings are istioctl's, so they are compared that way here, too; what admission warns of is compared the right way.
@@ -44,7 +44,7 @@ fn name(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| quoted(name))
 }
 
-/// What a route or match is called that may have no name.
+/// The name of a route or match, or its index.
 fn called(name: Option<String>, index: usize) -> String {
     name.unwrap_or_else(|| format!("#{index}"))
 }
@@ -61,7 +61,7 @@ struct Prefix<'a> {
     maps: [BTreeMap<&'a str, String>; 3],
 }
 
-/// Where findings go.
+/// Receives findings.
 struct Findings<'a> {
     /// The VirtualService.
     resource: &'a Arc<Resource>,
@@ -173,7 +173,7 @@ impl Prefix<'_> {
     }
 }
 
-/// What istiod compares of a text: its kind and the text; nothing of expressions.
+/// The comparison key of a string match: type and text; `None` for regular expressions.
 fn compared(value: Option<&StringMatch>) -> String {
     match value {
         Some(StringMatch::Exact(text)) if !text.is_empty() => format!("exact:{text}"),

@@ -1,4 +1,4 @@
-//! VirtualServices: where they lead, and the gateways that they are for.
+//! VirtualServices: their destinations and gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,12 +45,12 @@ pub(super) static ANALYZERS: &[Analyzer] = &[
     },
 ];
 
-/// What stands for all sidecars in the list of gateways.
+/// The reserved gateway name for all sidecars.
 const MESH: &str = "mesh";
 
 /// A destination with its place.
 struct Led<'a> {
-    /// Where requests go.
+    /// The destination.
     destination: &'a Destination,
     /// The field of its host.
     field: String,
@@ -122,7 +122,7 @@ fn destinations(context: &Context, report: &mut Report) {
     }
 }
 
-/// What is wrong with a destination, whose host is `host` where there is one.
+/// The fault of a destination, whose host is `host` if there is one.
 fn fault(resource: &Arc<Resource>, led: &Led<'_>, host: Option<&Host>) -> Option<Message> {
     let name = &led.destination.host;
     let not_found = |what: &str, value: String| {
@@ -252,7 +252,7 @@ fn claim(service: &VirtualService) -> Option<&str> {
     headers.find(|name| is_claim(name)).map(String::as_str)
 }
 
-/// Whether a header stands for a claim: `@request.auth.claims.group` or `@request.auth.claims[group]`.
+/// Whether a header refers to a claim: `@request.auth.claims.group` or `@request.auth.claims[group]`.
 fn is_claim(header: &str) -> bool {
     const PREFIX: &str = "@request.auth.claims";
     let is_prefixed = header.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));

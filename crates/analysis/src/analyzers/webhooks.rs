@@ -32,7 +32,7 @@ struct Hook<'a> {
     name: String,
 }
 
-/// Tells of webhooks that would both add a sidecar, and of those that lead nowhere.
+/// Reports overlapping injection webhooks, and those without an existing Service.
 fn run(context: &Context, report: &mut Report) {
     let (mut hooks, mut revisions) = (Vec::new(), BTreeSet::new());
     for (resource, configuration) in context.specs::<MutatingWebhookConfiguration>() {
@@ -90,7 +90,6 @@ fn label_sets(key: &str, values: [&str; 2], revisions: &BTreeSet<String>) -> Vec
     sets
 }
 
-/// The revisions that webhooks are for.
 fn revisions_of(resource: &Resource, configuration: &MutatingWebhookConfiguration) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = resource.label(REVISION).map(str::to_owned).into_iter().collect();
     let hooks = configuration.webhooks.iter().flatten();

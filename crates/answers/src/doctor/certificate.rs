@@ -1,4 +1,4 @@
-//! When certificates end.
+//! Expiry of certificates.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ const WRONG_BEFORE_EXPIRY: SignedDuration = SignedDuration::from_hours(7 * 24);
 const EARLY_SHARE: i32 = 5;
 const LATE_SHARE: i32 = 10;
 
-/// A certificate with its end.
+/// A certificate with its validity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateEnd {
@@ -23,23 +23,23 @@ pub struct CertificateEnd {
     pub role: String,
     /// Its subject, or the first name where it has none.
     pub subject: String,
-    /// When it begins.
+    /// Not before.
     pub not_before: Timestamp,
-    /// When it ends.
+    /// Not after.
     pub not_after: Timestamp,
-    /// Whole days until then, negative when it has ended.
+    /// Whole days until expiry, negative after it.
     pub days: i64,
 }
 
 impl CertificateEnd {
-    /// A certificate seen at a moment.
+    /// A certificate at a time.
     #[must_use]
     pub fn new(role: &str, subject: String, [not_before, not_after]: [Timestamp; 2], now: Timestamp) -> Self {
         let days = not_after.duration_since(now).as_hours().div_euclid(24);
         Self { role: role.to_owned(), subject, not_before, not_after, days }
     }
 
-    /// How bad its end is at a moment.
+    /// The severity of its expiry at a time.
     fn level(&self, now: Timestamp) -> Option<Level> {
         let (life, left) = (self.not_after.duration_since(self.not_before), self.not_after.duration_since(now));
         if left < WRONG_BEFORE_EXPIRY.min(life / LATE_SHARE) {
@@ -50,7 +50,7 @@ impl CertificateEnd {
 }
 
 impl Health {
-    /// Notes a certificate, and tells of it when its end is near. `next` renews it.
+    /// Adds a certificate, and a finding if it expires soon. `next` renews it.
     pub fn add_certificate(&mut self, one: CertificateEnd, now: Timestamp, next: &str) {
         if let Some(level) = one.level(now) {
             self.add(Check::Certificates, level, one.to_string(), next);

@@ -1,19 +1,19 @@
-//! What is looked at, and where it is explained.
+//! The checks and their documentation.
 
-/// One thing that is looked at. Each has a section in `docs/doctor.md`.
+/// A check. Each has a section in `docs/doctor.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
     /// Every control plane answers.
     Answer,
     /// The configuration has been read, and Navarch is ready.
     Ready,
-    /// The API server answers, serves the kinds that are read, and in versions that are.
+    /// The API server answers, and serves supported versions of all kinds.
     Definitions,
     /// The control plane has the rights that it needs.
     Rights,
     /// Webhooks are registered, and the API server knows their CA.
     Webhooks,
-    /// No certificate nears its end.
+    /// No certificate expires soon.
     Certificates,
     /// All proxies trust all roots.
     Roots,
@@ -21,11 +21,11 @@ pub enum Check {
     Clocks,
     /// Replicas are of one version, and have the same configuration and roots.
     Replicas,
-    /// Proxies are there.
+    /// There are proxies.
     Proxies,
-    /// Proxies are of one version.
+    /// All proxies have one version.
     Versions,
-    /// Proxies take what they are sent.
+    /// Proxies accept their resources.
     Refusals,
     /// Proxies answer.
     Lag,
@@ -33,16 +33,16 @@ pub enum Check {
     Input,
     /// Nothing is quarantined.
     Quarantine,
-    /// No change was stopped on its way.
+    /// No rollout was stopped.
     Rollouts,
-    /// Nothing is left out of what proxies get.
+    /// No configuration is ignored.
     LeftOut,
-    /// No limit turns clients away.
+    /// No limit rejects clients.
     Limits,
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 18] = [
         Self::Answer,
         Self::Ready,
@@ -64,7 +64,7 @@ impl Check {
         Self::Limits,
     ];
 
-    /// The heading of its section, as links name it.
+    /// The anchor of its section.
     #[must_use]
     pub fn anchor(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Check {
         }
     }
 
-    /// Where it is explained.
+    /// Its documentation.
     #[must_use]
     pub fn docs(self) -> String {
         format!("docs/doctor.md#{}", self.anchor())
@@ -100,7 +100,7 @@ impl Check {
 mod tests {
     use super::*;
 
-    /// The link to a heading, as GitHub makes it of letters, spaces and hyphens.
+    /// The anchor of a heading, as GitHub derives it from letters, spaces and hyphens.
     fn anchor(heading: &str) -> String {
         heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-")
     }

@@ -1,18 +1,18 @@
-//! How replicas differ, from each other and from whoever asks.
+//! Differences between replicas, and between their clocks and the caller's.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Check, Health, Level};
 
-/// How far clocks may be apart without a warning: what the network and the scheduler add is less.
+/// Clock difference below which there is no finding: larger than delays of network and scheduler.
 const APART: SignedDuration = SignedDuration::from_secs(5);
-/// How far before it is wrong: tokens and certificates that are new count as not valid yet.
+/// Clock difference above which it is wrong: new tokens and certificates are not valid yet.
 const TOO_FAR: SignedDuration = SignedDuration::from_secs(60);
-/// How long replicas have to come to the same configuration before they count as different, in seconds.
+/// Seconds until replicas must have the same configuration.
 pub const SETTLED: u64 = 5;
 
-/// Tells where the clock of what gave an answer is apart from one's own. `window` is when it was asked and when the answer was
-/// there; `whose` names the other clock, `than` one's own.
+/// Adds a finding if the clock of another process differs from the local one. `window` is when the request was sent and when
+/// the answer was received; `whose` names the other clock, `than` the local one.
 pub fn clock(health: &mut Health, told: Timestamp, window: [Timestamp; 2], [whose, than]: [&str; 2], next: &str) {
     let [begin, end] = window;
     let (ahead, behind) = (told.duration_since(end), begin.duration_since(told));
@@ -25,7 +25,7 @@ pub fn clock(health: &mut Health, told: Timestamp, window: [Timestamp; 2], [whos
     health.add(Check::Clocks, level, format!("the clock of {whose} is {seconds} s {way} {than}"), next);
 }
 
-/// Whether all that say which configuration they have have the same.
+/// Whether all replicas that report a digest of their configuration have the same.
 #[must_use]
 pub fn same_configuration(all: &[(String, Health)]) -> bool {
     let mut told = all.iter().map(|(_, health)| &health.configuration).filter(|digest| !digest.is_empty());
@@ -33,7 +33,7 @@ pub fn same_configuration(all: &[(String, Health)]) -> bool {
     told.all(|digest| Some(digest) == first)
 }
 
-/// Tells each replica that differs from the first in what all should have in common.
+/// Adds a finding to each replica that differs from the first.
 pub fn compare(all: &mut [(String, Health)]) {
     let Some(((first, model), others)) = all.split_first_mut() else { return };
     for (_, health) in others {

@@ -37,7 +37,6 @@ pub(super) fn document(kind: &KindNames) -> Value {
     })
 }
 
-/// A version of a kind.
 fn version(kind: &KindNames, name: &str, schema: &Value) -> Value {
     let mut version = json!({
         "name": name,
@@ -53,7 +52,7 @@ fn version(kind: &KindNames, name: &str, schema: &Value) -> Value {
     version
 }
 
-/// A column as a definition says it.
+/// An `additionalPrinterColumns` entry.
 fn column(column: &Column) -> Value {
     match column {
         Column::Field(name, path, description) => {

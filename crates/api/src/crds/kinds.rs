@@ -1,4 +1,4 @@
-//! Which kinds are defined, and under which names.
+//! The defined kinds and their names.
 
 use schemars::{Schema, SchemaGenerator};
 
@@ -9,19 +9,19 @@ use crate::istio::{
 
 /// A kind to define.
 pub(super) struct KindNames {
-    /// The kind as it stands in `kind:`.
+    /// The value of `kind:`.
     pub kind: &'static str,
-    /// Its plural, as it stands in URLs.
+    /// Its plural, as in URLs.
     pub plural: &'static str,
     /// Short names for the command line.
     pub short: &'static [&'static str],
-    /// What stands before `.istio.io` in its group.
+    /// Its group without `.istio.io`.
     pub group: &'static str,
     /// The versions that are served; the first is stored.
     pub versions: &'static [&'static str],
     /// Further columns that `kubectl get` prints, name and path.
     pub columns: &'static [Column],
-    /// The schema of its spec, put among the generator's definitions.
+    /// Generates the schema of its spec.
     pub spec: fn(&mut SchemaGenerator) -> Schema,
     /// Whether an object must have a spec.
     pub needs: Spec,
@@ -30,15 +30,15 @@ pub(super) struct KindNames {
 /// Whether objects of a kind must have a spec.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spec {
-    /// An object without one is refused.
+    /// An object without one is rejected.
     Required,
-    /// An object without one is as good as one with an empty spec.
+    /// An object without one has an empty spec.
     Optional,
 }
 
 /// A column that `kubectl get` prints.
 pub(super) enum Column {
-    /// A field: heading, path and, for the line under the heading, what it says.
+    /// A field: heading, path and description.
     Field(&'static str, &'static str, &'static str),
     /// The object's age.
     Age,

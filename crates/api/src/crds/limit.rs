@@ -1,46 +1,46 @@
-//! What a schema demands beyond types.
+//! Constraints of a schema beyond types.
 
 use serde_json::{Map, Value, json};
 
-/// A demand on the values of a field or type.
+/// A constraint on the values of a field or type.
 pub(super) enum Limit {
-    /// These fields must be there.
+    /// Required fields.
     Required(&'static [&'static str]),
-    /// At most one of these fields may be there.
+    /// At most one of these fields may be set.
     AtMostOne(&'static [&'static str]),
-    /// A number from the first to the second.
+    /// A number within these bounds, inclusive.
     Range(f64, f64),
-    /// A number from this on.
+    /// A minimum number.
     AtLeast(f64),
-    /// A text of that many signs.
+    /// A string with a minimum and maximum length.
     Length(usize, usize),
-    /// A text of at least that many signs.
+    /// A string with a minimum length.
     MinLength(usize),
-    /// A text that this expression matches.
+    /// A string that matches this regular expression.
     Pattern(&'static str),
-    /// A list or map of that many entries. The most bounds what the rules on them may cost.
+    /// A list or map with a minimum and maximum size. The maximum bounds the estimated cost of CEL rules on the items.
     Size(usize, usize),
-    /// A map of at least that many entries.
+    /// A map with a minimum size.
     MinEntries(usize),
-    /// A list whose entries have different values of this field.
+    /// A list whose items have unique values of this field.
     KeyedBy(&'static str),
-    /// A CEL expression that must hold, and what is told when it does not.
+    /// A CEL expression that must hold, and the error message.
     Rule(&'static str, &'static str),
-    /// Null is no value, though the field may be absent.
+    /// The field may be absent, but not null.
     NotNull,
-    /// A number, or a text that holds one.
+    /// A number, or a string with one.
     IntOrString,
-    /// Members that the schema does not name are kept.
+    /// Unknown fields are preserved.
     KeepsUnknown,
-    /// The field has this second name.
+    /// A second name of the field.
     Alias(&'static str),
-    /// The text is of this format.
+    /// A `format` of strings.
     Format(&'static str),
 }
 
 impl Limit {
-    /// Writes the demand into the definition that `place` names: `Type`, `Type.field`, or with `[]` at the end the
-    /// entries of a field. Where a kind does not use the type, nothing happens.
+    /// Adds the constraint to the definition `place`: `Type`, `Type.field`, or with `[]` at the end the items of a field. No
+    /// effect if a kind does not use the type.
     pub(super) fn apply(&self, place: &str, definitions: &mut Map<String, Value>) {
         let (name, field) = place.split_once('.').unwrap_or((place, ""));
         let (name, field, entries) = match (name.strip_suffix("[]"), field.strip_suffix("[]")) {
@@ -77,7 +77,7 @@ impl Limit {
         }
     }
 
-    /// Writes the demand into a schema.
+    /// Adds the constraint to a schema.
     fn write(&self, schema: &mut Map<String, Value>) {
         let is_map = schema.contains_key("additionalProperties") || schema.contains_key("patternProperties");
         let mut put = |key: &str, value: Value| {
@@ -134,7 +134,7 @@ fn add(schema: &mut Map<String, Value>, key: &str, value: Value) {
     }
 }
 
-/// Demands that at most one of the fields is there; a type can have several such groups.
+/// Requires that at most one of the fields is set; a type can have several such groups.
 fn at_most_one(schema: &mut Map<String, Value>, fields: &[&str]) {
     let each: Vec<Value> = fields.iter().map(|field| json!({ "required": [field] })).collect();
     let mut choices = vec![json!({ "not": { "anyOf": each } })];

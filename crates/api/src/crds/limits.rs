@@ -1,59 +1,56 @@
-//! What the schemas demand beyond types: at least what Istio's own demand, so that an object admitted here is admitted
+//! Constraints of the schemas beyond types: at least those of Istio's own CRDs, so that an object admitted here is admitted
 //! there.
 
 use super::limit::Limit::{self, *};
 
-/// What a port is.
+/// A port number.
 const PORT: Limit = Range(1.0, 65_535.0);
 
-/// Spans of time that must be something.
+/// Durations of at least 1 ms.
 const MILLISECOND: Limit = Rule("duration(self) >= duration('1ms')", "must be a duration of at least 1ms");
 
-/// Values of labels that select are no patterns.
+/// Label values of selectors, without wildcards.
 const NO_PATTERN: Limit = Rule("!self.contains('*')", "must not hold a wildcard; labels are compared as they stand");
 
-/// An address of a workload, when it is a socket's path, is a whole one.
+/// Unix socket addresses must be absolute paths.
 const SOCKET_IS_ABSOLUTE: Limit = Rule(
     "!self.startsWith('unix://') || self.startsWith('unix:///') || self.startsWith('unix://@')",
     "a unix:// address must be an absolute path or an abstract name",
 );
 
-/// An address of a workload, when it is a socket's path, is no folder.
+/// Unix socket addresses must not be directories.
 const SOCKET_IS_NO_FOLDER: Limit =
     Rule("!self.startsWith('unix://') || !self.endsWith('/')", "a unix:// address must not end with a slash");
 
-/// Sockets have no ports.
+/// Unix sockets have no ports.
 const SOCKET_HAS_NO_PORTS: Limit = Rule(
     "!(has(self.address) && self.address.startsWith('unix://') && has(self.ports))",
     "a unix:// address has no ports; take ports away",
 );
 
-/// Sockets and networks.
+/// An address or a network is required.
 const SOME_ADDRESS: Limit = Rule("has(self.address) || has(self.network)", "address or network must be set");
 
-/// Names of ports.
 const PORT_NAMES: Limit = Rule(
     "self.all(name, name.size() < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))",
     "the names of ports must be short and made of letters, digits and inner dashes",
 );
 
-/// One way to name certificates.
+/// At most one way to reference certificates.
 const CREDENTIAL_OR_LIST: Limit =
     Rule("!(has(self.credentialName) && has(self.credentialNames))", "set credentialName or credentialNames, not both");
 
-/// Secrets or files.
 const SECRETS_OR_FILES: Limit = Rule(
     "!(has(self.tlsCertificates) && has(self.credentialNames))",
     "set credentialNames or tlsCertificates, not both",
 );
 
-/// One way to say whom a policy is for.
+/// At most one way to attach a policy.
 const ONE_ATTACHMENT: Limit = Rule(
     "[has(self.selector), has(self.targetRef), has(self.targetRefs)].filter(set, set).size() <= 1",
     "set only one of selector, targetRef and targetRefs",
 );
 
-/// Where modules come from.
 const MODULE_URL: Limit = Rule(
     "(isURL(self) ? url(self) : url('http://' + self)).getScheme() in ['', 'http', 'https', 'file', 'oci']",
     "must be a URL of scheme http, https, file or oci, or the name of an image",
@@ -62,21 +59,20 @@ const MODULE_URL: Limit = Rule(
 /// The hash of a module.
 const SHA256: Limit = Pattern("^([a-f0-9]{64})?$");
 
-/// Where keys come from.
+/// The URL of keys.
 const WEB_URL: Limit = Rule("url(self).getScheme() in ['http', 'https']", "must be a URL of scheme http or https");
 
-/// What headers are called.
 const HEADER_NAME: Limit = Pattern("^[-_A-Za-z0-9]+$");
 
-/// What is set needs a value. One rule with the next would cost more than the server allows.
+/// UPSERT needs a value. A single rule with the next one would exceed the API server's cost limit.
 const UPSERT_HAS_VALUE: Limit =
     Rule("!has(self.operation) || self.operation != 'UPSERT' || self.value != ''", "UPSERT needs a value");
 
-/// What is taken away has none.
+/// REMOVE has no value.
 const REMOVE_HAS_NONE: Limit =
     Rule("!has(self.operation) || self.operation != 'REMOVE' || !has(self.value)", "REMOVE takes no value");
 
-/// Every demand: where (see [`Limit::apply`]) and which.
+/// All constraints with their places (see [`Limit::apply`]).
 pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("ConnectionKeepalive.interval", MILLISECOND),
     ("ConnectionKeepalive.timeout", MILLISECOND),
@@ -340,7 +336,7 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("ProxyConfig.concurrency", AtLeast(0.0)),
     ("ProxyConfig.environmentVariables[]", Length(0, 2048)),
     ("WorkloadGroup", Required(&["template"])),
-    // In place of the rules for entries: what registers brings its address.
+    // Instead of the rules for entries: a registering workload supplies its address.
     ("WorkloadGroup.template", SOCKET_HAS_NO_PORTS),
     ("WorkloadGroupMetadata.annotations", Size(0, 256)),
     ("WorkloadGroupMetadata.labels", Size(0, 256)),

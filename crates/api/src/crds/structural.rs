@@ -1,11 +1,11 @@
-//! From JSON Schema with references to the structural schemas that Kubernetes demands.
+//! Conversion of JSON Schema with references to the structural schemas that Kubernetes requires.
 
 use serde_json::{Map, Value, json};
 
-/// Where references point to.
+/// Prefix of references.
 const DEFINITIONS: &str = "#/$defs/";
 
-/// The structural form of `schema`: one tree, each node with one type, nothing that Kubernetes does not know.
+/// The structural form of `schema`: one tree, each node with one type, and only keywords that Kubernetes supports.
 ///
 /// A definition must not contain itself; no kind's does.
 pub(super) fn structural(schema: &Value, definitions: &Map<String, Value>) -> Value {
@@ -24,7 +24,7 @@ pub(super) fn structural(schema: &Value, definitions: &Map<String, Value>) -> Va
                 None => continue,
             },
             "format" => match value.as_str() {
-                // Kubernetes knows no unsigned formats; a 32-bit one bounds the value instead.
+                // Kubernetes has no unsigned formats; for 32 bits the value is bounded instead.
                 Some("uint32") => {
                     out.entry("maximum").or_insert(json!(u32::MAX));
                     continue;
@@ -42,7 +42,7 @@ pub(super) fn structural(schema: &Value, definitions: &Map<String, Value>) -> Va
             }
             "items" | "additionalProperties" => structural(value, definitions),
             "patternProperties" => match value.as_object().and_then(|patterns| patterns.values().next()) {
-                // Kubernetes does not know patterns of names: a rule says which are good.
+                // Kubernetes does not support `patternProperties`: a rule checks the names.
                 Some(value) => {
                     out.insert("additionalProperties".to_owned(), structural(value, definitions));
                     continue;
@@ -89,7 +89,7 @@ fn free_object() -> Value {
     json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// A doc comment as users read it: one paragraph, and no links into the code.
+/// A doc comment as a description: one paragraph, without links into the code.
 fn description(text: &str) -> String {
     text.replace("[`", "`").replace("`]", "`").split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,13 +1,13 @@
-//! Objects in Kubernetes' binary form (`application/vnd.kubernetes.protobuf`): a fraction of the bytes of the text, and of
-//! the work, on both sides. Only Kubernetes' own kinds have it, and only those of which there are many are read so.
+//! Objects in Kubernetes' protobuf form (`application/vnd.kubernetes.protobuf`): a fraction of the bytes of JSON, and of the
+//! work, on both sides. Only Kubernetes' own kinds have it, and only kinds with many objects are read in it.
 //!
 //! ```text
 //! frame ─▶ WatchEvent ─▶ "k8s\0" ─▶ Unknown ─┬▶ what is as it should be ─▶ our own objects
 //!                                             └▶ message ─▶ the form that JSON is read into ─▶ our own objects
 //! ```
 //!
-//! Field numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Only fields that count here are
-//! listed; the decoder steps over the others.
+//! Field numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Only used fields are listed; the decoder
+//! skips the others.
 
 mod config_map;
 mod direct;
@@ -31,27 +31,27 @@ use crate::kubernetes;
 use crate::object::{Kind, Object};
 use crate::shared_texts::{HasTexts, SharedTexts};
 
-/// Why a frame is no event.
+/// Errors of decoding a frame.
 #[derive(Debug, thiserror::Error)]
 pub enum BinaryError {
-    /// It does not start as all messages do, or holds something else.
+    /// It lacks the magic prefix, or contains another type.
     #[error("is not a Kubernetes protobuf message")]
     Foreign,
-    /// It cannot be taken apart.
+    /// It is malformed.
     #[error(transparent)]
     Broken(#[from] prost::DecodeError),
 }
 
-/// Whether objects of a kind are read in binary form.
+/// Whether objects of a kind are read in protobuf form.
 #[must_use]
 pub fn has_binary_form(kind: Kind) -> bool {
     matches!(kind, Kind::Pod | Kind::Service | Kind::EndpointSlice | Kind::Node | Kind::Secret | Kind::ConfigMap)
 }
 
-/// Reads one frame of a watch over objects of a kind. What texts they repeat is shared.
+/// Decodes one frame of a watch over objects of a kind. Repeated texts are interned.
 ///
 /// # Errors
-/// When the frame is no event of a watch.
+/// When the frame is not a watch event.
 pub fn decode_binary_event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, BinaryError> {
     if let Some(event) = direct::event(kind, frame, texts) {
         return Ok(event);
@@ -61,9 +61,9 @@ pub fn decode_binary_event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) ->
     Ok(event)
 }
 
-/// Reads one frame by way of the messages that it is made of.
+/// Decodes one frame with prost.
 fn decode_slowly(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
-    // Of a stream, the events themselves are not wrapped.
+    // The events of a stream are not wrapped themselves.
     let event = envelope::WatchEvent::decode(frame)?;
     let object = event.object.map(|object| object.raw).unwrap_or_default();
     let content = envelope::content(&object)?;
@@ -80,14 +80,14 @@ fn decode_slowly(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
     }
 }
 
-/// Reads why a server refuses; `None` where the body is not in binary form.
+/// Decodes a `metav1.Status`; `None` if the body is not in protobuf form.
 #[must_use]
 pub(super) fn decode_status(body: &[u8]) -> Option<ServerStatus> {
     let status = status::Status::decode(envelope::content(body).ok()?).ok()?;
     Some(status.into())
 }
 
-/// Reads an object, or says which rule of its kind it breaks.
+/// Decodes an object, or returns the rule of its kind that it violates.
 #[expect(clippy::wildcard_enum_match_arm, reason = "see has_binary_form")]
 fn decode_object(kind: Kind, content: &[u8]) -> Result<Result<AnyObject, FieldError>, BinaryError> {
     Ok(match kind {
@@ -101,7 +101,7 @@ fn decode_object(kind: Kind, content: &[u8]) -> Result<Result<AnyObject, FieldEr
     })
 }
 
-/// A message as the object that it is.
+/// Converts a message to an object.
 fn object<T, M>(message: M) -> Result<AnyObject, FieldError>
 where
     Object<T>: TryFrom<M, Error = FieldError>,
@@ -110,7 +110,7 @@ where
     Object::<T>::try_from(message).map(AnyObject::from)
 }
 
-/// An object that breaks a rule.
+/// An object that violates a rule.
 fn refused(kind: Kind, header: Header, error: FieldError) -> StoredObject {
     let text = |text: Option<String>| text.unwrap_or_default();
     let subject = Subject {
@@ -122,12 +122,12 @@ fn refused(kind: Kind, header: Header, error: FieldError) -> StoredObject {
     StoredObject { version: text(header.metadata.resource_version), subject, outcome: Outcome::Rejected(error) }
 }
 
-/// A text that is there; Kubernetes writes empty texts out.
+/// A non-empty text; Kubernetes encodes empty texts.
 fn there(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A list that is there.
+/// A non-empty list.
 fn listed<T>(list: Vec<T>) -> Option<Vec<T>> {
     Some(list).filter(|list| !list.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What every object has around its content: `apiVersion`, `kind`, and the lists that carry many.
+//! The envelope of objects: `apiVersion`, `kind`, and lists.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,21 +8,21 @@ use serde_json::Value;
 use crate::mcs;
 use crate::object::{Kind, NamespacedName, ObjectRef};
 
-/// The object that a document speaks of, as far as it can be told: what is not known is empty.
+/// The identity of a document's object; unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
     /// `apiVersion`.
     pub api_version: String,
     /// `kind`.
     pub kind: String,
-    /// `metadata.namespace`, `default` where a namespaced kind that is read here names none.
+    /// `metadata.namespace`; `default` if an object of a known namespaced kind has none.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
 }
 
 impl Subject {
-    /// Reads what there is.
+    /// From a JSON value; absent parts are empty.
     pub(super) fn of(value: &Value) -> Self {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let metadata = value.get("metadata");
@@ -40,14 +40,14 @@ impl Subject {
         subject
     }
 
-    /// The kind, where it is one that is read here.
+    /// The kind, if it is known.
     #[must_use]
     pub fn known_kind(&self) -> Option<Kind> {
         let (group, _) = group_and_version(&self.api_version);
         Kind::ALL.into_iter().find(|kind| kind.as_str() == self.kind && kind.group() == group)
     }
 
-    /// What names the object, where its kind is read here and its name is known.
+    /// The identity of the object, if its kind and name are known.
     #[must_use]
     pub fn object_ref(&self) -> Option<ObjectRef> {
         let kind = self.known_kind()?;
@@ -67,7 +67,6 @@ impl fmt::Display for Subject {
     }
 }
 
-/// The namespace of objects that name none.
 pub(super) const DEFAULT_NAMESPACE: &str = "default";
 
 /// Splits `apiVersion`; the core group is empty.
@@ -75,7 +74,7 @@ pub(super) fn group_and_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The versions in which a kind is served, the best first. All are read alike.
+/// The API versions of a kind, the preferred one first. All are decoded alike.
 #[must_use]
 pub fn served_versions(kind: Kind) -> &'static [&'static str] {
     match kind {
@@ -111,8 +110,8 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// The items of a list (`List`, or a list of one kind such as `ServiceList`), whose items need not say what they are.
-/// `None` for anything else.
+/// The items of a list (`List`, or a list of one kind such as `ServiceList`, whose items need no `kind`). `None` for anything
+/// else.
 pub(super) fn items(value: &Value) -> Option<impl Iterator<Item = Cow<'_, Value>>> {
     let item_kind = value.get("kind")?.as_str()?.strip_suffix("List")?;
     let api_version = value.get("apiVersion")?;

@@ -1,16 +1,16 @@
-//! Telling what a document that is no YAML was meant to be.
+//! The identity of the object of an invalid YAML document.
 
 use serde_json::Value;
 
 use super::envelope::Subject;
 use crate::yaml::{self, Schema};
 
-/// The keys whose blocks say what an object is.
+/// The keys whose blocks identify an object.
 const HEADER_KEYS: [&str; 3] = ["apiVersion:", "kind:", "metadata:"];
 
-/// The object that a broken document speaks of, as far as its head can be read.
+/// The identity of the object of a malformed document, as far as its head is valid.
 ///
-/// Faults mostly stand in the spec: the blocks of the head alone are then good YAML.
+/// Errors are mostly in the spec: the blocks of the head alone are then valid YAML.
 pub(super) fn subject(text: &str) -> Subject {
     let mut head = String::new();
     let mut in_head = false;

@@ -1,4 +1,4 @@
-//! One value of JSON to one object of its kind.
+//! Decoding of one JSON value to an object of its kind.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::names::Namespace;
 use crate::object::{Kind, NamespacedName, Object, ObjectMeta};
 use crate::typed::Typed;
 
-/// The longest name of an object.
+/// Maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// The longest name of a namespace.
+/// Maximum length of a namespace name.
 const MAX_LABEL: usize = 63;
 
-/// The members of an object of Istio's that mean something.
+/// The known top-level fields of Istio's objects.
 const MEMBERS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// Where the version of an object comes from.
@@ -55,7 +55,7 @@ pub(super) fn decode_object(value: &Value, version: Version) -> (Subject, Outcom
     (subject, outcome)
 }
 
-/// The kind of an object; `None` where it is none that is read here.
+/// The kind of an object; `None` if it is unknown.
 fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldError> {
     if !value.is_object() {
         return Err(FieldError::new("", "is not an object with apiVersion, kind and metadata"));
@@ -75,11 +75,9 @@ fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldErr
     Err(FieldError::new("apiVersion", reason))
 }
 
-/// An object as it came, with its kind known.
+/// An undecoded object of a known kind.
 struct Wire<'a> {
-    /// Its kind.
     kind: Kind,
-    /// All of it.
     value: &'a Value,
     /// Where its version comes from.
     version: Version,
@@ -130,7 +128,7 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
     }
 }
 
-/// Reads an object of one of Kubernetes' own kinds, by way of its full form `W`.
+/// Decodes an object of one of Kubernetes' own kinds by its full type `W`.
 fn kubernetes<W, T>(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError>
 where
     W: DeserializeOwned,
@@ -140,12 +138,12 @@ where
     let full = Typed::<W>::from_json(wire.value)?;
     let mut object = Object::<T>::try_from(full.value)?;
     settle(&mut object.meta, wire)?;
-    // A newer API server has fields that are unknown here; no user wrote them wrong.
+    // A newer API server has fields that are unknown here; they are not errors of users.
     let unknown_fields = if wire.version == Version::Written { Vec::new() } else { full.unknown_fields };
     Ok(Typed { value: object.into(), unknown_fields })
 }
 
-/// Reads an object of one of Istio's kinds; `take_status` takes over what counts of its status, where there is one.
+/// Decodes an object of one of Istio's kinds; `take_status` copies the used part of its status, if it has one.
 fn istio<T>(wire: &Wire<'_>, take_status: fn(&mut T, &Value)) -> Result<Typed<AnyObject>, FieldError>
 where
     T: DeserializeOwned,
@@ -190,7 +188,7 @@ where
     Ok(Typed { value: Object { meta, spec: spec.value }.into(), unknown_fields })
 }
 
-/// Does to metadata what an API server does: names are checked, the namespace is what the kind demands.
+/// Validates and defaults metadata as an API server: checks names, and sets the namespace as the kind requires.
 fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
     let (namespace, name) = (&meta.key.namespace, &meta.key.name);
     check_name(name).map_err(|reason| FieldError::new("metadata.name", reason))?;
@@ -207,7 +205,7 @@ fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// Checks the name of an object: labels of DNS between dots.
+/// Checks the name of an object: DNS labels separated by dots.
 fn check_name(name: &str) -> Result<(), String> {
     if name.len() > MAX_NAME {
         return Err(format!("has {} letters, at most {MAX_NAME} are allowed", name.len()));
@@ -215,7 +213,7 @@ fn check_name(name: &str) -> Result<(), String> {
     name.split('.').try_for_each(check_letters).map_err(|reason| format!("{name:?} is no name: {reason}"))
 }
 
-/// Checks a label of DNS, in lower case.
+/// Checks a lower-case DNS label.
 fn check_label(label: &str) -> Result<(), String> {
     if label.len() > MAX_LABEL {
         return Err(format!("has {} letters, at most {MAX_LABEL} are allowed", label.len()));
@@ -223,7 +221,7 @@ fn check_label(label: &str) -> Result<(), String> {
     check_letters(label)
 }
 
-/// Checks the letters of a label of DNS, in lower case.
+/// Checks the characters of a lower-case DNS label.
 fn check_letters(label: &str) -> Result<(), String> {
     let is_good = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     if label.is_empty() || label.starts_with('-') || label.ends_with('-') || !label.chars().all(is_good) {

@@ -1,7 +1,7 @@
-//! Reading past what nobody here wants to know: the fields of a stored object that are left out cost no memory.
+//! Pruning during deserialization: fields of a stored object that are not used cost no memory.
 //!
-//! A pod is mostly volumes, probes, environment and the journal of who wrote which field. A [`Keep`] says which fields of an
-//! object are read; all others are skipped in the text, and the type sees an object without them.
+//! A pod is mostly volumes, probes, environment and managed fields. A [`Keep`] lists the fields of an object that are
+//! deserialized; all others are skipped in the text.
 
 use std::fmt;
 
@@ -10,10 +10,9 @@ use serde::de::value::StringDeserializer;
 use serde::de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// What of a value is read. Of a list, it is said of each item.
+/// Which parts of a value are read. For a list it applies to each item.
 #[derive(Debug)]
 pub(super) enum Keep {
-    /// All of it.
     All,
     /// These fields.
     Only(&'static [(&'static str, Keep)]),
@@ -21,7 +20,7 @@ pub(super) enum Keep {
     Without(&'static [&'static str]),
 }
 
-/// A deserializer, less what is not kept.
+/// A deserializer without pruned fields.
 pub(super) struct Pruned<D> {
     /// The deserializer.
     inner: D,
@@ -29,12 +28,12 @@ pub(super) struct Pruned<D> {
     keep: &'static Keep,
 }
 
-/// What `inner` holds, less what is not kept.
+/// `inner` without pruned fields.
 pub(super) fn pruned<D>(inner: D, keep: &'static Keep) -> Pruned<D> {
     Pruned { inner, keep }
 }
 
-/// Hands a seed what is kept of a deserializer.
+/// Deserializes a seed without pruned fields.
 fn descend<'de, S, D>(seed: S, inner: D, keep: &'static Keep) -> Result<S::Value, D::Error>
 where
     S: DeserializeSeed<'de>,
@@ -63,7 +62,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Pruned<D> {
     }
 }
 
-/// A visitor that is shown what is kept. Only what has fields is pruned, so nothing else comes here.
+/// A visitor of lists and maps without pruned fields. Other values are not pruned, and not visited by it.
 struct PrunedVisitor<V> {
     /// The visitor.
     inner: V,
@@ -141,21 +140,21 @@ struct PrunedFields<A> {
     inner: A,
     /// Which are kept.
     keep: &'static Keep,
-    /// What is kept of the field whose name was given last.
+    /// The rule for the field whose name was returned last.
     next: &'static Keep,
 }
 
-/// The name of a field, looked up in what is kept.
+/// The name of a field with its rule.
 enum Name {
-    /// It is kept, and so much of it.
+    /// It is kept, pruned by the rule.
     Listed(&'static str, &'static Keep),
-    /// It is kept as it is.
+    /// It is kept completely.
     Free(String),
-    /// It is not kept.
+    /// It is pruned.
     Dropped,
 }
 
-/// Reads the name of a field.
+/// Deserializes the name of a field.
 struct NameSeed(&'static Keep);
 
 impl<'de> DeserializeSeed<'de> for NameSeed {
@@ -218,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of a value.
+    /// The pruned value.
     fn prune(value: &Value, keep: &'static Keep) -> Value {
         let text = value.to_string();
         Value::deserialize(pruned(&mut serde_json::Deserializer::from_str(&text), keep)).unwrap()

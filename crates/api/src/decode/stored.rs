@@ -1,4 +1,4 @@
-//! Objects as an API server has stored them: read in one go, past all that counts for nothing here.
+//! Decoding of objects stored in an API server in one pass, without fields that are not used.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,10 +14,10 @@ use crate::any_object::AnyObject;
 use crate::object::{Kind, NamespacedName};
 use crate::shared_texts::{HasTexts, SharedTexts};
 
-/// The annotation in which kubectl keeps a second copy of the whole object.
+/// The annotation in which kubectl keeps a copy of the applied object.
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What of metadata is read.
+/// The used fields of metadata.
 const METADATA: Keep = Keep::Only(&[
     ("name", Keep::All),
     ("generateName", Keep::All),
@@ -32,10 +32,10 @@ const METADATA: Keep = Keep::Only(&[
     ("ownerReferences", Keep::All),
 ]);
 
-/// What of a container is read.
+/// The used fields of a container.
 const CONTAINER: Keep = Keep::Only(&[("name", Keep::All), ("ports", Keep::All), ("restartPolicy", Keep::All)]);
 
-/// What of a pod is read.
+/// The used fields of a pod.
 static POD: Keep = Keep::Only(&[
     ("apiVersion", Keep::All),
     ("kind", Keep::All),
@@ -64,7 +64,7 @@ static POD: Keep = Keep::Only(&[
     ),
 ]);
 
-/// What of a node is read: not the images that it has.
+/// The used fields of a node, which exclude the list of its images.
 static NODE: Keep = Keep::Only(&[
     ("apiVersion", Keep::All),
     ("kind", Keep::All),
@@ -72,7 +72,7 @@ static NODE: Keep = Keep::Only(&[
     ("status", Keep::Only(&[("addresses", Keep::All), ("nodeInfo", Keep::Only(&[("kubeletVersion", Keep::All)]))])),
 ]);
 
-/// What of any other object is read.
+/// The used fields of any other object.
 static OBJECT: Keep = Keep::Only(&[
     ("apiVersion", Keep::All),
     ("kind", Keep::All),
@@ -88,7 +88,7 @@ static OBJECT: Keep = Keep::Only(&[
     ("ports", Keep::All),
 ]);
 
-/// What of an object is read that is gone, or that only marks a place in a watch.
+/// The used fields of a deleted object or a bookmark.
 static HEADER: Keep = Keep::Only(&[(
     "metadata",
     Keep::Only(&[
@@ -99,78 +99,75 @@ static HEADER: Keep = Keep::Only(&[(
     ]),
 )]);
 
-/// The annotation of the bookmark after the last object that was there when the watch began.
+/// The annotation of the bookmark after the initial events of a watch.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// The reason that a server gives in `details` when it has not yet seen the version that it is asked for.
+/// The reason in `details` if a server has not seen the requested version yet.
 const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
 
-/// One event of a watch.
+/// A watch event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
-    /// An object is there, or says something else.
+    /// An object was added or modified.
     Put(StoredObject),
     /// An object is gone.
     Gone {
         /// Its name.
         name: NamespacedName,
-        /// The version of the collection at which it went.
+        /// The version of the collection at its deletion.
         version: String,
     },
-    /// Nothing happened up to a version of the collection.
+    /// There were no events up to a version of the collection.
     Bookmark {
         /// The version.
         version: String,
-        /// Whether this ends what was there when the watch began.
+        /// Whether this ends the initial events.
         ends_initial: bool,
     },
     /// The watch has failed.
     Failed(ServerStatus),
 }
 
-/// An object as it came, and what became of it.
+/// The outcome of decoding an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredObject {
     /// `metadata.resourceVersion`.
     pub version: String,
-    /// The object that it is, as far as it can be told.
+    /// The identity of the object, as far as it is known.
     pub subject: Subject,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// Why a server refuses (`metav1.Status`).
+/// The error of an API server (`metav1.Status`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
-    /// The code, as in HTTP.
+    /// The HTTP status code.
     pub code: u16,
-    /// What it says.
+    /// The message.
     pub message: String,
-    /// More, where a program is to understand it.
+    /// Machine-readable details.
     pub(super) details: Option<StatusDetails>,
 }
 
-/// `metav1.StatusDetails`, so far as it is read.
+/// The used fields of `metav1.StatusDetails`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct StatusDetails {
-    /// `causes`.
     pub(super) causes: Vec<StatusCause>,
-    /// `retryAfterSeconds`.
     pub(super) retry_after_seconds: u32,
 }
 
-/// `metav1.StatusCause`, so far as it is read.
+/// The used fields of `metav1.StatusCause`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
 pub(super) struct StatusCause {
-    /// `reason`.
     pub(super) reason: String,
 }
 
 impl ServerStatus {
-    /// From the body of an answer that is no success: `metav1.Status`, or whatever something in between says.
+    /// From the body of an error response: `metav1.Status`, or the text of an intermediary.
     #[must_use]
     pub fn of_answer(code: u16, body: &[u8]) -> Self {
         let status = decode_status(body)
@@ -181,13 +178,13 @@ impl ServerStatus {
         Self { code, ..status }
     }
 
-    /// Whether the version that was asked for is one that the server has not seen: it was set back, or lags behind another.
+    /// Whether the server has not seen the requested version: it was restored, or lags behind another replica.
     #[must_use]
     pub fn is_version_too_large(&self) -> bool {
         self.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == VERSION_TOO_LARGE)
     }
 
-    /// How many seconds the server wants to be left alone; 0 where it does not say.
+    /// Seconds after which to retry; 0 if unset.
     #[must_use]
     pub fn retry_after_seconds(&self) -> u32 {
         self.details.as_ref().map_or(0, |details| details.retry_after_seconds)
@@ -200,10 +197,10 @@ impl fmt::Display for ServerStatus {
     }
 }
 
-/// Reads one line of a watch over objects of a kind. What texts they repeat is shared.
+/// Decodes one line of a watch over objects of a kind. Repeated texts are interned.
 ///
 /// # Errors
-/// When the line is no event of a watch.
+/// When the line is not a watch event.
 pub fn decode_watch_event(kind: Kind, line: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, serde_json::Error> {
     let mut event = decode_line(kind, line)?;
     event.share(texts);
@@ -215,12 +212,12 @@ fn decode_line(kind: Kind, line: &[u8]) -> Result<WatchEvent, serde_json::Error>
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     match (EventSeed { kind }).deserialize(&mut deserializer) {
         Ok(event) => Ok(event),
-        // Something in it is not as it should be: read it again without haste, to be able to say what.
+        // It is invalid: decode it again by the slow path, which reports the error.
         Err(_) => read_slowly(line),
     }
 }
 
-/// Reads one line of a watch by way of a tree.
+/// Decodes one line of a watch by a JSON tree.
 fn read_slowly(line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
     let value: Value = serde_json::from_slice(line)?;
     let object = value.get("object").unwrap_or(&Value::Null);
@@ -257,22 +254,21 @@ pub fn decode_stored(value: &Value) -> StoredObject {
     StoredObject { version, subject, outcome }
 }
 
-/// What is read of an object that only its name or its version counts of.
+/// The used fields of an object of which only name and version matter.
 #[derive(serde::Deserialize)]
 pub(super) struct Header {
-    /// `metadata`.
     pub(super) metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 }
 
 impl Header {
-    /// The object is gone.
+    /// The event of a deleted object.
     pub(super) fn gone(self) -> WatchEvent {
         let text = |text: Option<String>| text.unwrap_or_default();
         let name = NamespacedName::new(&text(self.metadata.namespace), &text(self.metadata.name));
         WatchEvent::Gone { name, version: text(self.metadata.resource_version) }
     }
 
-    /// The object marks a place.
+    /// The event of a bookmark.
     pub(super) fn bookmark(self) -> WatchEvent {
         let ends_initial =
             self.metadata.annotations.is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END));
@@ -280,13 +276,12 @@ impl Header {
     }
 }
 
-/// Reads an event, whose type stands before its object in all that servers send.
+/// Deserializes an event. Servers send the type before the object.
 struct EventSeed {
     /// The kind of the objects.
     kind: Kind,
 }
 
-/// The type of an event.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum EventType {
@@ -306,9 +301,7 @@ enum EventType {
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Member {
-    /// `type`.
     Type,
-    /// `object`.
     Object,
 }
 
@@ -351,7 +344,6 @@ struct Pruning<T> {
 }
 
 impl<T> Pruning<T> {
-    /// Keeps this.
     fn new(keep: &'static Keep) -> Self {
         Self { keep, read: PhantomData }
     }
@@ -382,7 +374,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
     }
 }
 
-/// An object of one of Kubernetes' own kinds, of which nothing is unknown.
+/// A decoded object of one of Kubernetes' own kinds, without unknown fields.
 pub(super) fn stored(mut object: AnyObject) -> StoredObject {
     StoredObject {
         version: object.take_version(),

@@ -1,4 +1,4 @@
-//! Kubernetes' own kinds, of which only a part is kept.
+//! Encoding of Kubernetes' own kinds, of which only some fields are kept.
 
 use std::net::IpAddr;
 

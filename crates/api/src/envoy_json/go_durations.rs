@@ -38,7 +38,6 @@ fn in_any(codec: &Codec, fields: &mut Map<String, Value>) {
     }
 }
 
-/// Those of the fields of a message.
 fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<String, Value>) {
     for (name, value) in fields {
         let field = descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
@@ -48,7 +47,6 @@ fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<Str
     }
 }
 
-/// Those of a field.
 fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
     let Kind::Message(inner) = field.kind() else { return };
     if field.is_map() {

@@ -36,7 +36,7 @@ pub struct BudgetDetails {
     pub interval: String,
 }
 
-/// So many requests in so long (`RequestRate`).
+/// A number of requests per interval (`RequestRate`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestRate {

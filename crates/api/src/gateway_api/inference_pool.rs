@@ -1,4 +1,4 @@
-//! InferencePool, and how the Service that stands for one is called and labelled (istiod's `inferencepool_collection.go`).
+//! InferencePool, and the name and labels of the Service that is generated for it (istiod's `inferencepool_collection.go`).
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ pub const PICKER_SERVICE_LABEL: &str = "istio.io/inferencepool-extension-service
 pub const PICKER_PORT_LABEL: &str = "istio.io/inferencepool-extension-port";
 /// The label that says what happens to requests while the endpoint picker does not answer: `FailOpen` or `FailClose`.
 pub const PICKER_FAILURE_MODE_LABEL: &str = "istio.io/inferencepool-extension-failure-mode";
-/// The label that says that a Service stands for something else.
+/// The label that marks a Service as generated for another object.
 pub const SEMANTICS_LABEL: &str = "internal.istio.io/service-semantics";
-/// The value of [`SEMANTICS_LABEL`] where a Service stands for a pool.
+/// The value of [`SEMANTICS_LABEL`] of a Service that is generated for a pool.
 pub const POOL_SEMANTICS: &str = "inferencepool";
 
 /// What stands between the name of a pool and the hash in the name of its Service.
@@ -27,7 +27,7 @@ const HASH: usize = 8;
 /// The longest name of a Service.
 const MAX_NAME: usize = 63;
 
-/// The name of the Service that stands for the pool of a name.
+/// The name of the Service that is generated for a pool.
 #[must_use]
 pub fn pool_service_name(pool: &str) -> String {
     let hash: String = format!("{:x}", Sha256::digest(pool)).chars().take(HASH).collect();

@@ -24,7 +24,7 @@ pub(super) struct Items<'p, 'de> {
 pub(super) struct Members<'p, 'de> {
     /// What is still to come; `None` for a map that is absent.
     rest: Option<map::Iter<'de>>,
-    /// The names that a message knows, where keys become those names and nulls are passed over; `None` for a map, whose keys and
+    /// The names that a message knows, where keys become those names and nulls are skipped; `None` for a map, whose keys and
     /// nulls stay.
     known: Option<&'static [&'static str]>,
     /// The member whose key was handed out last.

@@ -41,7 +41,7 @@ pub enum AddressType {
     Fqdn,
 }
 
-/// One endpoint, less what is said of its place: the pod says that itself.
+/// One endpoint, without its topology fields, which are taken from the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// `addresses`: all reach the same endpoint.

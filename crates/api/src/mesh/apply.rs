@@ -1,9 +1,9 @@
 //! Laying what users write over what holds otherwise, by the rules of istiod's `pkg/config/mesh/mesh.go`.
 //!
-//! A field that is written replaces the one below it wholly, but for these: `defaultConfig` and `defaultProviders` are
-//! laid over field by field, `extensionProviders` by name, and `trustDomainAliases` are added up. Within
-//! `defaultConfig`, `proxyMetadata` is laid over key by key, and some members of `proxyHeaders` shine through.
-//! It is done on JSON, where what is written and what is not can be told apart.
+//! A field that is written replaces the one below it wholly, but for these: `defaultConfig` and `defaultProviders` are laid
+//! over field by field, `extensionProviders` by name, and `trustDomainAliases` are added up. Within `defaultConfig`,
+//! `proxyMetadata` is laid over key by key, and some members of `proxyHeaders` shine through. It is done on JSON, which
+//! distinguishes fields that are set from fields that are absent.
 
 #[cfg(test)]
 mod tests;

@@ -20,7 +20,7 @@ pub struct EnvoyExternalAuthorizationHttpProvider {
     pub path_prefix: String,
     /// Whether requests pass while the service cannot be asked.
     pub fail_open: bool,
-    /// Whether the route is chosen anew after the decision changed headers.
+    /// Whether the route is selected again after the decision changed headers.
     pub clear_route_cache: bool,
     /// The status when the service cannot be asked; empty is 403.
     pub status_on_error: String,
@@ -52,7 +52,7 @@ pub struct EnvoyExternalAuthorizationGrpcProvider {
     pub timeout: Option<Duration>,
     /// Whether requests pass while the service cannot be asked.
     pub fail_open: bool,
-    /// Whether the route is chosen anew after the decision changed headers.
+    /// Whether the route is selected again after the decision changed headers.
     pub clear_route_cache: bool,
     /// The status when the service cannot be asked; empty is 403.
     pub status_on_error: String,

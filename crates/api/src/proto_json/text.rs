@@ -1,7 +1,7 @@
 //! Writing messages as the text of protobuf's JSON, in the order of the protos: what has its zero value is left out.
 //!
-//! A scalar that can be told apart from its absence (`Option`) is written whenever it is there. Fields stand in the order in
-//! which their types declare them, which is that of the protos.
+//! A scalar with presence (`Option`) is written whenever it is set. Fields stand in the order in which their types declare
+//! them, which is that of the protos.
 
 use std::fmt::Display;
 
@@ -264,7 +264,6 @@ enum Zero {
 /// The members of an object so far.
 #[derive(Debug, Default)]
 struct Fields {
-    /// Their text.
     text: String,
     /// The key of a map whose value is to come, as JSON.
     key: String,

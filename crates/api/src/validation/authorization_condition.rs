@@ -9,17 +9,14 @@ use crate::istio::AuthorizationCondition;
 enum Attribute {
     /// Anything that is not empty.
     Text,
-    /// Addresses.
     Addresses,
-    /// Ports.
     Ports,
-    /// Service accounts.
     ServiceAccounts,
     /// Texts with a wildcard at an edge.
     EdgeWildcards,
 }
 
-/// Judges a condition.
+/// Validates a condition.
 pub(super) fn condition(verdict: &mut Verdict, at: &Path<'_>, condition: &AuthorizationCondition) {
     let AuthorizationCondition { key, values, not_values } = condition;
     let key_at = &at.field("key");
@@ -41,7 +38,7 @@ pub(super) fn condition(verdict: &mut Verdict, at: &Path<'_>, condition: &Author
     }
 }
 
-/// Judges the values of an attribute.
+/// Validates the values of an attribute.
 fn list(verdict: &mut Verdict, at: &Path<'_>, attribute: &Attribute, values: &[String]) {
     match attribute {
         Attribute::Text => each(verdict, at, values, not_empty),

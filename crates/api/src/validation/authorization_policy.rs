@@ -64,7 +64,7 @@ impl Validate for AuthorizationPolicy {
     }
 }
 
-/// Judges a rule.
+/// Validates a rule.
 fn rule(verdict: &mut Verdict, at: &Path<'_>, rule: &AuthorizationRule) {
     let AuthorizationRule { from, to, when } = rule;
     let (from_at, to_at, when_at) = (at.field("from"), at.field("to"), at.field("when"));
@@ -87,7 +87,7 @@ fn rule(verdict: &mut Verdict, at: &Path<'_>, rule: &AuthorizationRule) {
     }
 }
 
-/// Judges a source.
+/// Validates a source.
 fn source(verdict: &mut Verdict, at: &Path<'_>, source: &AuthorizationSource) {
     let AuthorizationSource {
         principals,
@@ -137,7 +137,7 @@ fn source(verdict: &mut Verdict, at: &Path<'_>, source: &AuthorizationSource) {
     each(verdict, &at.field("notTrustDomains"), not_trust_domains, trust_domain);
 }
 
-/// Judges an operation.
+/// Validates an operation.
 fn operation(verdict: &mut Verdict, at: &Path<'_>, operation: &AuthorizationOperation) {
     let AuthorizationOperation { hosts, not_hosts, ports, not_ports, methods, not_methods, paths, not_paths } =
         operation;
@@ -156,7 +156,7 @@ fn operation(verdict: &mut Verdict, at: &Path<'_>, operation: &AuthorizationOper
     each(verdict, &at.field("notPaths"), not_paths, path);
 }
 
-/// Judges a rule whose requests somebody else decides on: identities are not known by then.
+/// Validates a rule whose requests somebody else decides on: identities are not known by then.
 fn custom_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &AuthorizationRule) {
     const MESSAGE: &str = "is not known yet when CUSTOM is decided; leave it out";
     let from = at.field("from");

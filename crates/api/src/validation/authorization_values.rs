@@ -10,10 +10,10 @@ const MAX_ACCOUNTS: usize = 16;
 /// The most bytes of one service account with its namespace.
 const MAX_ACCOUNT_LENGTH: usize = 320;
 
-/// Stands for one segment of a path.
+/// Matches one segment of a path.
 const ONE_SEGMENT: &str = "{*}";
 
-/// Stands for the rest of a path.
+/// Matches the rest of a path.
 const REST_OF_PATH: &str = "{**}";
 
 /// Checks each value of a list.

@@ -248,7 +248,6 @@ impl Parser {
         if self.take(&["{"]) { self.list("}", Self::entry) } else { Ok(()) }
     }
 
-    /// A word.
     fn word(&mut self) -> Result<(), String> {
         match self.tokens.get(self.at) {
             Some((_, Token::Word(word))) if word != "in" => {

@@ -4,7 +4,7 @@ use super::Verdict;
 use super::path::Path;
 use crate::istio::{ClientTlsMode, ClientTlsSettings};
 
-/// Judges TLS towards a host; `namespace` is that of the object.
+/// Validates TLS towards a host; `namespace` is that of the object.
 pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&ClientTlsSettings>, namespace: &str) {
     let Some(tls) = tls else {
         return;
@@ -37,7 +37,7 @@ pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&Clie
     }
 }
 
-/// Judges what would be checked if checks were not skipped.
+/// Validates what would be checked if checks were not skipped.
 fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings) {
     let counted = match tls.mode {
         ClientTlsMode::Simple => true,
@@ -55,7 +55,7 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
     }
 }
 
-/// Judges a credential that is a ConfigMap, which must be of the object's own namespace.
+/// Validates a credential that is a ConfigMap, which must be of the object's own namespace.
 fn config_map(credential: &str, namespace: &str) -> Result<(), String> {
     let Some(name) = credential.strip_prefix("configmap://") else {
         return Ok(());

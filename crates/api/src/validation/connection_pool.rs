@@ -9,7 +9,7 @@ use crate::istio::{
     TcpSettings,
 };
 
-/// Judges a connection pool.
+/// Validates a connection pool.
 pub(super) fn connection_pool(verdict: &mut Verdict, at: &Path<'_>, pool: Option<&ConnectionPoolSettings>) {
     let Some(ConnectionPoolSettings { tcp, http }) = pool else {
         return;
@@ -25,14 +25,14 @@ pub(super) fn connection_pool(verdict: &mut Verdict, at: &Path<'_>, pool: Option
     }
 }
 
-/// Judges a limit, of which 0 means none.
+/// Validates a limit, of which 0 means none.
 fn limit(verdict: &mut Verdict, at: &Path<'_>, value: i32) {
     if value < 0 {
         verdict.error(at, format!("{value} is negative; write 1 or more, or 0 for the default"));
     }
 }
 
-/// Judges the limits on TCP.
+/// Validates the limits on TCP.
 fn tcp_settings(verdict: &mut Verdict, at: &Path<'_>, tcp: &TcpSettings) {
     let TcpSettings { max_connections, connect_timeout, tcp_keepalive, max_connection_duration, idle_timeout } = tcp;
     limit(verdict, &at.field("maxConnections"), *max_connections);
@@ -48,7 +48,7 @@ fn tcp_settings(verdict: &mut Verdict, at: &Path<'_>, tcp: &TcpSettings) {
     }
 }
 
-/// Judges the limits on HTTP.
+/// Validates the limits on HTTP.
 fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
     limit(verdict, &at.field("http1MaxPendingRequests"), http.http1_max_pending_requests);
     limit(verdict, &at.field("http2MaxRequests"), http.http2_max_requests);
@@ -69,13 +69,13 @@ fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
     }
 }
 
-/// Judges a duration that must be there.
+/// Validates a duration that must be there.
 fn required_duration(verdict: &mut Verdict, at: &Path<'_>, value: Option<Duration>) {
     let outcome = value.map_or_else(|| Err("is missing; write a duration such as 30s".to_owned()), duration);
     verdict.check(at, outcome);
 }
 
-/// Judges when endpoints are left out.
+/// Validates when endpoints are left out.
 pub(super) fn outlier_detection(verdict: &mut Verdict, at: &Path<'_>, outlier: Option<&OutlierDetection>) {
     let Some(outlier) = outlier else {
         return;

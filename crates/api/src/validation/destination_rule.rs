@@ -37,7 +37,7 @@ impl Validate for DestinationRule {
     }
 }
 
-/// Judges a subset.
+/// Validates a subset.
 fn subset(verdict: &mut Verdict, at: &Path<'_>, subset: &Subset, namespace: &str) {
     let Subset { name, labels: own_labels, traffic_policy: policy } = subset;
     verdict.check(&at.field("name"), subset_name(name));
@@ -47,7 +47,7 @@ fn subset(verdict: &mut Verdict, at: &Path<'_>, subset: &Subset, namespace: &str
     verdict.extend_errors(inner);
 }
 
-/// Judges how clients treat a host.
+/// Validates how clients treat a host.
 fn traffic_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&TrafficPolicy>, namespace: &str) {
     let Some(policy) = policy else {
         return;
@@ -87,7 +87,7 @@ fn traffic_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&TrafficP
     }
 }
 
-/// Judges how clients treat a port.
+/// Validates how clients treat a port.
 fn port_policy(verdict: &mut Verdict, at: &Path<'_>, policy: &PortTrafficPolicy, namespace: &str) {
     let PortTrafficPolicy { port, load_balancer: balancer, connection_pool: pool, outlier_detection: outlier, tls } =
         policy;
@@ -103,7 +103,7 @@ fn port_policy(verdict: &mut Verdict, at: &Path<'_>, policy: &PortTrafficPolicy,
     client_tls(verdict, &at.field("tls"), tls.as_deref(), namespace);
 }
 
-/// Judges a tunnel.
+/// Validates a tunnel.
 fn tunnel(verdict: &mut Verdict, at: &Path<'_>, tunnel: &TunnelSettings) {
     let TunnelSettings { protocol, target_host, target_port } = tunnel;
     if !matches!(protocol.as_str(), "" | "CONNECT" | "POST") {

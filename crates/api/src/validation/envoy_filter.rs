@@ -80,7 +80,7 @@ impl Validate for EnvoyFilter {
     }
 }
 
-/// Judges the size of all patches together, so that no object is dear to judge further.
+/// Validates the size of all patches together, so that no object is dear to judge further.
 fn limits(verdict: &mut Verdict, at: &Path<'_>, patches: &[EnvoyConfigPatch]) {
     if patches.len() > MAX_PATCHES {
         verdict.error(at, format!("holds {} patches; at most {MAX_PATCHES} are taken", patches.len()));
@@ -93,7 +93,7 @@ fn limits(verdict: &mut Verdict, at: &Path<'_>, patches: &[EnvoyConfigPatch]) {
     }
 }
 
-/// Judges one patch. What makes the rest of it meaningless ends the judgement.
+/// Validates one patch. What makes the rest of it meaningless ends the judgement.
 fn config_patch(verdict: &mut Verdict, at: &Path<'_>, config: &EnvoyConfigPatch) {
     let EnvoyConfigPatch { apply_to, matches, patch } = config;
     if matches.as_ref().is_some_and(|matches| matches.context == PatchContext::Waypoint) {
@@ -127,7 +127,7 @@ fn config_patch(verdict: &mut Verdict, at: &Path<'_>, config: &EnvoyConfigPatch)
     }
 }
 
-/// Judges what is matched. Says whether the rest of the patch is worth a look.
+/// Validates what is matched. Says whether the rest of the patch is worth a look.
 fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches: &EnvoyConfigMatch) -> bool {
     let EnvoyConfigMatch { context: _, proxy, listener, route_configuration, cluster, waypoint } = matches;
     if let Some(proxy) = proxy {
@@ -168,7 +168,7 @@ fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches
     }
 }
 
-/// Judges what of a listener is matched. Says whether the rest of the patch is worth a look.
+/// Validates what of a listener is matched. Says whether the rest of the patch is worth a look.
 fn listener_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, listener: &ListenerMatch) -> bool {
     let Some(filter) = listener.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref()) else { return true };
     let at = &at.field("filterChain");

@@ -20,7 +20,7 @@ pub(super) fn extension_providers(verdict: &mut Verdict, at: &Path<'_>, provider
     verdict.warnings.append(&mut faults.errors);
 }
 
-/// Judges what one provider is.
+/// Validates what one provider is.
 fn extension_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &ExtensionProvider) {
     let services = services(provider);
     let others = [

@@ -27,7 +27,7 @@ const GRPC_STATUSES: [&str; 17] = [
     "UNKNOWN",
 ];
 
-/// Judges injected faults.
+/// Validates injected faults.
 pub(super) fn fault(verdict: &mut Verdict, at: &Path<'_>, fault: Option<&HttpFaultInjection>) {
     let Some(HttpFaultInjection { delay, abort }) = fault else {
         return;
@@ -43,7 +43,7 @@ pub(super) fn fault(verdict: &mut Verdict, at: &Path<'_>, fault: Option<&HttpFau
     }
 }
 
-/// Judges an error to answer with.
+/// Validates an error to answer with.
 fn judge_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
     let Abort { http_status: http, grpc_status: grpc, http2_error, percentage } = abort;
     share(verdict, &at.field("percentage"), percentage.as_ref());
@@ -65,7 +65,6 @@ fn judge_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
     }
 }
 
-/// Judges a delay.
 fn judge_delay(verdict: &mut Verdict, at: &Path<'_>, delay: &Delay) {
     let Delay { percent: _, fixed_delay, exponential_delay, percentage } = delay;
     share(verdict, &at.field("percentage"), percentage.as_ref());
@@ -75,7 +74,7 @@ fn judge_delay(verdict: &mut Verdict, at: &Path<'_>, delay: &Delay) {
     }
 }
 
-/// Judges a share, which may not be finer than Envoy's parts per million.
+/// Validates a share, which may not be finer than Envoy's parts per million.
 fn share(verdict: &mut Verdict, at: &Path<'_>, percentage: Option<&Percent>) {
     let Some(Percent { value }) = percentage else {
         return;

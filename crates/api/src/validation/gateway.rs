@@ -48,7 +48,7 @@ impl Validate for Gateway {
     }
 }
 
-/// Judges a server.
+/// Validates a server.
 fn server(verdict: &mut Verdict, at: &Path<'_>, server: &Server) {
     let Server { port: server_port, bind, hosts, tls, default_endpoint: _, name: _ } = server;
     let list = at.field("hosts");
@@ -77,7 +77,7 @@ fn server(verdict: &mut Verdict, at: &Path<'_>, server: &Server) {
     }
 }
 
-/// Judges a host of a server.
+/// Validates a host of a server.
 fn server_host(verdict: &mut Verdict, at: &Path<'_>, text: &str) {
     let host = match text.split_once('/') {
         None => text,
@@ -103,7 +103,7 @@ fn server_host(verdict: &mut Verdict, at: &Path<'_>, text: &str) {
     verdict.check(at, no_partial_wildcard(host));
 }
 
-/// Judges a port; its protocol is returned when nothing is wrong with it.
+/// Validates a port; its protocol is returned when nothing is wrong with it.
 fn port(verdict: &mut Verdict, at: &Path<'_>, port: &Port, bind: &str) -> Option<PortProtocol> {
     let Port { number, protocol, name, target_port } = port;
     let before = verdict.errors.len();
@@ -128,7 +128,7 @@ fn port(verdict: &mut Verdict, at: &Path<'_>, port: &Port, bind: &str) -> Option
     parsed.filter(|_| good)
 }
 
-/// Judges whether TLS settings are there when, and only when, the protocol has TLS.
+/// Validates whether TLS settings are there when, and only when, the protocol has TLS.
 fn tls_fits(verdict: &mut Verdict, at: &Path<'_>, protocol: PortProtocol, tls: Option<&ServerTlsSettings>) {
     match tls {
         None if protocol.is_tls() => verdict.error(at, "is missing; protocols HTTPS and TLS need it"),

@@ -4,10 +4,10 @@ use super::Verdict;
 use super::path::Path;
 use crate::istio::{HeaderOperations, Headers};
 
-/// What starts the name of a header that stands for a claim of the request's token.
+/// The prefix of header names that refer to a claim of the request's token.
 const CLAIM_PREFIX: &str = "@request.auth.claims";
 
-/// Whether the name stands for a claim: the prefix, then `.name` or `[name]`.
+/// Whether the name refers to a claim: the prefix, then `.name` or `[name]`.
 pub(super) fn is_claim(name: &str) -> bool {
     let Some((prefix, rest)) = name.split_at_checked(CLAIM_PREFIX.len()) else {
         return false;
@@ -58,7 +58,7 @@ pub(super) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-/// Judges changes of headers.
+/// Validates changes of headers.
 pub(super) fn headers(verdict: &mut Verdict, at: &Path<'_>, headers: Option<&Headers>) {
     let Some(Headers { request, response }) = headers else {
         return;
@@ -71,7 +71,7 @@ pub(super) fn headers(verdict: &mut Verdict, at: &Path<'_>, headers: Option<&Hea
     }
 }
 
-/// Judges changes of headers in one direction; `settable` says which reserved headers may be set there.
+/// Validates changes of headers in one direction; `settable` says which reserved headers may be set there.
 fn operations(verdict: &mut Verdict, at: &Path<'_>, operations: &HeaderOperations, settable: fn(&str) -> bool) {
     let HeaderOperations { set, add, remove } = operations;
     for (field, changes) in [("set", set), ("add", add)] {
@@ -135,7 +135,6 @@ enum State {
     Arguments,
     /// Before a quoted argument.
     Quote,
-    /// In an argument.
     Argument,
     /// After a quoted argument.
     AfterArgument,

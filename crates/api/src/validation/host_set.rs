@@ -16,7 +16,7 @@ pub(super) struct HostSet<'a> {
     backwards: BTreeMap<Vec<u8>, usize>,
 }
 
-/// What a host stands for without its star.
+/// A host without its leading `*`.
 fn body(host: &str) -> &str {
     host.strip_prefix('*').unwrap_or(host)
 }

@@ -46,7 +46,7 @@ pub(super) fn http_status(status: i64) -> Result<(), String> {
     Err(format!("{status} is not a status to answer with; write 200 to 599"))
 }
 
-/// Judges a redirect. One fault is named at a time, as the faults overlap.
+/// Validates a redirect. One fault is named at a time, as the faults overlap.
 pub(super) fn redirect(
     verdict: &mut Verdict,
     route: &Path<'_>,
@@ -80,7 +80,7 @@ pub(super) fn redirect(
     }
 }
 
-/// Judges a fixed response.
+/// Validates a fixed response.
 pub(super) fn direct_response(verdict: &mut Verdict, at: &Path<'_>, response: Option<&HttpDirectResponse>) {
     let Some(HttpDirectResponse { status, body }) = response else {
         return;
@@ -101,7 +101,7 @@ pub(super) fn direct_response(verdict: &mut Verdict, at: &Path<'_>, response: Op
     verdict.check(&at.field("status"), http_status(i64::from(*status)));
 }
 
-/// Judges a rewrite. One fault is named at a time, as the faults overlap.
+/// Validates a rewrite. One fault is named at a time, as the faults overlap.
 pub(super) fn rewrite(verdict: &mut Verdict, at: &Path<'_>, rewrite: Option<&HttpRewrite>) {
     let Some(HttpRewrite { uri, authority, uri_regex_rewrite }) = rewrite else {
         return;
@@ -123,7 +123,7 @@ pub(super) fn rewrite(verdict: &mut Verdict, at: &Path<'_>, rewrite: Option<&Htt
     }
 }
 
-/// Judges when to try again.
+/// Validates when to try again.
 pub(super) fn retries(verdict: &mut Verdict, at: &Path<'_>, retries: Option<&HttpRetry>) {
     let Some(retry) = retries else {
         return;
@@ -170,7 +170,7 @@ fn is_known_status(status: i32) -> bool {
     )
 }
 
-/// Judges copies of requests.
+/// Validates copies of requests.
 pub(super) fn mirrors(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     if let Some(percent) = route.mirror_percent {
         let at = &at.field("mirrorPercent");
@@ -195,14 +195,14 @@ pub(super) fn mirrors(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Judges the share of requests that are copied.
+/// Validates the share of requests that are copied.
 fn mirror_share(verdict: &mut Verdict, at: &Path<'_>, percentage: Option<&Percent>) {
     if let Some(Percent { value }) = percentage.filter(|share| !(0.0..=100.0).contains(&share.value)) {
         verdict.error(&at.field("value"), format!("{value} is not a percentage; write 0 to 100"));
     }
 }
 
-/// Judges the cross-origin policy.
+/// Validates the cross-origin policy.
 pub(super) fn cors_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&CorsPolicy>) {
     let Some(policy) = policy else {
         return;

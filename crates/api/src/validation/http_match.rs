@@ -13,7 +13,7 @@ use crate::istio::{HttpMatchRequest, StringMatch};
 /// The most bytes in a regular expression: what every proxy's limit on compiled size lets through.
 const REGEX_LIMIT: usize = 1024;
 
-/// Judges a match.
+/// Validates a match.
 pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMatchRequest) {
     let HttpMatchRequest {
         name: _,
@@ -32,7 +32,7 @@ pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMat
         stat_prefix: _,
     } = request;
     header_matches(verdict, &at.field("headers"), headers, |_| false);
-    // A `*` here is no expression, but stands for any value.
+    // A `*` here is not an expression: it matches any value.
     let any = |value: &StringMatch| matches!(value, StringMatch::Regex(text) if text == "*");
     header_matches(verdict, &at.field("withoutHeaders"), without_headers, any);
     // Of these the path alone may have an empty prefix, which Envoy takes for any path.
@@ -60,7 +60,7 @@ pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMat
     }
 }
 
-/// Judges matches of headers; `unchecked` tells values that need no check.
+/// Validates matches of headers; `unchecked` tells values that need no check.
 fn header_matches(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -76,7 +76,7 @@ fn header_matches(
     }
 }
 
-/// Judges how a text must look.
+/// Validates how a text must look.
 fn string_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
     match value {
         StringMatch::Prefix(text) if text.is_empty() => {
@@ -87,7 +87,7 @@ fn string_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
     }
 }
 
-/// Judges an expression, if the text must look like one.
+/// Validates an expression, if the text must look like one.
 pub(super) fn regex_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
     if let StringMatch::Regex(expression) = value {
         verdict.check(&at.field("regex"), regex(expression));

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::virtual_service::{destination, total_weight, weight};
 use crate::istio::{HttpRoute, HttpRouteDestination};
 
-/// Judges a route; `of_delegate` says whether it stands in a VirtualService without hosts.
+/// Validates a route; `of_delegate` says whether it stands in a VirtualService without hosts.
 pub(super) fn http_route(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute, of_delegate: bool) {
     if of_delegate && route.delegate.is_some() {
         verdict.error(&at.field("delegate"), "is set in a delegate, which cannot delegate further; write a route");
@@ -49,7 +49,7 @@ fn delegating(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Judges that there is one answer to what becomes of a request, and nothing that it leaves without effect.
+/// Validates that there is one answer to what becomes of a request, and nothing that it leaves without effect.
 fn one_action(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     let action = match (&route.redirect, &route.direct_response) {
         (Some(_), _) => Some("redirect"),
@@ -97,7 +97,7 @@ fn one_authority(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Judges where requests go.
+/// Validates where requests go.
 fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[HttpRouteDestination]) {
     for (index, one) in destinations.iter().enumerate() {
         let HttpRouteDestination { destination: target, weight: share, headers: changes } = one;

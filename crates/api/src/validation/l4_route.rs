@@ -66,7 +66,7 @@ fn sni_host(verdict: &mut Verdict, at: &Path<'_>, host: &str, claims: &RouteHost
     }
 }
 
-/// Judges a TCP route.
+/// Validates a TCP route.
 pub(super) fn tcp_route(verdict: &mut Verdict, at: &Path<'_>, route: &TcpRoute) {
     let TcpRoute { matches, route } = route;
     let list = at.field("match");
@@ -76,7 +76,7 @@ pub(super) fn tcp_route(verdict: &mut Verdict, at: &Path<'_>, route: &TcpRoute) 
     destinations(verdict, &at.field("route"), route);
 }
 
-/// Judges what a TCP connection must show.
+/// Validates what a TCP connection must show.
 fn tcp_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &L4MatchAttributes) {
     let L4MatchAttributes { destination_subnets, port, source_subnet: _, source_labels, gateways, source_namespace: _ } =
         attributes;
@@ -90,14 +90,14 @@ fn tcp_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &L4MatchAttribute
     verdict.extend_errors(inner);
 }
 
-/// Judges subnets.
+/// Validates subnets.
 fn subnets(verdict: &mut Verdict, at: &Path<'_>, subnets: &[String]) {
     for (index, subnet) in subnets.iter().enumerate() {
         verdict.check(&at.item(index), ip_or_cidr(subnet));
     }
 }
 
-/// Judges where connections go.
+/// Validates where connections go.
 fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[RouteDestination]) {
     if destinations.is_empty() {
         verdict.error(at, "is empty; write at least one destination");

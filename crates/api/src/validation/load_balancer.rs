@@ -11,7 +11,7 @@ use crate::istio::{ConsistentHashLb, HttpCookie, LoadBalancerSettings, OutlierDe
 /// The table size that Maglev must stay below.
 const MAGLEV_LIMIT: u64 = 5_000_011;
 
-/// Judges how endpoints are picked, given what is said of failing ones beside it.
+/// Validates load balancing settings, given the outlier detection beside them.
 pub(super) fn load_balancer(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -56,7 +56,7 @@ pub(super) fn load_balancer(
     }
 }
 
-/// Judges picking by hash.
+/// Validates picking by hash.
 fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb) {
     let keys = [
         hash.http_header_name.is_some(),
@@ -95,7 +95,7 @@ fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb
     }
 }
 
-/// Judges the cookie whose value is the key.
+/// Validates the cookie whose value is the key.
 fn http_cookie(verdict: &mut Verdict, at: &Path<'_>, cookie: &HttpCookie) {
     if cookie.name.is_empty() {
         verdict.error(&at.field("name"), "is missing; write the name of the cookie");
@@ -113,7 +113,7 @@ fn http_cookie(verdict: &mut Verdict, at: &Path<'_>, cookie: &HttpCookie) {
     }
 }
 
-/// Judges how new endpoints are spared.
+/// Validates how new endpoints are spared.
 fn warmup(verdict: &mut Verdict, at: &Path<'_>, warmup: &WarmupConfiguration) {
     let WarmupConfiguration { duration: time, minimum_percent, aggression } = warmup;
     let outcome = time.map_or_else(|| Err("is missing; write how long an endpoint is spared".to_owned()), duration);

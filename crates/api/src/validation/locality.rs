@@ -10,7 +10,7 @@ use crate::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareL
 const TOPOLOGY_LABELS: [&str; 3] =
     ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
 
-/// Judges which localities are preferred.
+/// Validates which localities are preferred.
 pub(super) fn locality_setting(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -37,7 +37,7 @@ pub(super) fn locality_setting(
     regions(verdict, &at.field("failover"), failover);
 }
 
-/// Judges which zones are preferred.
+/// Validates which zones are preferred.
 pub(super) fn zone_aware_setting(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -73,7 +73,7 @@ fn outlier_detection_for_failover(
     verdict.warn(&at.field(field), "does nothing without outlierDetection, which tells what failed; set it too");
 }
 
-/// Judges where regions fail over to.
+/// Validates where regions fail over to.
 fn regions(verdict: &mut Verdict, at: &Path<'_>, failover: &[Failover]) {
     for (index, Failover { from, to }) in failover.iter().enumerate() {
         let at = &at.item(index);
@@ -91,7 +91,7 @@ fn regions(verdict: &mut Verdict, at: &Path<'_>, failover: &[Failover]) {
     }
 }
 
-/// Judges fixed shares; false when a share is wrong and nothing further is worth saying.
+/// Validates fixed shares; false when a share is wrong and nothing further is worth saying.
 fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute]) -> bool {
     let mut sources = Localities::default();
     for (index, Distribute { from, to }) in distribute.iter().enumerate() {
@@ -128,7 +128,7 @@ fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute])
 /// Localities seen so far, to tell overlaps.
 #[derive(Default)]
 struct Localities<'a> {
-    /// Zones by region, and subzones by zone; a zone or subzone `*` stands for all.
+    /// Zones by region, and subzones by zone; a zone or subzone `*` matches all.
     regions: BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<&'a str>>>,
     /// Whether a fault was found, after which no further one is looked for.
     broken: bool,

@@ -19,10 +19,10 @@ const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 const ECDH_CURVES: [&str; 7] =
     ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768"];
 
-/// What people are told who set a field that is read and not obeyed.
+/// The warning for a field that is parsed but has no effect.
 pub(super) const NO_EFFECT: &str = "has no effect; remove it";
 
-/// Judges mesh config after it was laid over the defaults.
+/// Validates mesh config after it was laid over the defaults.
 ///
 /// Providers at fault are warnings alone: they harm nobody before somebody uses them.
 #[must_use]
@@ -55,7 +55,7 @@ fn without_effect(verdict: &mut Verdict, config: &MeshConfig) {
     }
 }
 
-/// Judges a proxy config after it was laid over the defaults, such as that of a pod's annotation.
+/// Validates a proxy config after it was laid over the defaults, such as that of a pod's annotation.
 #[must_use]
 pub fn validate_proxy_config(config: &ProxyConfig) -> Verdict {
     let mut verdict = Verdict::default();
@@ -85,7 +85,7 @@ fn detection_timeout(timeout: Option<Duration>) -> Result<(), String> {
     Err(format!("{timeout} is too fine; write whole milliseconds"))
 }
 
-/// Judges the hosts of service settings.
+/// Validates the hosts of service settings.
 fn service_settings(verdict: &mut Verdict, at: &Path<'_>, settings: &[ServiceSettings]) {
     for (index, ServiceSettings { settings: _, hosts }) in settings.iter().enumerate() {
         let at = &at.item(index);
@@ -96,7 +96,7 @@ fn service_settings(verdict: &mut Verdict, at: &Path<'_>, settings: &[ServiceSet
     }
 }
 
-/// Judges the trust domain and its aliases.
+/// Validates the trust domain and its aliases.
 fn trust_domains(verdict: &mut Verdict, config: &MeshConfig) {
     verdict.check(&Path::root("trustDomain"), trust_domain(&config.trust_domain));
     let aliases = &Path::root("trustDomainAliases");
@@ -113,7 +113,7 @@ fn trust_domain(domain: &str) -> Result<(), String> {
     Err(format!("{domain:?} is not a trust domain; write letters, digits and inner hyphens with dots between"))
 }
 
-/// Judges TLS within the mesh.
+/// Validates TLS within the mesh.
 fn mesh_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     if tls.is_some_and(|tls| !tls.ecdh_curves.is_empty()) {
         verdict.error(&at.field("ecdhCurves"), "cannot be chosen within the mesh; set them in tlsDefaults");
@@ -133,7 +133,7 @@ fn curves(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     }
 }
 
-/// Judges what DestinationRules inherit.
+/// Validates what DestinationRules inherit.
 fn default_traffic_policy(verdict: &mut Verdict, policy: Option<&DefaultTrafficPolicy>) {
     let Some(DefaultTrafficPolicy { connection_pool: pool, outlier_detection: outlier }) = policy else {
         return;
@@ -143,7 +143,7 @@ fn default_traffic_policy(verdict: &mut Verdict, policy: Option<&DefaultTrafficP
     outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_ref());
 }
 
-/// Judges retries of requests to a sidecar's own application, for which half of the settings mean nothing.
+/// Validates retries of requests to a sidecar's own application, for which half of the settings mean nothing.
 fn inbound_retries(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&HttpRetry>) {
     let Some(policy) = policy else {
         return;

@@ -5,7 +5,7 @@ use super::name::{fqdn, ip_address, ip_or_cidr, is_dns_label, port_number};
 use super::path::Path;
 use crate::mesh::{IstioNetworkGateway, MeshNetworks, Network, NetworkEndpoints};
 
-/// Judges mesh networks.
+/// Validates mesh networks.
 #[must_use]
 pub fn validate_mesh_networks(networks: &MeshNetworks) -> Verdict {
     let mut verdict = Verdict::default();
@@ -24,7 +24,7 @@ pub fn validate_mesh_networks(networks: &MeshNetworks) -> Verdict {
     verdict
 }
 
-/// Judges which endpoints are in a network.
+/// Validates which endpoints are in a network.
 fn network_endpoints(verdict: &mut Verdict, at: &Path<'_>, endpoints: &NetworkEndpoints) {
     let NetworkEndpoints { from_cidr, from_registry } = endpoints;
     if from_cidr.is_some() && from_registry.is_some() {
@@ -38,7 +38,7 @@ fn network_endpoints(verdict: &mut Verdict, at: &Path<'_>, endpoints: &NetworkEn
     }
 }
 
-/// Judges a gateway into a network.
+/// Validates a gateway into a network.
 fn network_gateway(verdict: &mut Verdict, at: &Path<'_>, gateway: &IstioNetworkGateway) {
     let IstioNetworkGateway { registry_service_name, address, port, locality: _ } = gateway;
     if registry_service_name.is_some() && address.is_some() {

@@ -103,7 +103,7 @@ pub(super) fn wildcard_domain(domain: &str) -> Result<(), String> {
     rest.map_or(Ok(()), |rest| domain_labels(rest, domain))
 }
 
-/// A wildcard, if there is one, that stands for whole labels.
+/// A wildcard, if any, that replaces whole labels.
 pub(super) fn no_partial_wildcard(host: &str) -> Result<(), String> {
     if host.contains('*') && host.len() != 1 && !host.starts_with("*.") {
         return Err(format!("{host:?} has a wildcard for part of a label; write \"*\" or \"*.\" and a domain"));
@@ -127,7 +127,6 @@ pub(super) fn sni_domain(domain: &str) -> Result<(), String> {
     Err(format!("{domain:?} starts as a generated SNI; write it as outbound_.<port>_.<subset>_.<host>"))
 }
 
-/// An IP address.
 pub(super) fn ip_address(text: &str) -> Result<(), String> {
     if is_ip_address(text) {
         return Ok(());
@@ -162,7 +161,6 @@ pub(super) fn unix_path(path: &str) -> Result<(), String> {
     ))
 }
 
-/// A port number.
 pub(super) fn port_number(port: u32) -> Result<(), String> {
     if (1..=65535).contains(&port) {
         return Ok(());
@@ -170,7 +168,6 @@ pub(super) fn port_number(port: u32) -> Result<(), String> {
     Err(format!("{port} is not a port; ports are 1 to 65535"))
 }
 
-/// A port name.
 pub(super) fn port_name(name: &str) -> Result<(), String> {
     dns_label(name, "a port name")
 }

@@ -13,12 +13,11 @@ pub(super) struct Path<'a> {
     step: PathSegment<'a>,
 }
 
-/// One step into an object.
 #[derive(Clone, Copy, Debug)]
 enum PathSegment<'a> {
     /// A field, or a key of a map.
     Field(&'a str),
-    /// Into a list.
+    /// An index of a list.
     Item(usize),
 }
 

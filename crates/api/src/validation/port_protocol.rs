@@ -1,23 +1,17 @@
-//! What the `protocol` of a port stands for, as far as validation asks.
+//! The `protocol` of a port, as far as validation distinguishes them.
 
 /// The families of protocols that ports of Istio's kinds declare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortProtocol {
-    /// `HTTP`.
     Http,
-    /// `HTTP2`.
     Http2,
-    /// `GRPC`.
     Grpc,
     /// HTTP in a form of its own: `GRPC-WEB`, `HTTP_PROXY`.
     OtherHttp,
-    /// `TLS`.
     Tls,
-    /// `HTTPS`.
     Https,
     /// Bytes without TLS: `TCP`, `MONGO`, `REDIS`, `MYSQL`.
     Tcp,
-    /// `UDP`.
     Udp,
 }
 

@@ -14,7 +14,7 @@ const MIN_WINDOW: i32 = 65535;
 /// What addresses may hold in place of the host's own.
 const HOST_IP: &str = "$(HOST_IP)";
 
-/// Judges a proxy config.
+/// Validates a proxy config.
 pub(super) fn proxy_config(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyConfig) {
     for (field, text) in [("configPath", &config.config_path), ("binaryPath", &config.binary_path)] {
         if text.is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn proxy_config(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyC
     }
 }
 
-/// Judges how the proxy's service is named.
+/// Validates how the proxy's service is named.
 fn service_name(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyConfig) {
     match (&config.service_cluster, config.tracing_service_name) {
         (Some(_), Some(_)) => {
@@ -97,21 +97,21 @@ fn address(text: &str) -> Result<(), String> {
     fqdn(host).or_else(|_| name::ip_address(host)).map_err(|_| form())
 }
 
-/// Judges an address where one is written.
+/// Validates an address where one is written.
 fn optional_address(verdict: &mut Verdict, at: &Path<'_>, text: &str) {
     if !text.is_empty() {
         verdict.check(at, address(text));
     }
 }
 
-/// Judges the address of a service.
+/// Validates the address of a service.
 fn remote_service(verdict: &mut Verdict, at: &Path<'_>, service: Option<&RemoteService>) {
     if let Some(service) = service {
         optional_address(verdict, &at.field("address"), &service.address);
     }
 }
 
-/// Judges where traces go.
+/// Validates where traces go.
 fn tracer(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
     if let Some(lightstep) = &tracing.lightstep {
         let at = &at.field("lightstep");
@@ -129,7 +129,7 @@ fn tracer(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
     client_tls(verdict, &at.field("tlsSettings"), tracing.tls_settings.as_ref(), "");
 }
 
-/// Judges the hardware for private keys.
+/// Validates the hardware for private keys.
 fn private_key_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &PrivateKeyProvider) {
     let (field, poll_delay) = match (&provider.cryptomb, &provider.qat) {
         (Some(cryptomb), None) => ("cryptomb", cryptomb.poll_delay),
@@ -143,7 +143,7 @@ fn private_key_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &Private
     }
 }
 
-/// Judges limits on connections and requests.
+/// Validates limits on connections and requests.
 fn connection_settings(verdict: &mut Verdict, at: &Path<'_>, settings: &ConnectionSettings) {
     for (field, duration) in [
         ("httpIdleTimeout", settings.http_idle_timeout),

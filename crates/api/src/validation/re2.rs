@@ -261,7 +261,7 @@ pub(super) fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
     }
 }
 
-/// Reads an escape that stands for many characters; `None` when it stands for one.
+/// Parses an escape for a character class; `None` if it is for a single character.
 fn class_escape(text: &str) -> Result<Option<&str>, Fault> {
     let Some(inner) = text.strip_prefix('\\') else {
         return Ok(None);
@@ -299,7 +299,7 @@ fn is_unicode_class(name: &str) -> bool {
     matches!(built, Ok(_) | Err(regex::Error::CompiledTooBig(_)))
 }
 
-/// Reads an escape that stands for one character.
+/// Parses an escape for a single character.
 fn character_escape(text: &str) -> Result<(char, &str), Fault> {
     let Some(inner) = text.strip_prefix('\\').filter(|inner| !inner.is_empty()) else {
         return fault("the expression ends in a backslash", "");

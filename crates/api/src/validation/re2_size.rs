@@ -86,7 +86,7 @@ fn without<'a>(text: &'a str, remaining: &str) -> &'a str {
     text.get(..text.len().saturating_sub(remaining.len())).unwrap_or(text)
 }
 
-/// A piece repeated: so many copies, those above the least with a way around them.
+/// The size of a repetition: up to `most` copies, of which those above `least` are optional.
 fn repeated(size: usize, least: u32, most: Option<u32>) -> usize {
     let times = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
     let needed = size.saturating_mul(times(least));

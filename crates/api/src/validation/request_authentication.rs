@@ -24,7 +24,7 @@ impl Validate for RequestAuthentication {
     }
 }
 
-/// Judges a rule.
+/// Validates a rule.
 fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
     let JwtRule {
         issuer,

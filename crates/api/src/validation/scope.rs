@@ -21,7 +21,6 @@ pub(super) fn policy_selector(verdict: &mut Verdict, at: &Path<'_>, selector: Op
     }
 }
 
-/// The labels of a selector.
 fn selector_labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<String, String>) {
     if labels.is_empty() {
         verdict
@@ -45,7 +44,6 @@ fn selector_labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<Strin
 /// What `exportTo` may hold besides namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExportRule {
-    /// `.` and `*`.
     Config,
     /// `.` and `*`, and `~` for no one.
     Service,

@@ -25,7 +25,7 @@ const CIPHER_SUITES: [&str; 15] = [
     "ECDHE-RSA-CHACHA20-POLY1305",
 ];
 
-/// Judges TLS on a port.
+/// Validates TLS on a port.
 pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     ciphers(verdict, at, tls);
     match tls.mode {
@@ -114,7 +114,7 @@ fn one_source(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     }
 }
 
-/// Judges certificates that are files.
+/// Validates certificates that are files.
 fn certificate_files(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let mode = tls.mode;
     if mode != ServerTlsMode::Simple && tls.ca_certificates.is_empty() {

@@ -59,12 +59,11 @@ fn is_opaque(port: &ServicePort) -> bool {
     !PortProtocol::parse(&port.protocol).is_some_and(|protocol| protocol.is_http() || protocol.is_tls())
 }
 
-/// The ports' names.
 fn port_names(entry: &ServiceEntry) -> BTreeSet<&str> {
     entry.ports.iter().map(|port| port.name.as_str()).collect()
 }
 
-/// Judges the hosts.
+/// Validates the hosts.
 fn hosts(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     if entry.hosts.is_empty() {
         verdict.error(at, "is empty; write at least one host");
@@ -84,7 +83,7 @@ fn hosts(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     }
 }
 
-/// Judges the addresses.
+/// Validates the addresses.
 fn addresses(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     let takes_blocks = matches!(entry.resolution, Resolution::None | Resolution::Static);
     for (index, address) in entry.addresses.iter().enumerate() {
@@ -97,7 +96,7 @@ fn addresses(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     }
 }
 
-/// Judges the ports.
+/// Validates the ports.
 fn ports(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry, meta: &ObjectMeta) {
     let declined = meta.labels.get(ALLOCATION_LABEL).is_some_and(|value| value.eq_ignore_ascii_case("false"));
     let addressed = !entry.addresses.is_empty() || (entry.resolution != Resolution::None && !declined);
@@ -126,7 +125,7 @@ fn ports(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry, meta: &Obje
     }
 }
 
-/// Judges an entry whose clients go where they were bound for.
+/// Validates an entry whose clients go where they were bound for.
 fn unresolved(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     if !entry.endpoints.is_empty() {
         verdict.error(
@@ -139,7 +138,7 @@ fn unresolved(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     }
 }
 
-/// Judges endpoints that are listed with their IPs.
+/// Validates endpoints that are listed with their IPs.
 fn static_endpoints(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     let names = port_names(entry);
     for (index, endpoint) in entry.endpoints.iter().enumerate() {
@@ -147,7 +146,7 @@ fn static_endpoints(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) 
     }
 }
 
-/// Judges an entry whose clients ask DNS.
+/// Validates an entry whose clients ask DNS.
 fn dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     let resolution = entry.resolution;
     let hosts_at = spec.field("hosts");
@@ -174,7 +173,7 @@ fn dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     }
 }
 
-/// Judges an endpoint whose address DNS may have to tell.
+/// Validates an endpoint whose address DNS may have to tell.
 fn dns_endpoint(verdict: &mut Verdict, at: &Path<'_>, endpoint: &WorkloadEntry, service_ports: &BTreeSet<&str>) {
     if !is_ip_address(&endpoint.address)
         && let Err(reason) = fqdn(&endpoint.address)
@@ -188,7 +187,7 @@ fn dns_endpoint(verdict: &mut Verdict, at: &Path<'_>, endpoint: &WorkloadEntry, 
     endpoint_ports(verdict, &at.field("ports"), &endpoint.ports, Some(service_ports));
 }
 
-/// Judges an entry whose clients ask DNS for the host of each request.
+/// Validates an entry whose clients ask DNS for the host of each request.
 fn dynamic_dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry, meta: &ObjectMeta) {
     let hosts_at = spec.field("hosts");
     for (index, host) in entry.hosts.iter().enumerate() {

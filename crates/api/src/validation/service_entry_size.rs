@@ -24,7 +24,7 @@ pub struct ServedLists {
 }
 
 impl ServedLists {
-    /// Of an entry with so many endpoints, or selected workloads.
+    /// Of an entry with this number of endpoints or selected workloads.
     #[must_use]
     pub fn of(entry: &ServiceEntry, endpoints: usize) -> Self {
         let ports = entry.ports.len().max(1);

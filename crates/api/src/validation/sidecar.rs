@@ -48,7 +48,7 @@ impl Validate for Sidecar {
     }
 }
 
-/// Judges the listeners for the workload.
+/// Validates the listeners for the workload.
 fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListener]) {
     let mut numbers = BTreeSet::new();
     for (index, listener) in listeners.iter().enumerate() {
@@ -95,7 +95,7 @@ fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListen
     }
 }
 
-/// Judges what holds for the ports of all listeners.
+/// Validates what holds for the ports of all listeners.
 fn common_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort) {
     let SidecarPort { number: _, protocol, name, target_port } = port;
     if *target_port > 0 {
@@ -135,7 +135,7 @@ fn default_endpoint(endpoint: &str) -> Result<(), String> {
     }
 }
 
-/// Judges TLS that a sidecar ends.
+/// Validates TLS that a sidecar ends.
 fn ingress_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let unsupported = [
         ("subjectAltNames", !tls.subject_alt_names.is_empty()),
@@ -153,7 +153,7 @@ fn ingress_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     server_tls(verdict, at, tls);
 }
 
-/// Judges what the workload may reach.
+/// Validates what the workload may reach.
 fn egress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioEgressListener], namespace: &str) {
     let mut numbers = BTreeSet::new();
     let mut sockets = BTreeSet::new();
@@ -183,7 +183,7 @@ fn egress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioEgressListener
     }
 }
 
-/// Judges the port of an egress listener.
+/// Validates the port of an egress listener.
 fn egress_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort, bind: &str, capture_mode: CaptureMode) {
     let port_at = at.field("port");
     common_port(verdict, &port_at, port);
@@ -207,7 +207,7 @@ fn egress_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort, bind: &
     }
 }
 
-/// Judges a host that the workload may reach.
+/// Validates a host that the workload may reach.
 fn egress_host(verdict: &mut Verdict, at: &Path<'_>, text: &str) {
     let Some((namespace, host)) = text.split_once('/') else {
         verdict.error(at, format!("{text:?} has no namespace; write it as namespace/host, such as \"./*\""));
@@ -252,7 +252,7 @@ fn repeated_hosts(verdict: &mut Verdict, at: &Path<'_>, hosts: &[String], own_na
     }
 }
 
-/// Judges what becomes of traffic to unknown places.
+/// Validates what becomes of traffic to unknown places.
 fn outbound_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&OutboundTrafficPolicy>) {
     let Some(OutboundTrafficPolicy { mode, egress_proxy: Some(proxy) }) = policy else {
         return;

@@ -13,7 +13,7 @@ const TARGETS: [(&str, &str); 4] = [
     ("gateway.networking.k8s.io", "GatewayClass"),
 ];
 
-/// Judges what a policy is for: at most one of selector, `targetRef` and `targetRefs`.
+/// Validates what a policy is for: at most one of selector, `targetRef` and `targetRefs`.
 pub(super) fn attachment(
     verdict: &mut Verdict,
     spec: &Path<'_>,
@@ -36,7 +36,7 @@ pub(super) fn attachment(
     }
 }
 
-/// Judges the name of one object.
+/// Validates the name of one object.
 fn target_reference(verdict: &mut Verdict, at: &Path<'_>, target: &PolicyTargetReference) {
     let PolicyTargetReference { group, kind, name, namespace } = target;
     if name.is_empty() {

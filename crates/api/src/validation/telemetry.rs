@@ -40,7 +40,7 @@ impl Validate for Telemetry {
     }
 }
 
-/// Judges providers: the first that is at fault.
+/// Validates providers: the first that is at fault.
 fn judge_providers(verdict: &mut Verdict, at: &Path<'_>, providers: &[ProviderRef]) {
     let at = at.field("providers");
     if let Some(index) = providers.iter().position(|provider| provider.name.is_empty()) {
@@ -48,7 +48,6 @@ fn judge_providers(verdict: &mut Verdict, at: &Path<'_>, providers: &[ProviderRe
     }
 }
 
-/// Judges metrics.
 fn judge_metrics(verdict: &mut Verdict, at: &Path<'_>, metrics: &Metrics) {
     let Metrics { providers, overrides, reporting_interval: _ } = metrics;
     judge_providers(verdict, at, providers);
@@ -71,7 +70,7 @@ fn judge_metrics(verdict: &mut Verdict, at: &Path<'_>, metrics: &Metrics) {
     }
 }
 
-/// Judges a change to a label.
+/// Validates a change to a label.
 fn judge_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride) {
     if name.is_empty() {
         verdict.warn(at, "has no name");
@@ -87,7 +86,6 @@ fn judge_tag(verdict: &mut Verdict, at: &Path<'_>, name: &str, tag: &TagOverride
     }
 }
 
-/// Judges tracing.
 fn judge_tracing(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
     if tracing.providers.len() > 1 {
         verdict.warn(&at.field("providers"), "has several entries, which is not supported yet; the first counts");

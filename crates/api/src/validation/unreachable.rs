@@ -153,7 +153,7 @@ fn covers_map(outer: &BTreeMap<String, StringMatch>, inner: &BTreeMap<String, St
     outer.iter().all(|(name, value)| inner.get(name).is_some_and(|found| covers_text(Some(value), Some(found))))
 }
 
-/// Whether the outer match takes every text that the inner one takes, as far as can be told without running expressions.
+/// Whether the outer match takes every text that the inner one takes, as far as can be decided without evaluating expressions.
 fn covers_text(outer: Option<&StringMatch>, inner: Option<&StringMatch>) -> bool {
     match (outer, inner) {
         (None, _) => true,

@@ -13,7 +13,7 @@ use crate::hostname::is_ip_address;
 use crate::istio::{Destination, VirtualService};
 use crate::object::ObjectMeta;
 
-/// The gateway that stands for all sidecars.
+/// The reserved gateway name for all sidecars.
 const MESH: &str = "mesh";
 
 impl Validate for VirtualService {
@@ -71,7 +71,7 @@ fn delegate(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     }
 }
 
-/// Judges names of gateways.
+/// Validates names of gateways.
 ///
 /// istiod looks no further after the first name without a namespace, and neither is looked further here.
 pub(super) fn gateway_names(verdict: &mut Verdict, at: &Path<'_>, gateways: &[String]) {
@@ -88,7 +88,7 @@ pub(super) fn gateway_names(verdict: &mut Verdict, at: &Path<'_>, gateways: &[St
     }
 }
 
-/// Judges the name of a gateway that has a namespace.
+/// Validates the name of a gateway that has a namespace.
 fn gateway_name(gateway: &str, namespace: &str, name: &str) -> Result<(), String> {
     if is_dns_label(namespace) && is_dns_label(name) {
         return Ok(());
@@ -116,7 +116,7 @@ fn no_claims(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     }
 }
 
-/// Judges the hosts.
+/// Validates the hosts.
 fn hosts(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     let for_gateways = !service.gateways.is_empty() && is_for_gateways_only(service);
     let has_sni = service.tls.iter().flat_map(|route| &route.matches).any(|found| !found.sni_hosts.is_empty());
@@ -146,7 +146,7 @@ fn hosts(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     }
 }
 
-/// Judges a destination.
+/// Validates a destination.
 pub(super) fn destination(verdict: &mut Verdict, at: &Path<'_>, destination: &Destination) {
     let Destination { host, subset, port } = destination;
     let outcome = match host.as_str() {
@@ -163,19 +163,18 @@ pub(super) fn destination(verdict: &mut Verdict, at: &Path<'_>, destination: &De
     }
 }
 
-/// The name of a subset.
 pub(super) fn subset_name(name: &str) -> Result<(), String> {
     dns_label(name, "the name of a subset")
 }
 
-/// Judges a weight.
+/// Validates a weight.
 pub(super) fn weight(verdict: &mut Verdict, at: &Path<'_>, weight: i32) {
     if weight < 0 {
         verdict.error(&at.field("weight"), format!("{weight} is negative; write 0 or more"));
     }
 }
 
-/// Judges the weights of a route together.
+/// Validates the weights of a route together.
 pub(super) fn total_weight(verdict: &mut Verdict, at: &Path<'_>, weights: impl ExactSizeIterator<Item = i32>) {
     if weights.len() > 1 && weights.map(i64::from).sum::<i64>() == 0 {
         verdict.error(at, "has no weights; give at least one of the destinations a weight above 0");

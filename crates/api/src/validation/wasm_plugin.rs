@@ -70,7 +70,7 @@ pub(super) fn name(name: &str) -> Result<(), String> {
     if name.len() <= MAX_NAME { Ok(()) } else { Err(format!("is longer than {MAX_NAME} bytes")) }
 }
 
-/// Judges the machine that a module runs in: the first variable that is at fault.
+/// Validates the machine that a module runs in: the first variable that is at fault.
 pub(super) fn machine(verdict: &mut Verdict, at: &Path<'_>, machine: Option<&VmConfig>) {
     let mut known = BTreeSet::new();
     let at = at.field("env");
@@ -92,7 +92,7 @@ pub(super) fn machine(verdict: &mut Verdict, at: &Path<'_>, machine: Option<&VmC
     }
 }
 
-/// Judges which traffic is meant: the first port that is at fault.
+/// Validates which traffic is meant: the first port that is at fault.
 pub(super) fn traffic(verdict: &mut Verdict, at: &Path<'_>, selectors: &[TrafficSelector]) {
     for (index, selector) in selectors.iter().enumerate() {
         let at = at.item(index);

@@ -17,7 +17,7 @@ impl Validate for WorkloadEntry {
     }
 }
 
-/// Judges an entry; `service_ports` are the ports of the `STATIC` ServiceEntry that lists it, `None` when it stands alone.
+/// Validates an entry; `service_ports` are the ports of the `STATIC` ServiceEntry that lists it, `None` when it stands alone.
 pub(super) fn workload_entry(
     verdict: &mut Verdict,
     at: &Path<'_>,

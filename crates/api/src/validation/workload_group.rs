@@ -27,7 +27,7 @@ impl Validate for WorkloadGroup {
     }
 }
 
-/// Judges how workloads are probed.
+/// Validates how workloads are probed.
 fn readiness_probe(verdict: &mut Verdict, at: &Path<'_>, probe: &ReadinessProbe) {
     let ReadinessProbe {
         initial_delay_seconds,
@@ -67,7 +67,7 @@ fn readiness_probe(verdict: &mut Verdict, at: &Path<'_>, probe: &ReadinessProbe)
     }
 }
 
-/// Judges a probe by an HTTP request.
+/// Validates a probe by an HTTP request.
 fn http_probe(verdict: &mut Verdict, at: &Path<'_>, probe: &HttpHealthCheckConfig) {
     let HttpHealthCheckConfig { path: _, port, host: _, scheme, http_headers } = probe;
     verdict.check(&at.field("port"), port_number(*port));

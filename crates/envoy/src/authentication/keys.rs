@@ -22,7 +22,7 @@ use navarch_push::view::View;
 /// sign for it one would have to break the curve.
 const NO_KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","x":"rkhpANiY5T-ItSDbmi2cZrsckltJzu6zllb-88gcORs","y":"DQW0zXEeN8oYJdUnRMhRYnvRDJi7U_EenTfRArpzUp8"}]}"#;
 
-/// How long fetching may take where nothing is said.
+/// Default timeout of fetching.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long Envoy uses keys that it fetched itself.

@@ -1,15 +1,12 @@
 //! What rules ask for, by the names that policies have for it.
 
-/// Something that a rule asks for and a request or a connection has.
+/// An attribute of requests or connections that rules match on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Attribute<'a> {
-    /// Of what is asked.
     Operation(OperationAttribute<'a>),
-    /// Of who asks.
     Source(SourceAttribute<'a>),
 }
 
-/// Something of what is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OperationAttribute<'a> {
     /// The host of a request.
@@ -22,13 +19,12 @@ pub(super) enum OperationAttribute<'a> {
     Port,
     /// The address of the workload.
     Address,
-    /// The server name that the client asked for.
+    /// The requested server name (SNI).
     Sni,
     /// Metadata that a filter left: the filter and the key.
     Metadata(&'a str, &'a str),
 }
 
-/// Something of who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SourceAttribute<'a> {
     /// The peer's identity.
@@ -41,7 +37,7 @@ pub(super) enum SourceAttribute<'a> {
     TrustDomain,
     /// The peer's address.
     Address,
-    /// The client's address, which may stand behind proxies.
+    /// The original client address, behind trusted proxies.
     RemoteAddress,
     /// A header of the request.
     Header(&'a str),
@@ -89,12 +85,12 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// What stands in brackets.
+/// The content of brackets.
 fn in_brackets(text: &str) -> Option<&str> {
     text.strip_prefix('[')?.strip_suffix(']')
 }
 
-/// What stands in brackets, one pair behind the other. Brackets within brackets belong to one name.
+/// The contents of consecutive pairs of brackets. Nested brackets belong to one name.
 fn path_in_brackets(text: &str) -> Option<Vec<&str>> {
     let mut path = Vec::new();
     let mut rest = text;

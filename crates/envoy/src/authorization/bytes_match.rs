@@ -16,12 +16,11 @@ pub(super) enum Case {
     Insensitive,
 }
 
-/// A matcher of a pattern.
 fn matcher(pattern: MatchPattern, case: Case) -> StringMatcher {
     StringMatcher { ignore_case: case == Case::Insensitive, match_pattern: Some(pattern) }
 }
 
-/// A text as it stands.
+/// An exact match.
 pub(super) fn exact(text: &str) -> StringMatcher {
     matcher(MatchPattern::Exact(text.to_owned()), Case::Sensitive)
 }
@@ -53,7 +52,7 @@ pub(super) fn text(value: &str) -> StringMatcher {
 
 /// A text of a policy that stands behind `start`.
 ///
-/// A suffix is anchored at the start by an expression, in which the suffix stands for itself.
+/// A suffix is anchored at the start by an expression, in which the suffix is quoted.
 pub(super) fn text_after(start: &str, value: &str) -> StringMatcher {
     if value == "*" {
         return anything();

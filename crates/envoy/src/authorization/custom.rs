@@ -1,4 +1,4 @@
-//! CUSTOM: somebody else decides.
+//! CUSTOM: external authorization.
 //!
 //! An RBAC filter looks, without effect, whether a rule matches, and leaves the rule's name as metadata; the external
 //! authorization filter behind it asks only where that name is one of its provider's. Where a provider cannot be asked, all
@@ -28,19 +28,17 @@ use navarch_push::view::View;
 /// What the names of rules start with.
 const MATCH_PREFIX: &str = "istio-ext-authz";
 
-/// What the keys of the metadata start with that tells the rule.
+/// Prefix of the metadata keys for shadow rules.
 const METADATA_PREFIX: &str = "istio_ext_authz_";
 
-/// What the names of rules end with whose provider cannot be asked.
+/// Suffix of the names of rules whose provider is invalid.
 const UNASKABLE: &str = "-deny-due-to-bad-CUSTOM-action";
 
-/// The rules of one provider.
 struct ProviderRules {
-    /// Enforced.
     enforced: Rbac,
-    /// Tried. The provider is asked for them, too, as istiod has it.
+    /// Dry-run rules. The provider is called for them, too, as by istiod.
     tried: Rbac,
-    /// Who decides; `None` where nobody can be asked.
+    /// The provider; `None` if invalid.
     decider: Option<Decider>,
 }
 
@@ -71,7 +69,7 @@ pub(super) fn http_filters(
     filters
 }
 
-/// The filters for connections. Providers that speak HTTP are not asked about them.
+/// The network filters. HTTP providers do not apply to connections.
 pub(super) fn tcp_filters(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],
@@ -101,7 +99,7 @@ pub(super) fn tcp_filters(
     filters
 }
 
-/// The rules of each provider. Where there are several though one alone is allowed, none of them is asked.
+/// The rules of each provider. If there are several although only one is allowed, all are invalid.
 fn by_provider(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],

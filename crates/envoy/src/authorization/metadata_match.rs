@@ -60,7 +60,7 @@ fn list_with(value: ValueMatcher) -> ValueMatcher {
     ValueMatcher { match_pattern: Some(MatchPattern::ListMatch(Box::new(list))) }
 }
 
-/// One of several values; a single one stands alone.
+/// One of several values; a single one is not wrapped.
 fn either(mut values: Vec<ValueMatcher>) -> ValueMatcher {
     match values.pop() {
         Some(only) if values.is_empty() => only,

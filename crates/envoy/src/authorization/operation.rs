@@ -1,4 +1,4 @@
-//! What is asked, as permissions of Envoy's RBAC.
+//! Operations as permissions of Envoy's RBAC.
 
 #![expect(deprecated, reason = "istiod sends metadata matchers in the old form, which every Envoy knows")]
 

@@ -20,13 +20,13 @@ use navarch_api::mesh::{
 };
 use navarch_push::view::View;
 
-/// How long a decision may take where nothing is said.
+/// Default timeout of a decision.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The longest name of a provider: names stand in the keys of metadata.
+/// Maximum length of a provider's name, which is part of metadata keys.
 const MAX_NAME: usize = 63;
 
-/// Somebody who decides, as Envoy asks.
+/// An external authorization provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Decider {
     /// For requests.
@@ -35,7 +35,7 @@ pub(super) struct Decider {
     pub(super) tcp: Option<TcpExtAuthz>,
 }
 
-/// The provider of this name. `None` where there is none, where it cannot be asked, and where several have the name.
+/// The provider of this name. `None` if it does not exist, is invalid, or is not unique.
 pub(super) fn decider(view: &View<'_>, name: &str) -> Option<Decider> {
     let providers = &view.mesh().config.extension_providers;
     let decides = |provider: &&ExtensionProvider| {
@@ -59,7 +59,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME && letters && !name.starts_with('-') && !name.ends_with('-')
 }
 
-/// Who is asked over HTTP.
+/// The HTTP service.
 fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider) -> Option<Decider> {
     let ProviderCluster { host, cluster } = cluster_of(view, &provider.service, provider.port)?;
     let status = status(&provider.status_on_error).ok()?;
@@ -113,7 +113,7 @@ fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider)
     Some(Decider { http, tcp: None })
 }
 
-/// Who is asked over gRPC.
+/// The gRPC service.
 fn over_grpc(view: &View<'_>, provider: &EnvoyExternalAuthorizationGrpcProvider) -> Option<Decider> {
     let ProviderCluster { host, cluster } = cluster_of(view, &provider.service, provider.port)?;
     let status = status(&provider.status_on_error).ok()?;
@@ -146,7 +146,7 @@ fn cluster_of(view: &View<'_>, service: &str, port: u32) -> Option<ProviderClust
     if (1..=65535).contains(&port) { cluster(view, "authz", service, port) } else { None }
 }
 
-/// The status when the service cannot be asked; `None` where it is left to Envoy.
+/// The status on errors of the service; `None` is Envoy's default.
 fn status(text: &str) -> Result<Option<HttpStatus>, ()> {
     if text.is_empty() {
         return Ok(None);
@@ -168,7 +168,7 @@ fn headers(names: &[String]) -> Option<ListStringMatcher> {
     (!names.is_empty()).then(|| ListStringMatcher { patterns: names.iter().map(pattern).collect() })
 }
 
-/// How much of the body is shown.
+/// The body buffer settings.
 fn body(view: &View<'_>, body: Option<&EnvoyExternalAuthorizationRequestBody>) -> Option<BufferSettings> {
     let sound = body.filter(|body| body.max_request_bytes > 0);
     if body.is_some() && sound.is_none() {

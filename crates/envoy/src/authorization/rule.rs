@@ -1,4 +1,4 @@
-//! One rule of a policy as a policy of Envoy's RBAC: permissions for what is asked, principals for who asks.
+//! One rule of a policy as a policy of Envoy's RBAC: permissions for operations, principals for sources.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub(super) struct Translation<'a> {
     pub(super) transport: Transport,
     /// How peers are known.
     pub(super) peers: Peers,
-    /// Whether a rule goes when one of its clauses cannot be said; else the clause goes.
+    /// Whether an unsupported clause removes the whole rule; otherwise only the clause is removed.
     pub(super) narrows: bool,
     /// The policy's namespace.
     pub(super) namespace: &'a str,
@@ -25,14 +25,14 @@ pub(super) struct Translation<'a> {
     pub(super) domains: &'a TrustDomains,
 }
 
-/// A clause cannot be said: it is about HTTP where there is none, or its value is none.
+/// A clause is unsupported: it is about HTTP for a connection, or its value is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unsupported;
 
-/// One thing that a rule asks for: one of the values, and none of the others.
+/// A clause of a rule: one of the values, and none of the negated ones.
 #[derive(Clone, Debug)]
 struct Clause<'a, A> {
-    /// What it is about; `None` where nobody knows.
+    /// Its attribute; `None` if unknown.
     attribute: Option<A>,
     /// What it may be; empty is anything.
     values: Cow<'a, [String]>,
@@ -43,9 +43,9 @@ struct Clause<'a, A> {
 /// Conditions by what they are about.
 #[derive(Default)]
 struct Conditions<'a> {
-    /// Those about what is asked.
+    /// Clauses about the operation.
     operation: Vec<Clause<'a, OperationAttribute<'a>>>,
-    /// Those about who asks.
+    /// Clauses about the source.
     source: Vec<Clause<'a, SourceAttribute<'a>>>,
 }
 
@@ -76,7 +76,6 @@ impl Translation<'_> {
         Some(Policy { permissions, principals, ..Policy::default() })
     }
 
-    /// The conditions of a rule.
     fn conditions<'a>(&self, rule: &'a AuthorizationRule) -> Conditions<'a> {
         let mut conditions = Conditions::default();
         for when in &rule.when {
@@ -97,7 +96,6 @@ impl Translation<'_> {
         conditions
     }
 
-    /// What a source asks for.
     fn source_clauses<'a>(&self, source: &'a AuthorizationSource) -> Vec<Clause<'a, SourceAttribute<'a>>> {
         let AuthorizationSource {
             principals,
@@ -128,7 +126,7 @@ impl Translation<'_> {
         asked.map(|(attribute, values, others)| self.in_all_domains(attribute, values.into(), others.into())).collect()
     }
 
-    /// A clause about who asks, with all names of our trust domain.
+    /// A clause about the source, with trust domain aliases.
     fn in_all_domains<'a>(
         &self,
         attribute: SourceAttribute<'a>,
@@ -153,7 +151,7 @@ impl Translation<'_> {
         Clause { attribute: Some(attribute), values, not_values }
     }
 
-    /// One of the values. `None` where none of them can be said and that does not matter.
+    /// One of the values. `None` if none of them is supported and the clause is removed.
     pub(super) fn one_of<E: Expression>(
         &self,
         values: &[String],
@@ -197,7 +195,6 @@ impl Translation<'_> {
     }
 }
 
-/// What an operation asks for.
 fn operation_clauses(operation: &AuthorizationOperation) -> Vec<Clause<'_, OperationAttribute<'_>>> {
     let AuthorizationOperation { hosts, not_hosts, ports, not_ports, methods, not_methods, paths, not_paths } =
         operation;

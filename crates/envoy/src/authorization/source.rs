@@ -1,4 +1,4 @@
-//! Who asks, as principals of Envoy's RBAC.
+//! Sources as principals of Envoy's RBAC.
 
 #![expect(deprecated, reason = "istiod sends metadata matchers in the old form, which every Envoy knows")]
 
@@ -57,7 +57,7 @@ fn identified(identifier: Identifier) -> Principal {
     Principal { identifier: Some(identifier) }
 }
 
-/// A peer whose identity, proven by mutual TLS, is this text.
+/// A peer whose identity by mutual TLS matches.
 fn peer(peers: Peers, name: StringMatcher) -> Principal {
     identified(match peers {
         Peers::Tls => Identifier::Authenticated(Authenticated { principal_name: Some(name) }),
@@ -68,7 +68,7 @@ fn peer(peers: Peers, name: StringMatcher) -> Principal {
     })
 }
 
-/// Identities in a namespace, which may hold wildcards. All else in it stands for itself.
+/// Identities in a namespace, which may hold wildcards. Everything else in it is literal.
 fn in_namespace(namespace: &str) -> StringMatcher {
     let literals: Vec<String> = namespace.split('*').map(quote_meta).collect();
     bytes_match::regex(format!(".*/ns/{}/.*", literals.join(".*")))

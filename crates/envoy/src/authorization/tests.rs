@@ -1,4 +1,4 @@
-//! What Envoy is told means what the policy says: a reading of policies and one of RBAC agree on random requests.
+//! The generated RBAC means what the policy says: an evaluator of policies and one of RBAC agree on random requests.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "Envoy knows more than is generated here")]
 
@@ -160,7 +160,6 @@ impl TestRequest {
             && (rule.to.is_empty() || operations().any(|operation| self.is_to(operation, transport)))
     }
 
-    /// Whether the policies let it in.
     fn is_let_in(&self, policies: &[Object<AuthorizationPolicy>], transport: Transport) -> bool {
         let matched = |action: AuthorizationAction| {
             let mut of = policies.iter().filter(move |policy| policy.spec.action == action);

@@ -10,12 +10,11 @@ const LOCAL: &str = "cluster.local";
 pub(super) struct TrustDomains(Vec<String>);
 
 impl TrustDomains {
-    /// Those of mesh config.
     pub(super) fn new(mesh: &MeshConfig) -> Self {
         Self(std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases).cloned().collect())
     }
 
-    /// None: all names stand for themselves.
+    /// None: names are not rewritten.
     pub(super) fn none() -> Self {
         Self(Vec::new())
     }

@@ -51,7 +51,7 @@ pub(super) fn apply(
     apply_http(draft, pool);
 }
 
-/// What of the pool is told to HTTP.
+/// The connection pool settings that apply to HTTP.
 fn apply_http(draft: &mut Draft, pool: Option<&ConnectionPoolSettings>) {
     let Some(pool) = pool else { return };
     let tcp = pool.tcp.as_ref();
@@ -80,7 +80,7 @@ fn apply_http(draft: &mut Draft, pool: Option<&ConnectionPoolSettings>) {
     }
 }
 
-/// Whether HTTP/1.1 to an outbound port becomes HTTP/2: as the policy says, else, for ports known to be HTTP, as the mesh.
+/// Whether HTTP/1.1 to an outbound port is upgraded to HTTP/2: by the policy, else, for HTTP ports, by mesh config.
 pub(super) fn upgrades(mesh: &Mesh, pool: Option<&ConnectionPoolSettings>, protocol: Protocol) -> bool {
     let http = pool.and_then(|pool| pool.http.as_ref());
     if http.is_some_and(|http| http.use_client_protocol) {
@@ -120,7 +120,7 @@ fn retry_budget(budget: &RetryBudget) -> thresholds::RetryBudget {
     }
 }
 
-/// A number above zero; zero stands for unset in these settings.
+/// A number above zero; zero means unset in these settings.
 fn positive(number: i32) -> Option<u32> {
     u32::try_from(number).ok().filter(|number| *number > 0)
 }

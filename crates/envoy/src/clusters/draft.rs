@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub(super) discovery: Discovery,
     /// Endpoints that the cluster itself carries.
     pub(super) endpoints: Vec<LocalityLbEndpoints>,
-    /// What HTTP upstreams are told.
+    /// HTTP protocol options of the upstream.
     pub(super) http: HttpOptions,
     /// What metrics and other parts of Istio read.
     pub(super) metadata: ClusterMetadata,
@@ -38,7 +38,7 @@ pub(super) enum Discovery {
     LogicalDns,
     /// From the control plane.
     Eds,
-    /// The address that the client asked for.
+    /// The original destination.
     OriginalDst,
     /// By DNS of the host that each request names.
     Dynamic(Box<DynamicConfig>),
@@ -73,7 +73,7 @@ impl Draft {
         if let Discovery::Dynamic(config) = &mut discovery
             && http.leaves_names_unchecked()
         {
-            // Envoy refuses the cluster unless it is told that this is meant; istiod does not tell it where there is no TLS.
+            // Envoy rejects the cluster unless this is explicitly allowed; istiod allows it only with TLS.
             config.allow_insecure_cluster_options = true;
         }
         if discovery == Discovery::Eds {
@@ -114,7 +114,7 @@ impl Discovery {
     }
 }
 
-/// The name under which a cluster counts. The delimiter shows stats where it ends, since the name may hold dots.
+/// The stat name of a cluster. The delimiter marks its end, since the name may contain dots.
 pub(crate) fn stat_name(name: &str) -> String {
     format!("{name};")
 }

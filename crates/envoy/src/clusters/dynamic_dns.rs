@@ -17,7 +17,7 @@ use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
-/// Whether the host can be told from what a protocol carries.
+/// Whether a protocol carries the host.
 pub(super) fn is_carried(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::Http | Protocol::Tls | Protocol::Grpc | Protocol::Http2)
 }
@@ -43,7 +43,7 @@ pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
     let mesh = view.mesh();
     let policy = mesh.config.outbound_traffic_policy.as_ref();
     let tls = policy.and_then(|policy| policy.tls.as_ref()).filter(|tls| tls.mode != ClientTlsMode::Disable);
-    // Without TLS there is nothing that SNI and names could be checked for, which Envoy wants to be told.
+    // Without TLS there are no SNI and SANs to validate, which Envoy requires to be stated.
     let mut draft = Draft::new(ALLOW_ANY_DYNAMIC_DNS, dynamic(allow_any_cache(view), tls.is_none()));
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     connection_pool::apply(&mut draft, mesh, None, None);

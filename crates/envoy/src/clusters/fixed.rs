@@ -18,14 +18,14 @@ use navarch_push::view::View;
 pub(super) const LOCALHOST_V4: &str = "127.0.0.1";
 /// The workload's own host, IPv6.
 pub(super) const LOCALHOST_V6: &str = "::1";
-/// What the proxy's own connections to the workload come from, IPv4: redirection leaves it alone.
+/// The IPv4 source address of the proxy's own connections to the workload, which is excluded from redirection.
 const SOURCE_V4: &str = "127.0.0.6";
 /// What the proxy's own connections to the workload come from, IPv6.
 const SOURCE_V6: &str = "::6";
 /// Where a server of credentials listens in the proxy's pod.
 const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
-/// The cluster that leads nowhere.
+/// The cluster without endpoints.
 pub(super) fn black_hole(view: &View<'_>) -> Cluster {
     let mut draft = Draft::new(BLACK_HOLE, Discovery::Static);
     draft.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
@@ -89,7 +89,7 @@ fn passthrough_draft(view: &View<'_>, name: &str) -> Draft {
     let mut draft = Draft::new(name, Discovery::OriginalDst);
     let pool = mesh.config.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
     connection_pool::apply(&mut draft, mesh, pool, None);
-    // What the pool says of HTTP does not reach unknown services.
+    // HTTP settings of the connection pool do not apply to unknown services.
     draft.http = HttpOptions::passthrough(view);
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     draft

@@ -12,12 +12,12 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// Services by host, and by host and namespace.
+/// Which services the proxy needs clusters for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceFilter {
     /// In any namespace.
     hosts: BTreeSet<Hostname>,
-    /// Of one namespace.
+    /// In one namespace.
     services: BTreeSet<ServiceKey>,
 }
 

@@ -1,4 +1,4 @@
-//! What a cluster says about HTTP: versions, idle times, names of errors. Packed under [`OPTIONS_KEY`].
+//! HTTP protocol options of a cluster: versions, idle timeouts, names of errors. Packed under [`OPTIONS_KEY`].
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::{HeaderKeyFormat, header_key_format};
@@ -26,23 +26,22 @@ pub(crate) const OPTIONS_KEY: &str = "envoy.extensions.upstreams.http.v3.HttpPro
 /// How long connections to places that no service names may be idle.
 const PASSTHROUGH_IDLE: Duration = Duration::from_secs(300);
 
-/// What is told about HTTP. The default says nothing at all.
+/// HTTP protocol options. The default sets none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HttpOptions {
-    /// Which version is spoken.
     pub(super) version: HttpVersion,
     /// Settings of all versions.
     pub(super) common: Option<CommonOptions>,
-    /// Settings for upstreams alone.
+    /// Upstream-only settings.
     pub(super) upstream: Option<UpstreamHttpProtocolOptions>,
     /// Which answers count as failures.
     pub(super) outlier: Option<OutlierDetection>,
 }
 
-/// Which version of HTTP is spoken to the upstream.
+/// The HTTP version to the upstream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum HttpVersion {
-    /// HTTP/1.1, of which nothing need be said.
+    /// HTTP/1.1, the default.
     #[default]
     Unsaid,
     /// HTTP/1.1 with headers spelt as they came.
@@ -61,7 +60,7 @@ pub(crate) enum HttpVersion {
 struct PreservesHeaderCase;
 
 impl HttpOptions {
-    /// Whether something is said of HTTP, but not that the upstream's names are taken from requests and checked.
+    /// Whether any option is set other than SNI and SAN validation from the request's host.
     pub(super) fn leaves_names_unchecked(&self) -> bool {
         let checks = |upstream: &UpstreamHttpProtocolOptions| upstream.auto_sni && upstream.auto_san_validation;
         *self != Self::default() && !self.upstream.as_ref().is_some_and(checks)
@@ -85,7 +84,7 @@ impl HttpOptions {
         }
     }
 
-    /// What the protocol of a service port asks for.
+    /// The version for the protocol of a service port.
     pub(super) fn for_protocol(view: &View<'_>, protocol: Protocol) -> Self {
         let version = if protocol.is_http2() {
             HttpVersion::Http2(Box::default())
@@ -100,20 +99,20 @@ impl HttpOptions {
         Self { version, ..Self::default() }
     }
 
-    /// Speaks HTTP/2 unless something else was said before.
+    /// Sets HTTP/2 unless a version was set before.
     pub(super) fn upgrade(&mut self) {
         if self.version == HttpVersion::Unsaid {
             self.version = HttpVersion::Http2(Box::default());
         }
     }
 
-    /// Speaks what the client speaks.
+    /// Uses the version of the downstream connection.
     pub(super) fn follow_client(&mut self) {
         let as_spelt = matches!(self.version, HttpVersion::Http1AsSpelt);
         self.version = HttpVersion::OfClient { as_spelt };
     }
 
-    /// Whether HTTP/2 alone is spoken.
+    /// Whether only HTTP/2 is used.
     pub(super) fn is_http2(&self) -> bool {
         matches!(self.version, HttpVersion::Http2(_))
     }
@@ -123,7 +122,7 @@ impl HttpOptions {
         self.common.get_or_insert_default()
     }
 
-    /// As Envoy has it; nothing if nothing was said.
+    /// The Envoy message; `None` if nothing is set.
     pub(crate) fn into_wire(self) -> Option<Any> {
         let Self { version, common, upstream, outlier } = self;
         if version == HttpVersion::Unsaid && common.is_none() && upstream.is_none() && outlier.is_none() {

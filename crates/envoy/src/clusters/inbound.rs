@@ -30,7 +30,7 @@ const FOR_EVER_SECONDS: i64 = 9_223_372_035;
 /// Where the traffic of an inbound cluster goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Destination {
-    /// To the address that the client asked for.
+    /// To the original destination.
     Original,
     /// To this address, or path with port 0.
     Fixed(String, u16),
@@ -42,7 +42,7 @@ struct Inbound {
     port: u16,
     /// The port as a service or Sidecar declares it.
     declared: ServicePort,
-    /// The service behind it; `None` where a Sidecar alone declares the port.
+    /// Its service; `None` if only a Sidecar declares the port.
     service: Option<Arc<Service>>,
     /// All services on the port, as metrics name them.
     named: Vec<NamedService>,
@@ -140,7 +140,7 @@ fn of_ingress(view: &View<'_>, port: u16, listener: &IstioIngressListener) -> Op
     Some(Inbound { port, declared, service, named, destination })
 }
 
-/// Where a Sidecar sends the traffic of a port; `None` if nobody can tell.
+/// The `defaultEndpoint` of a port of a Sidecar; `None` if invalid.
 fn default_endpoint(view: &View<'_>, text: &str) -> Option<Destination> {
     if text.is_empty() {
         return Some(Destination::Original);
@@ -253,7 +253,7 @@ impl Inbound {
     }
 }
 
-/// The names of the Sidecar, which stands in for a service where none names the port.
+/// Names derived from the Sidecar, for ports without a service.
 fn sidecar_names(view: &View<'_>) -> Option<ShortNames> {
     let meta = &sidecar_scope::sidecar(view)?.meta;
     let name = format!("{}.{}", meta.key.name, meta.key.namespace);

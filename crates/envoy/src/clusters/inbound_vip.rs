@@ -196,7 +196,7 @@ fn apply(view: &View<'_>, draft: &mut Draft, service: &Service, port: &ServicePo
     }
 }
 
-/// What is spoken inside the tunnel, and whether a peer's metadata cannot be read from it.
+/// The protocol inside the tunnel, and whether peer metadata cannot be read from it.
 fn inner_socket(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) -> (TransportSocket, bool) {
     let tls = policy.and_then(|policy| policy.tls.as_deref());
     let tls = tls.filter(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual));

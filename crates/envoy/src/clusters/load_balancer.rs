@@ -26,10 +26,10 @@ const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
 const DEFAULT_WARMUP_PERCENT: f64 = 10.0;
 /// How steep the weight of a new endpoint rises.
 const DEFAULT_WARMUP_AGGRESSION: f64 = 1.0;
-/// Envoy demands a runtime key here; this one stands for nothing, and is Istio's.
+/// Envoy requires a runtime key here; this one is Istio's and never set.
 const NO_RUNTIME_KEY: &str = "(";
 
-/// Lays a way of picking endpoints over a cluster whose endpoints, if it carries them, are put in order elsewhere.
+/// Applies load balancing settings to a cluster; inline endpoints are ordered elsewhere.
 pub(super) fn apply(
     draft: &mut Draft,
     mesh: &Mesh,
@@ -86,7 +86,7 @@ pub(super) fn forbids_panic(mesh: &Mesh, service: &Service) -> bool {
     sends_unhealthy_always(&mesh.settings, service)
 }
 
-/// What of the localities is said in the cluster.
+/// The locality settings of the cluster.
 fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySetting>) {
     let fails_over = draft.cluster.outlier_detection.is_some();
     let weighted = match locality {

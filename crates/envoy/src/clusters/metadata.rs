@@ -1,4 +1,4 @@
-//! What a cluster tells metrics and Istio's filters about itself, under the metadata key `istio`.
+//! Cluster metadata for metrics and Istio's filters, under the key `istio`.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,12 @@ pub(super) struct ClusterMetadata {
     pub(super) services: Option<Vec<NamedService>>,
     /// Whether the service is outside the mesh.
     pub(super) external: bool,
-    /// Whether all endpoints are reached by HBONE, which tells peers of each other itself.
+    /// Whether all endpoints are reached by HBONE, which exchanges peer metadata itself.
     pub(super) is_tunnelled: bool,
     /// The DestinationRule that it was made with.
     pub(super) rule: Option<NamespacedName>,
-    /// The subset that it is for.
     pub(super) subset: Option<String>,
-    /// Whether what is inside tunnels is not to be asked who it is: it is TLS.
+    /// Whether peer metadata exchange is disabled inside tunnels, since their content is TLS.
     pub(super) keeps_baggage: bool,
     /// Whether the ALPN of the client must stay: the user brings TLS of his own.
     pub(super) keeps_alpn: bool,
@@ -63,7 +62,7 @@ impl NamedService {
 }
 
 impl ClusterMetadata {
-    /// Notes which TLS the policy asks for.
+    /// Sets the TLS mode of the policy.
     pub(super) fn set_tls_mode(&mut self, mode: Option<ClientTlsMode>) {
         self.keeps_alpn = matches!(mode, Some(ClientTlsMode::Simple | ClientTlsMode::Mutual));
     }

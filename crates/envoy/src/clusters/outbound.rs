@@ -35,7 +35,7 @@ pub(super) struct Outbound<'a> {
     /// The rule that holds.
     pub(super) rule: Option<&'a MergedRule>,
     pub(super) subset: Option<&'a Subset>,
-    /// Who connects through it.
+    /// The type of client.
     pub(super) purpose: Purpose,
 }
 
@@ -118,7 +118,7 @@ impl Outbound<'_> {
         Some(draft)
     }
 
-    /// How the proxy finds endpoints before the policy has its word. A subset starts from where the host's policy ends.
+    /// The discovery type before the traffic policy is applied. A subset starts from the result for the host.
     fn discovery(&self, view: &View<'_>) -> Discovery {
         let declared = self.declared_discovery(view);
         if let Some(subset) = self.subset {
@@ -164,7 +164,7 @@ impl Outbound<'_> {
         let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
         if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, self.service) {
             let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
-            // Istio knows the workloads behind the names of whole services alone.
+            // Istio only knows workloads for whole services, not for subsets.
             let labelled = self.subset.is_none() && self.purpose == Purpose::Client;
             endpoints::arrange(view, &setting, &mut groups, fails_over, labelled);
         }

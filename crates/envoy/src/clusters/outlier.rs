@@ -10,8 +10,8 @@ use super::draft::Draft;
 use crate::sds::exactly;
 use navarch_api::istio::OutlierDetection;
 
-/// Lays outlier detection over a cluster. `needs_unhealthy` says that the service sends unhealthy endpoints in any case; then
-/// Envoy must never fall back to them.
+/// Applies outlier detection to a cluster. `needs_unhealthy` means that unhealthy endpoints are sent in any case; then Envoy
+/// must never fall back to them.
 pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs_unhealthy: bool) {
     let Some(outlier) = outlier else { return };
     draft.cluster.outlier_detection = Some(wire(outlier));

@@ -34,7 +34,6 @@ pub(super) fn names(view: &View<'_>) -> Option<Vec<ResourceName>> {
     names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
 }
 
-/// The cluster of this name.
 pub(super) fn build(view: &View<'_>, name: &ResourceName) -> Option<Cluster> {
     let Some(patches) = patches(view, PatchClass::Clusters) else { return super::build(name, view) };
     if !names_change(&patches) {
@@ -55,7 +54,7 @@ fn patched(view: &View<'_>, patches: &Patches, name: &ResourceName) -> Option<Cl
     }
 }
 
-/// For whom a generated cluster is; `None` where it is for the proxy itself, and not patched.
+/// The patch context of a generated cluster; `None` if it is for the proxy itself, and not patched.
 fn context(view: &View<'_>, name: &ResourceName) -> Option<PatchContext> {
     let inbound = match ClusterName::parse(name.as_str())? {
         ClusterName::Inbound(_) | ClusterName::InboundPassthrough => true,
@@ -73,7 +72,7 @@ fn context(view: &View<'_>, name: &ResourceName) -> Option<PatchContext> {
     })
 }
 
-/// The hosts of the services behind an inbound cluster, whose name does not say them.
+/// The hosts of the services behind an inbound cluster, whose name does not contain them.
 fn hosts(view: &View<'_>, name: &ResourceName) -> Vec<Hostname> {
     match ClusterName::parse(name.as_str()) {
         Some(ClusterName::Inbound(port)) => inbound::hosts(view, port),

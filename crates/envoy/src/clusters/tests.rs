@@ -63,7 +63,7 @@ impl Mesh {
         id
     }
 
-    /// Takes objects in; gives what that did, and the types of which something was published, sorted.
+    /// Takes objects in; returns what that did, and the types of which something was published, sorted.
     fn put(&mut self, text: &str) -> (Settled, Vec<ResourceType>) {
         let changed = self.world.apply(changes(text));
         let settled = self.engine.apply(self.world.context(), changed);

@@ -1,4 +1,4 @@
-//! Which TLS a client speaks to a service: the user's, or Istio's own where the mesh can tell that both sides take it.
+//! TLS from a client to a service: user settings, or Istio's own (auto mTLS) if both sides support it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ const SPIFFE: &str = "spiffe://";
 pub(super) struct Decision {
     /// The settings, complete.
     pub(super) settings: ClientTlsSettings,
-    /// Who decided.
+    /// The origin of the decision.
     pub(super) by: DecidedBy,
 }
 
-/// Who decided on TLS.
+/// The origin of a TLS decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DecidedBy {
     /// The user: it holds for every endpoint.
@@ -30,7 +30,7 @@ pub(super) enum DecidedBy {
     Mesh,
 }
 
-/// What a decision rests on besides the rule.
+/// Inputs of a decision besides the rule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Upstream<'a> {
     pub(super) service: &'a Service,
@@ -46,7 +46,7 @@ pub(super) struct Upstream<'a> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Accounts(ServiceKey);
 
-/// Decides on TLS; `None` speaks plain text to all.
+/// Decides on TLS; `None` means plain text to all endpoints.
 pub(super) fn decide(view: &View<'_>, rule: Option<&ClientTlsSettings>, upstream: Upstream<'_>) -> Option<Decision> {
     let Some(rule) = rule else { return decide_for_mesh(view, upstream) };
     let by = DecidedBy::Rule;
@@ -133,7 +133,7 @@ impl Query for Accounts {
     type Value = Vec<Arc<str>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        // As with istiod, the youngest object that declares the service says so.
+        // As with istiod, the youngest object that declares the service decides.
         let youngest = view.services_of(&self.0).iter().max_by_key(|service| (service.created, &service.name));
         let declared = youngest.into_iter().flat_map(|service| service.service_accounts.iter());
         let running = view.endpoints(&self.0).into_iter().flat_map(|endpoints| endpoints.service_accounts.iter());
@@ -147,7 +147,7 @@ impl Query for Accounts {
     }
 }
 
-/// The same identity in another trust domain; `None` for names that are no identity of a workload.
+/// The same identity in another trust domain; `None` for names that are not workload identities.
 fn in_trust_domain(id: &str, domain: &str) -> Option<Arc<str>> {
     let (_, path) = id.strip_prefix(SPIFFE)?.split_once('/')?;
     match path.split('/').collect::<Vec<_>>().as_slice() {

@@ -25,7 +25,7 @@ const MESH_ALPN: &str = "istio";
 /// HTTP/2.
 const HTTP2_ALPN: &str = "h2";
 
-/// What a context rests on besides the settings.
+/// Inputs of a context besides the settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Client<'a> {
     /// Names that a declared service demands of its servers when the settings demand none.
@@ -61,7 +61,7 @@ pub(super) fn is_complete(settings: &ClientTlsSettings) -> bool {
         || !(settings.client_certificate.is_empty() || settings.private_key.is_empty())
 }
 
-/// What a mode asks for.
+/// The context for a TLS mode.
 fn of_mode(
     view: &View<'_>,
     draft: &mut Draft,
@@ -103,7 +103,7 @@ fn istio_mutual(view: &View<'_>, draft: &mut Draft, settings: &ClientTlsSettings
     UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() }
 }
 
-/// TLS to whom the user names, with files or a credential.
+/// TLS with user settings: files or a credential.
 fn originate(
     view: &View<'_>,
     draft: &mut Draft,

@@ -12,10 +12,9 @@ use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, TrafficPolicy};
 use navarch_push::view::View;
 use navarch_registry::model::Registry;
 
-/// Who connects through an outbound cluster.
+/// The type of client of an outbound cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
-    /// A client.
     Client,
     /// A gateway that passes on mutual TLS, which it neither ends nor starts.
     SniRouted,
@@ -77,7 +76,7 @@ fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: 
     let upstream = Upstream {
         service,
         sni: &sni,
-        // A word about TLS makes the guess idle, and with it everything that it reads.
+        // With explicit TLS settings, auto mTLS and all of its inputs are not read.
         mode: match rule {
             None => mtls::of_service(view, service, port.port, whole.is_some_and(is_passthrough)),
             Some(_) => None,

@@ -26,10 +26,10 @@ const RAW: &str = "envoy.transport_sockets.raw_buffer";
 /// The name of the socket that sends a PROXY header.
 const PROXY: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 
-/// Has a cluster speak TLS: always where a rule says so, else to endpoints that carry the hint.
+/// Sets TLS of a cluster: always if a rule requires it, else for endpoints with the metadata hint.
 pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: DecidedBy, istio: bool) {
     let tls = socket(TLS, any::pack(context));
-    // What goes to the original destination meets endpoints that nobody can tell apart.
+    // Endpoints of original destination clusters are not known and have no metadata.
     if by == DecidedBy::Mesh && istio && draft.discovery != Discovery::OriginalDst {
         draft.cluster.transport_socket_matches =
             vec![matching("tlsMode-istio", Some("istio"), tls), matching("tlsMode-disabled", None, raw(RAW))];
@@ -38,8 +38,8 @@ pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: Dec
     }
 }
 
-/// Has a cluster send HBONE to endpoints that carry its hint, and what else was decided on to the others. `istio` says that TLS is
-/// Istio's own, which HBONE stands in for; a user's is spoken inside the tunnel as well.
+/// Sets HBONE for endpoints with its metadata hint, and the other transport for the others. `istio` means that TLS is Istio's
+/// own, which HBONE replaces; user TLS is used inside the tunnel as well.
 pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(DecidedBy, bool)>) {
     let hbone = |inner| with_tunnel(sockets::telling(view, PassedMetadata::EndpointAndCluster, inner));
     let disabled = || matching("tlsMode-disabled", None, raw(RAW));
@@ -79,7 +79,7 @@ fn with_tunnel(socket: TransportSocket) -> TransportSocketMatch {
     TransportSocketMatch { name: "hbone".to_owned(), r#match: Some(Struct { fields }), transport_socket: Some(socket) }
 }
 
-/// Puts a PROXY header in front of whatever is spoken.
+/// Adds the upstream PROXY protocol.
 pub(super) fn apply_proxy_protocol(draft: &mut Draft, proxy_protocol: Option<&ProxyProtocol>) {
     let Some(proxy_protocol) = proxy_protocol else { return };
     let wrap = |inner: TransportSocket| with_header(proxy_protocol.version, inner);
@@ -96,7 +96,6 @@ pub(super) fn apply_proxy_protocol(draft: &mut Draft, proxy_protocol: Option<&Pr
     }
 }
 
-/// A TLS socket.
 pub(super) fn tls(context: &UpstreamTlsContext) -> TransportSocket {
     socket(TLS, any::pack(context))
 }

@@ -63,7 +63,7 @@ fn script(message: &DynamicMessage, field: &str) -> Result<(), FieldError> {
     check_script(&text(message, field)).map_err(|fault| FieldError::new(field, fault))
 }
 
-/// Checks the script in a field that says where one comes from.
+/// Checks the script in a data source.
 fn source(message: &DynamicMessage, field: &str) -> Result<(), FieldError> {
     let source = message.get_field_by_name(field);
     let source = source.as_ref().and_then(|source| source.as_message());

@@ -31,7 +31,7 @@ impl fmt::Display for Fault {
 /// Checks a script. One that is compiled already passes.
 ///
 /// # Errors
-/// With the first line on which it is no Lua.
+/// The first line with a syntax error.
 pub(super) fn check(script: &str) -> Result<(), Fault> {
     if script.starts_with('\x1b') {
         return Ok(());
@@ -43,12 +43,12 @@ pub(super) fn check(script: &str) -> Result<(), Fault> {
     if parser.token.kind == Kind::End { Ok(()) } else { Err(parser.unexpected()) }
 }
 
-/// Reads a script from word to word.
+/// A recursive descent parser of scripts.
 #[derive(Debug)]
 struct Parser<'a> {
     /// Where words come from.
     lexer: Lexer<'a>,
-    /// The word to be read.
+    /// The current token.
     token: Token<'a>,
     /// How deeply nested it is.
     levels: usize,
@@ -59,13 +59,13 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Goes on to the next word.
+    /// Advances to the next token.
     fn advance(&mut self) -> Result<Token<'a>, Fault> {
         let next = self.lexer.next()?;
         Ok(std::mem::replace(&mut self.token, next))
     }
 
-    /// Whether the word is this keyword or sign.
+    /// Whether the current token is this keyword or sign.
     fn is(&self, text: &str) -> bool {
         matches!(self.token.kind, Kind::Keyword | Kind::Sign) && self.token.text == text
     }
@@ -92,7 +92,7 @@ impl<'a> Parser<'a> {
         self.advance().map(drop)
     }
 
-    /// Something is wrong before the word.
+    /// An error before the current token.
     fn fault(&self, reason: impl fmt::Display) -> Fault {
         let place = match self.token.kind {
             Kind::End => "the end".to_owned(),
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
         Fault { line: self.token.line, reason: format!("{reason} at {place}") }
     }
 
-    /// The word cannot stand where it is.
+    /// An unexpected token.
     fn unexpected(&self) -> Fault {
         self.fault("no Lua")
     }
@@ -114,7 +114,7 @@ impl<'a> Parser<'a> {
         if self.levels > MAX_LEVELS { Err(self.fault("it is nested too deeply")) } else { Ok(()) }
     }
 
-    /// Statements up to the word that ends their block.
+    /// Statements up to the token that ends their block.
     fn block(&mut self) -> Result<(), Fault> {
         self.enter()?;
         let ends = ["else", "elseif", "end", "until"];
@@ -138,7 +138,6 @@ impl<'a> Parser<'a> {
         self.expect(end)
     }
 
-    /// One statement.
     fn statement(&mut self) -> Result<(), Fault> {
         if self.token.kind == Kind::Name && self.token.text == "goto" {
             self.advance()?;
@@ -239,7 +238,6 @@ impl<'a> Parser<'a> {
         self.function_body()
     }
 
-    /// `local …`.
     fn local(&mut self) -> Result<(), Fault> {
         self.advance()?;
         if self.take("function")? {
@@ -276,7 +274,6 @@ impl<'a> Parser<'a> {
         self.expect("end")
     }
 
-    /// A call, or an assignment.
     fn call_or_assignment_from_start(&mut self) -> Result<(), Fault> {
         let shape = self.suffixed()?;
         self.finish_statement(shape)

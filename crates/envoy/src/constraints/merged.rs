@@ -37,7 +37,7 @@ fn check_within(
 ) -> Result<(), FieldError> {
     let descriptor = patch.descriptor();
     let name = descriptor.full_name();
-    // Of these no field stands for itself: all are looked at together.
+    // These fields depend on each other and are checked together.
     if name == ANY || code::has_code(name) {
         let mut merged = target.clone();
         merge(&mut merged, patch, replace_lists);

@@ -64,7 +64,6 @@ fn listed<T>(rules: &DynamicMessage, name: &str, read: impl Fn(&Value) -> Option
     list.as_deref().and_then(Value::as_list).map(|items| items.iter().filter_map(read).collect()).unwrap_or_default()
 }
 
-/// Checks a number.
 fn check_number(number: f64, rules: &DynamicMessage) -> Result<(), String> {
     if number == 0.0 && is_on(Some(rules), "ignore_empty") {
         return Ok(());
@@ -86,7 +85,6 @@ fn check_number(number: f64, rules: &DynamicMessage) -> Result<(), String> {
     Err(format!("{number} is not allowed, only {}", limits.join(" and ")))
 }
 
-/// Checks a length.
 fn check_length(length: usize, unit: &str, least: Option<usize>, most: Option<usize>) -> Result<(), String> {
     match (least, most) {
         (Some(least), _) if length < least => Err(format!("has {length} {unit}, at least {least} are needed")),
@@ -95,7 +93,6 @@ fn check_length(length: usize, unit: &str, least: Option<usize>, most: Option<us
     }
 }
 
-/// Checks a text.
 fn check_text(text: &str, rules: &DynamicMessage) -> Result<(), String> {
     if text.is_empty() && is_on(Some(rules), "ignore_empty") {
         return Ok(());
@@ -139,7 +136,6 @@ fn is_header_part(text: &str, rules: &DynamicMessage) -> bool {
     }
 }
 
-/// Checks an enum.
 fn check_enum(number: i32, kind: Option<&Kind>, rules: &DynamicMessage) -> Result<(), String> {
     let is_defined = kind.and_then(Kind::as_enum).is_none_or(|values| values.get_value(number).is_some());
     let read = |value: &Value| value.as_i32();
@@ -162,7 +158,6 @@ fn nanos(duration: &DynamicMessage) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanos)
 }
 
-/// Checks a duration.
 fn check_duration(duration: i128, rules: &DynamicMessage) -> Result<(), String> {
     let bound = |name: &str| part(Some(rules), name).map(|bound| nanos(&bound));
     let is_good = bound("lt").is_none_or(|most| duration < most)

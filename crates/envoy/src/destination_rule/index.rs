@@ -63,7 +63,7 @@ struct Placement {
     private: bool,
 }
 
-/// Where a rule says it is to be seen: `.` for a rule with a selector, else what it lists; empty leaves it to the mesh.
+/// The `exportTo` of a rule: `.` for a rule with a selector, else its list; empty leaves it to the mesh default.
 pub(super) fn export_to(rule: &DestinationRule) -> BTreeSet<String> {
     match rule.workload_selector {
         Some(_) => BTreeSet::from([".".to_owned()]),

@@ -25,14 +25,13 @@ pub struct MergedRule {
     pub selector: Option<Labels>,
     /// Namespaces that see it; empty is the mesh's default.
     pub export_to: BTreeSet<String>,
-    /// Who made it.
+    /// Its origin.
     author: Author,
 }
 
-/// Who made a rule.
+/// The origin of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Author {
-    /// A user.
     User,
     /// The control plane, from a policy of the Gateway API. It only fills what users leave open.
     BackendPolicy,
@@ -42,7 +41,7 @@ enum Author {
 const PARENTS: &str = "internal.istio.io/parents";
 
 impl Author {
-    /// Who made this rule.
+    /// The origin of this rule.
     fn of(rule: &Object<DestinationRule>) -> Self {
         if rule.meta.annotations.contains_key(PARENTS) { Self::BackendPolicy } else { Self::User }
     }
@@ -73,7 +72,7 @@ impl MergedRule {
         self.export_to.is_empty() || self.export_to.contains("*")
     }
 
-    /// Adds what a later rule of the same host says and this one does not.
+    /// Merges settings of a later rule of the same host that this one does not have.
     fn absorb(&mut self, rule: &Object<DestinationRule>) {
         self.from.push(rule.meta.key());
         for subset in &rule.spec.subsets {
@@ -145,7 +144,6 @@ mod tests {
     use navarch_api::istio::PolicyWorkloadSelector;
     use navarch_api::object::ObjectMeta;
 
-    /// A rule with one subset.
     fn rule(name: &str, subset: &str, export_to: &[&str], selects: Option<&str>) -> Object<DestinationRule> {
         Object {
             meta: ObjectMeta { key: NamespacedName::new("", name), ..ObjectMeta::default() },

@@ -13,7 +13,7 @@ pub fn port_policy(policy: Option<&TrafficPolicy>, port: u16) -> Option<TrafficP
     })
 }
 
-/// The policy of a port of a subset: what the subset says, then what `host` (already that of the port) says.
+/// The policy of a port of a subset: the subset's settings override those of `host` (already that of the port).
 #[must_use]
 pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>, port: u16) -> Option<TrafficPolicy> {
     let Some(subset) = subset else { return host.cloned() };

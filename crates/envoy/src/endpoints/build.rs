@@ -1,4 +1,4 @@
-//! From the registry's endpoints to groups of Envoy's: which are sent, and what is said of each.
+//! From the registry's endpoints to groups of Envoy's: which are sent, and their metadata.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -45,13 +45,13 @@ pub(crate) struct Target<'a> {
     pub(crate) way: EndpointPath,
 }
 
-/// On which way endpoints are reached.
+/// How endpoints are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndpointPath {
     Client,
-    /// As the waypoint of the service reaches them.
+    /// By the waypoint of the service.
     OfWaypoint,
-    /// They are waypoints, that lead to a port of the service.
+    /// Endpoints are waypoints, which forward to a port of the service.
     ToWaypoint,
 }
 
@@ -59,9 +59,8 @@ pub(crate) enum EndpointPath {
 struct Builder<'a, 'v> {
     /// What is read.
     view: &'a View<'v>,
-    /// For whom.
     target: &'a Target<'a>,
-    /// What the rule says about TLS; `None` leaves it to the endpoint.
+    /// The TLS mode of the DestinationRule; `None` leaves it to the endpoint.
     tls: Option<ClientTlsMode>,
     /// Whether unhealthy endpoints are sent.
     unhealthy: bool,
@@ -69,7 +68,7 @@ struct Builder<'a, 'v> {
     cluster_local: bool,
     /// Whether the service reaches no other cluster of an ambient mesh.
     stays: bool,
-    /// The policies of the namespaces met so far.
+    /// Cached policies by namespace.
     policies: BTreeMap<Namespace, NamespaceMtls>,
     /// The gateways between networks.
     gateways: Arc<GatewayIndex>,
@@ -110,7 +109,7 @@ pub(crate) fn groups<'e>(
     groups
 }
 
-/// Whether an address can stand in EDS: an IP, a path, or none yet where a gateway will stand in.
+/// Whether an address is valid in EDS: an IP, a path, or none if a gateway replaces it.
 pub(super) fn is_resolved(endpoint: &Endpoint) -> bool {
     let address = endpoint.addresses.first().map_or("", |address| address);
     address.is_empty() || endpoint.port == 0 || address.parse::<IpAddr>().is_ok()
@@ -282,7 +281,7 @@ impl<'a, 'v> Builder<'a, 'v> {
     }
 }
 
-/// What the rule says about TLS, a subset's word counting more than the host's, a port's more than that of all ports.
+/// The TLS mode of the rule: a subset overrides the host, a port overrides all ports.
 fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
     if target.way == EndpointPath::OfWaypoint && target.subset.is_none() {
         // As in Istio, where the name of the transport is taken for that of a subset.
@@ -295,7 +294,7 @@ fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
         .or_else(|| in_rule.and_then(|policy| tls_on_port(policy, target.port)))
 }
 
-/// What a policy says about TLS on a port.
+/// The TLS mode of a traffic policy for a port.
 fn tls_on_port(policy: &TrafficPolicy, port: u16) -> Option<ClientTlsMode> {
     let for_port = policy
         .port_level_settings

@@ -1,4 +1,4 @@
-//! Which hosts are served from the client's own cluster alone.
+//! Cluster-local hosts, which are served only from the client's own cluster.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const LOCAL_SERVICES: [&str; 1] = ["kubernetes.default.svc"];
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct LocalHosts;
 
-/// Which hosts are served from the client's own cluster alone: hosts and patterns, and whether they are local.
+/// Cluster-local hosts and patterns, and whether they are local.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterLocalHosts(BTreeMap<String, bool>);
 
@@ -42,7 +42,7 @@ impl ClusterLocalHosts {
     }
 }
 
-/// Whether a host is served from the client's own cluster alone.
+/// Whether a host is cluster-local.
 pub(super) fn is_cluster_local(view: &View<'_>, host: &Hostname) -> bool {
     view.get(&LocalHosts).hold(host)
 }

@@ -41,7 +41,6 @@ type GatewayKey = (Arc<str>, u16, NetworkGateway);
 struct Client {
     /// Its network, empty if unknown.
     network: NetworkId,
-    /// Its IP families.
     families: IpFamilies,
     /// Sidecars cannot use gateways of the ambient mode.
     sidecar: bool,

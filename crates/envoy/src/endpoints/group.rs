@@ -27,14 +27,13 @@ pub(crate) struct Group {
 pub(crate) struct Member {
     /// As Envoy has it.
     pub(super) wire: LbEndpoint,
-    /// Who stands behind it.
+    /// Its workload.
     pub(super) behind: Behind,
 }
 
-/// Who stands behind an endpoint.
+/// The workload of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Behind {
-    /// A workload.
     Workload(Arc<Workload>),
     /// A gateway to workloads of another network.
     Gateway(NetworkGateway),

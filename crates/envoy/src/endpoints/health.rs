@@ -6,7 +6,7 @@ use navarch_registry::model::{Endpoint, Health, Service, TrafficDistribution};
 
 /// Whether unhealthy endpoints of the service are sent, whatever its policy.
 ///
-/// A service that prefers near endpoints must tell proxies how many of those are well, or traffic would never spill over.
+/// A service that prefers near endpoints must send unhealthy endpoints, too, or traffic would never spill over.
 pub(crate) fn sends_unhealthy_always(settings: &Settings, service: &Service) -> bool {
     settings.send_unhealthy_endpoints || service.kubernetes.traffic_distribution != TrafficDistribution::Any
 }

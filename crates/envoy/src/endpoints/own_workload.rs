@@ -12,7 +12,7 @@ use navarch_push::proxy::Locality;
 use navarch_push::view::View;
 use navarch_registry::model::Endpoint;
 
-/// Labels that tell revisions of one workload apart; traffic is even only among equals.
+/// Labels that distinguish revisions of one workload; traffic is balanced only among equal ones.
 const REVISION_LABELS: [&str; 2] = ["pod-template-hash", "rollouts-pod-template-hash"];
 
 /// The endpoints of the first service port that the proxy's workload serves, as far as they are of its kind.

@@ -14,8 +14,8 @@ use navarch_push::view::View;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct LabelValues(Vec<String>);
 
-/// Puts groups in order. `fails_over` says that failing endpoints are noticed, without which priorities would do harm;
-/// `labelled` that the workloads behind the endpoints are known.
+/// Orders groups. `fails_over` means that failing endpoints are detected, without which priorities would do harm; `labelled`
+/// that the workloads behind the endpoints are known.
 pub(crate) fn arrange(
     view: &View<'_>,
     setting: &LocalitySetting,
@@ -39,7 +39,7 @@ pub(crate) fn arrange(
     }
 }
 
-/// Priorities by labels where the setting lists them, and by locality unless it lists labels alone.
+/// Priorities by labels if the setting lists them, and by locality unless it lists only labels.
 fn arrange_by_locality(
     view: &View<'_>,
     setting: &LocalityLoadBalancerSetting,
@@ -175,7 +175,7 @@ fn distribute(locality: &Locality, settings: &[Distribute], groups: &mut [Group]
     }
 }
 
-/// Whether `region/zone/subzone`, where `*` stands for anything and a missing part as well, covers a locality.
+/// Whether `region/zone/subzone`, in which `*` and missing parts match anything, covers a locality.
 fn covers(pattern: &str, locality: &Locality) -> bool {
     let pattern = Locality::parse(pattern);
     let part = |rule: &str, own: &str| rule == "*" || rule.is_empty() || rule == own;
@@ -197,7 +197,7 @@ impl Query for LabelValues {
             ZONE => placed(proxy.locality().zone, ZONE),
             SUBZONE => placed(proxy.locality().sub_zone, SUBZONE),
             CLUSTER => placed(Arc::from(proxy.cluster_id().as_str()), CLUSTER),
-            // The node is what the proxy says, even where the registry knows better: Istio goes by it.
+            // The node is taken from the proxy even if the registry differs, as in Istio.
             NODE => proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from("")),
             NETWORK => match own(NETWORK) {
                 label if label.is_empty() => Arc::from(proxy.network().as_str()),

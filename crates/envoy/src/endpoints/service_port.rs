@@ -1,4 +1,4 @@
-//! Which endpoints stand behind a port of a service.
+//! The endpoints of a port of a service.
 
 use std::sync::Arc;
 

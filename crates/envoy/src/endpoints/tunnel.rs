@@ -20,12 +20,12 @@ use navarch_registry::model::{Endpoint, Labels, Service, ServiceKey};
 
 /// The label of workloads that say what tunnels they take.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
-/// The label of what a controller made for a Gateway, and what it says of waypoints.
+/// The label of objects that a controller created for a Gateway, and its value for waypoints.
 const WAYPOINT_LABEL: (&str, &str) = ("gateway.istio.io/managed", "istio.io-mesh-controller");
 
 /// The way to an endpoint through a tunnel.
 pub(super) struct Tunnel {
-    /// Where the tunnel leads: an address and port.
+    /// The destination of the tunnel: an address and port.
     local: String,
     /// Where it is entered, if that is a waypoint.
     waypoint: Option<String>,
@@ -36,7 +36,6 @@ pub(super) struct Tunnel {
 struct AllTakeHbone(ServiceKey, u16);
 
 impl Tunnel {
-    /// To a workload.
     pub(super) fn to_workload(address: &str, port: u16) -> Self {
         Self { local: joined(address, port), waypoint: None }
     }
@@ -57,7 +56,7 @@ impl Tunnel {
         HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
     }
 
-    /// Tells the tunnel where it leads, and, with `is_chosen`, the cluster that it is the way.
+    /// Adds the destination of the tunnel, and, with `is_chosen`, selects the tunnel transport socket.
     pub(super) fn add_to(&self, metadata: &mut Metadata, is_chosen: bool) {
         let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
         let mut fields = BTreeMap::from([("local".to_owned(), text(&self.local))]);
@@ -71,8 +70,8 @@ impl Tunnel {
     }
 }
 
-/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel leads to the host, the outer one to
-/// the gateway. With `is_chosen` the cluster is told that tunnels are the way.
+/// A port of a service behind the gateway of another network, as an endpoint: the inner tunnel leads to the host, the outer one
+/// to the gateway. With `is_chosen` the endpoint metadata selects the tunnel transport socket.
 pub(super) fn to_gateway(
     host: &str,
     port: u16,

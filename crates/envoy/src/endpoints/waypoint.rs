@@ -1,4 +1,4 @@
-//! Waypoints in place of a service's endpoints: gateways send to them where the service asks for it.
+//! Waypoints in place of a service's endpoints, for gateways if the service is configured so.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) fn endpoints(view: &View<'_>, cluster: &OutboundCluster) -> Option<Ve
     let candidates = if binding.weighted.is_empty() {
         of_hop(view, &binding.waypoint)?
     } else {
-        // Once shares are set, there is no way around the waypoints.
+        // With weights, the waypoints are always used.
         binding.weighted.iter().flat_map(|(hop, weight)| weighted(view, hop, *weight)).collect()
     };
     let rule = destination_rule::for_service(view, &service);
@@ -53,7 +53,7 @@ pub(super) fn endpoints(view: &View<'_>, cluster: &OutboundCluster) -> Option<Ve
     Some(groups.into_iter().map(Group::into_wire).collect())
 }
 
-/// Whether a service has an address for tunnels to lead to.
+/// Whether a service has an address as tunnel destination.
 fn has_address(view: &View<'_>, service: &Service) -> bool {
     let own = service.cluster_vips.get(&view.proxy().cluster_id());
     own.is_some_and(|vips| !vips.is_empty())

@@ -101,13 +101,12 @@ pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
     Metadata { filter_metadata, ..Metadata::default() }
 }
 
-/// Fields with one text.
 pub(super) fn field(key: &str, text: &str) -> Struct {
     let value = Value { kind: Some(Kind::StringValue(text.to_owned())) };
     Struct { fields: BTreeMap::from([(key.to_owned(), value)]) }
 }
 
-/// Whether Istio's mutual TLS is spoken to an endpoint.
+/// Whether Istio's mutual TLS is used to an endpoint.
 pub(super) fn speaks_mtls(endpoint: &LbEndpoint) -> bool {
     let metadata = endpoint.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
     metadata
@@ -115,12 +114,12 @@ pub(super) fn speaks_mtls(endpoint: &LbEndpoint) -> bool {
         .is_some_and(|value| matches!(&value.kind, Some(Kind::StringValue(mode)) if mode == MTLS))
 }
 
-/// Whether nobody knows where an endpoint is.
+/// Whether the locality of an endpoint is unknown.
 pub(super) fn is_without_address(endpoint: &LbEndpoint) -> bool {
     let Some(HostIdentifier::Endpoint(endpoint)) = &endpoint.host_identifier else { return true };
     match endpoint.address.as_ref().and_then(|address| address.address.as_ref()) {
         Some(address::Address::SocketAddress(socket)) => socket.address.is_empty(),
-        // Unix sockets have no host either, and are left out where networks are told apart.
+        // Unix sockets have no host either, and are omitted if the mesh has several networks.
         Some(address::Address::EnvoyInternalAddress(tunnelled)) => tunnelled.endpoint_id.is_empty(),
         Some(address::Address::Pipe(_)) | None => true,
     }

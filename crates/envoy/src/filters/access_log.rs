@@ -44,7 +44,7 @@ pub struct AccessLogs {
     pub http: Vec<AccessLog>,
     /// For TCP proxies.
     pub tcp: Vec<AccessLog>,
-    /// When TCP proxies write logs, where it is not at the end alone.
+    /// When TCP proxies write logs, if not only at the end.
     pub tcp_options: Option<TcpAccessLogOptions>,
     /// For listeners: what no filter chain took.
     pub listener: Vec<AccessLog>,
@@ -87,7 +87,7 @@ impl Query for AccessLogsOf {
     }
 }
 
-/// What mesh config says without providers.
+/// The log of mesh config without providers.
 fn from_mesh_config(view: &View<'_>) -> AccessLogs {
     let mesh = &view.mesh().config;
     let mut logs = AccessLogs::default();
@@ -145,7 +145,7 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
 /// The log of one provider, `None` if it logs nothing or its service is not known.
 fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLog> {
     if let Some(file) = &provider.envoy_file_access_log {
-        // The built-in provider stands for what mesh config says, unless it says something itself.
+        // The built-in provider follows mesh config, unless it has settings of its own.
         let is_built_in = provider.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
         return Some(if is_built_in {
             file::of_mesh(view, &file.path, &view.mesh().config)
@@ -194,7 +194,7 @@ fn unconnected() -> AccessLogFilter {
 
 /// Requests that were refused or failed.
 fn failed() -> AccessLogFilter {
-    // Envoy demands a runtime key; this one stands for nothing.
+    // Envoy requires a runtime key; this one is never set.
     let value = RuntimeUInt32 { default_value: 400, runtime_key: "istio.io/unset".to_owned() };
     let comparison = ComparisonFilter { op: comparison_filter::Op::Ge.into(), value: Some(value) };
     let filter = StatusCodeFilter { comparison: Some(comparison) };

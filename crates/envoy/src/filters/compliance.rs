@@ -1,4 +1,4 @@
-//! Rule books that TLS is held to (`COMPLIANCE_POLICY`), over whatever else asks for.
+//! Compliance policies for TLS (`COMPLIANCE_POLICY`), which override other settings.
 
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::{
     CompliancePolicy as Native, TlsProtocol,

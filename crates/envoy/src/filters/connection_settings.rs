@@ -74,7 +74,7 @@ fn hardened(mut settings: ConnectionSettings) -> ConnectionSettings {
     settings
 }
 
-/// Puts the settings into a connection manager, over what mesh config says of paths.
+/// Applies the settings to a connection manager, overriding path settings of mesh config.
 pub(super) fn apply(settings: &ConnectionSettings, manager: &mut HttpConnectionManager) {
     apply_lifetimes(settings, manager);
     apply_http2(settings, manager);

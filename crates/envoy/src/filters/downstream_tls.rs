@@ -19,7 +19,7 @@ use navarch_api::validation::is_cipher_suite;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The cipher suites of mutual TLS within the mesh when nobody sets others.
+/// Default cipher suites of mutual TLS within the mesh.
 const MESH_CIPHERS: [&str; 6] = [
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "ECDHE-RSA-AES256-GCM-SHA384",
@@ -29,12 +29,12 @@ const MESH_CIPHERS: [&str; 6] = [
     "AES128-GCM-SHA256",
 ];
 
-/// What is offered where HTTP is spoken.
+/// ALPN protocols for HTTP.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// What is offered where anything may be spoken between proxies of the mesh.
+/// ALPN protocols between proxies of the mesh for any protocol.
 const PEER_ALPN: [&str; 3] = ["istio-peer-exchange", "h2", "http/1.1"];
 
-/// What is spoken inside TLS, as far as ALPN offers differ.
+/// The protocol inside TLS, as far as ALPN differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Payload {
     /// HTTP, which is taken apart.
@@ -48,7 +48,7 @@ pub enum Payload {
 /// The TLS context of mutual TLS within the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MeshTlsOf {
-    /// What is spoken inside.
+    /// The inner protocol.
     pub payload: Payload,
 }
 
@@ -98,7 +98,7 @@ impl Query for MeshTlsOf {
     }
 }
 
-/// The TLS context that a Gateway server or a Sidecar ingress listener asks for.
+/// The TLS context of a Gateway server or a Sidecar ingress listener.
 #[must_use]
 pub fn of_server(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload) -> DownstreamTlsContext {
     // Over QUIC, Envoy cannot ask for a client certificate.
@@ -179,7 +179,7 @@ fn apply_files(view: &View<'_>, settings: &ServerTlsSettings, validates: bool, c
     apply_roots(settings, validates, own.roots(own_server), common);
 }
 
-/// Checks clients by these roots and what the settings demand beside.
+/// Validates client certificates by these roots and the settings.
 fn apply_roots(settings: &ServerTlsSettings, validates: bool, roots: SdsSecretConfig, common: &mut CommonTlsContext) {
     if !validates {
         return;
@@ -220,7 +220,7 @@ fn apply_credentials(view: &View<'_>, settings: &ServerTlsSettings, common: &mut
     }
 }
 
-/// Who serves credentials with names that start with `sds://`.
+/// The SDS cluster of credentials with names that start with `sds://`.
 fn external_server(view: &View<'_>) -> sds::ExternalServer {
     if view.proxy().meta("credential").as_deref() == Some("true") {
         return sds::ExternalServer::Socket;
@@ -233,7 +233,7 @@ fn external_server(view: &View<'_>) -> sds::ExternalServer {
     })
 }
 
-/// Lets clients in whose certificate nobody vouches for, where the settings ask for it.
+/// Accepts untrusted client certificates, if configured.
 fn accept_untrusted(settings: &ServerTlsSettings, context: &mut CertificateValidationContext) {
     if settings.insecure_skip_verify == Some(true) {
         context.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();

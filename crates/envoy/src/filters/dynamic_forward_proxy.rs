@@ -23,7 +23,7 @@ use navarch_registry::model::{Resolution, Service};
 /// The DNS cache of hosts that no service knows; cluster and filters share it by this name.
 const ALLOW_ANY_CACHE: &str = "allow_any_dfp_dns_cache";
 
-/// Where the agent answers DNS unless the proxy says otherwise.
+/// Default address of the agent's DNS server.
 const AGENT_DNS: (&str, u32) = ("127.0.0.1", 15053);
 
 /// Whether requests for a service are resolved by the name that they carry.

@@ -1,5 +1,5 @@
-//! Endpoint pickers of InferencePools: asked by Envoy's external processing filter, per route, and obeyed by the load balancing
-//! of the pool's cluster.
+//! Endpoint pickers of InferencePools: called by Envoy's external processing filter, per route, and applied by the load
+//! balancing of the pool's cluster.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::cluster::v3::LoadBalancingPolicy;
@@ -38,13 +38,13 @@ const TIMEOUT_SECONDS: i64 = 10;
 /// How long one message may take: long enough for an answer of a model.
 const MESSAGE_TIMEOUT_SECONDS: i64 = 1000;
 
-/// Whether a service stands for an InferencePool.
+/// Whether a service is generated for an InferencePool.
 #[must_use]
 pub(crate) fn is_pool(service: &Service) -> bool {
     service.labels.get(SEMANTICS_LABEL).is_some_and(|semantics| **semantics == *POOL_SEMANTICS)
 }
 
-/// Asks nobody, but lets routes name whom to ask.
+/// Disabled by default; routes enable it with their picker.
 #[must_use]
 pub(crate) fn filter() -> HttpFilter {
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
@@ -69,7 +69,7 @@ pub(crate) fn filter() -> HttpFilter {
     http::filter(FILTER, &config)
 }
 
-/// Whom a route asks. The whole request goes there, for bodies name the model.
+/// The per-route configuration with the picker. The whole request is sent, since the body contains the model.
 #[must_use]
 pub(crate) fn per_route(picker: &EndpointPicker) -> Any {
     let cluster = OutboundCluster::new(picker.port.parse().unwrap_or_default(), "", &Hostname::new(&picker.host));

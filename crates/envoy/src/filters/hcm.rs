@@ -1,7 +1,7 @@
 //! The HTTP connection manager.
 //!
-//! Its filters stand in this order: peer metadata, custom authorization, authentication, authorization, extensions,
-//! gRPC-Web, gRPC statistics, ALPN, faults, CORS, metrics, sessions, name resolution, and the router last.
+//! The order of its filters: peer metadata, custom authorization, authentication, authorization, extensions, gRPC-Web, gRPC
+//! statistics, ALPN, faults, CORS, metrics, sessions, name resolution, and the router last.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::HeaderKeyFormat;
@@ -46,7 +46,7 @@ use navarch_registry::protocol::Protocol;
 pub struct HttpOptions<'a> {
     /// The class of the listener.
     pub class: ListenerClass,
-    /// Under which name it counts; ends without the delimiter.
+    /// The stat prefix, without the delimiter.
     pub stat_prefix: &'a str,
     /// Where its routes are.
     pub routes: Routes,
@@ -54,7 +54,7 @@ pub struct HttpOptions<'a> {
     pub protocol: Protocol,
     /// Whether the peer's address is believed to be the client's.
     pub use_remote_address: bool,
-    /// Whether the connection came through HBONE, which told the peer's metadata already.
+    /// Whether the connection came through HBONE, which already carried the peer's metadata.
     pub hbone: bool,
     /// Whether peer metadata may be kept from places outside of the mesh, where the proxy's settings say so.
     pub may_skip_external_metadata: bool,
@@ -108,7 +108,7 @@ struct BaseOf {
     service: Option<PolicyService>,
 }
 
-/// Whether a waypoint tells applications who their clients are (annotation `ambient.istio.io/xfcc-include-client-identity`).
+/// Whether a waypoint forwards client identities to applications (annotation `ambient.istio.io/xfcc-include-client-identity`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TellsClient;
 
@@ -224,7 +224,7 @@ fn http_filters(
     filters
 }
 
-/// Adds the filters of policies, and the extensions among them; gives the extensions that come after.
+/// Adds the filters of policies, and the extensions among them; returns the extensions that come after.
 fn guard(
     view: &View<'_>,
     options: &HttpOptions<'_>,
@@ -235,7 +235,7 @@ fn guard(
     let authorization = AuthorizationOf { service: service.clone(), peers: options.peers };
     let guard = (options.class != ListenerClass::SidecarOutbound)
         .then(|| (view.get(&authorization), view.get(&AuthenticationOf { service })));
-    // CUSTOM knows peers by mutual TLS alone, unless it is a waypoint that asks.
+    // CUSTOM identifies peers by mutual TLS only, except at waypoints.
     let custom = guard.as_ref().map(|(authorization, _)| match options.waypoint {
         true => authorization.clone(),
         false => view.get(&AuthorizationOf::PROXY),
@@ -312,7 +312,7 @@ fn apply_headers(headers: &HeaderSettings, class: ListenerClass, manager: &mut H
     }
 }
 
-/// What mesh config says of paths.
+/// Path normalization from mesh config.
 fn normalize_paths(view: &View<'_>, manager: &mut HttpConnectionManager) {
     let normalization = view.mesh().config.path_normalization.as_ref().map(|paths| paths.normalization);
     let (normalize, merge, escaped) = match normalization.unwrap_or_default() {
@@ -346,7 +346,7 @@ fn preserved_case() -> HeaderKeyFormat {
     HeaderKeyFormat { header_format: Some(HeaderFormat::StatefulFormatter(formatter)) }
 }
 
-/// The address ranges of the mesh networks, whose clients count as internal.
+/// The address ranges of the mesh networks, whose clients are internal.
 fn internal_addresses(view: &View<'_>) -> Option<InternalAddressConfig> {
     let networks = view.networks().networks.values().flat_map(|network| &network.endpoints);
     let mut ranges: Vec<Cidr> =

@@ -1,4 +1,4 @@
-//! HTTP filters whose configuration never varies, or hardly.
+//! HTTP filters with constant, or almost constant, configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,8 +79,8 @@ pub fn router(suppress_envoy_headers: bool) -> HttpFilter {
     filter("envoy.filters.http.router", &Router { suppress_envoy_headers, ..Router::default() })
 }
 
-/// Istio's ALPN filter: upstream TLS offers what the request speaks, in Istio's names and in common ones.
-/// `None` when the proxy lacks it.
+/// Istio's ALPN filter: upstream TLS offers the protocol of the request, in Istio's names and in standard ones. `None` when the
+/// proxy lacks it.
 #[must_use]
 pub fn alpn(view: &View<'_>) -> Option<HttpFilter> {
     if !view.mesh().settings.alpn_filter || !view.proxy().supports("istio.alpn") {

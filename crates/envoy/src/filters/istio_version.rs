@@ -1,4 +1,4 @@
-//! The version of Istio that a proxy says it is of.
+//! The Istio version in a proxy's metadata.
 
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;

@@ -59,7 +59,7 @@ impl Query for MetricsFiltersOf {
     }
 }
 
-/// What Istio's filter is told.
+/// The configuration of Istio's stats filter.
 fn stats_config(view: &View<'_>, class: ListenerClass, counting: &Counting) -> PluginConfig {
     let disable_host_header_fallback = match class {
         ListenerClass::SidecarInbound | ListenerClass::Gateway => true,

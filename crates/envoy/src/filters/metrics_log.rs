@@ -1,7 +1,7 @@
 //! The access logs out of which the agent makes the metrics of Istio's filter, for Envoys that lack it.
 //!
-//! The agent says by node metadata that it takes them. What it is to count is the log's name; what entries do not hold by
-//! themselves comes in tags: who the endpoint is, which services the cluster has, whom certificates name, and values of
+//! The agent announces support by node metadata. The name of the log selects what is counted; values that entries do not
+//! contain by themselves are in tags: the endpoint, the services of the cluster, identities in certificates, and values of
 //! expressions, which Envoy evaluates.
 
 use std::collections::BTreeMap;
@@ -37,9 +37,9 @@ use navarch_push::view::View;
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// How many bytes of entries Envoy gathers before it sends them, or waits for a second.
 const BUFFER: u32 = 64 << 10;
-/// What the filter that counts gRPC messages leaves.
+/// The filter state object of the gRPC stats filter.
 const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
-/// Events of connections that are no ends.
+/// Events of connections other than their end.
 const INTERMEDIATE: [AccessLogType; 3] =
     [AccessLogType::TcpUpstreamConnected, AccessLogType::TcpPeriodic, AccessLogType::TcpConnectionStart];
 
@@ -58,7 +58,7 @@ pub(super) struct MetricsLogs {
     pub(super) http: Vec<AccessLog>,
     /// For TCP proxies.
     pub(super) tcp: Vec<AccessLog>,
-    /// When TCP proxies write logs, beside at the end; set where there is one for them.
+    /// When TCP proxies write logs, beside at the end; set if there is a log for them.
     pub(super) tcp_options: Option<TcpAccessLogOptions>,
 }
 
@@ -171,7 +171,7 @@ fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonG
     }
 }
 
-/// The expressions whose values entries carry, each with its tag.
+/// The expressions in entries, each with its tag.
 struct Values<'a> {
     view: &'a View<'a>,
     tags: BTreeMap<String, String>,
@@ -208,7 +208,7 @@ fn plain_text(expression: &str) -> Option<&str> {
     (!inner.contains([quote, '\\', '\n'])).then_some(inner)
 }
 
-/// A tag with what stands under its name in Istio's metadata.
+/// A tag with the value of its name in Istio's metadata.
 fn of_metadata(name: &str, kind: metadata_kind::Kind) -> CustomTag {
     let segment = PathSegment { segment: Some(path_segment::Segment::Key(name.to_owned())) };
     let metadata = custom_tag::Metadata {
@@ -219,7 +219,7 @@ fn of_metadata(name: &str, kind: metadata_kind::Kind) -> CustomTag {
     CustomTag { tag: name.to_owned(), r#type: Some(custom_tag::Type::Metadata(metadata)) }
 }
 
-/// A tag with what Envoy makes of a format.
+/// A tag with a formatted value.
 fn formatted(name: &str, format: String) -> CustomTag {
     CustomTag { tag: name.to_owned(), r#type: Some(custom_tag::Type::Value(format)) }
 }

@@ -1,4 +1,4 @@
-//! How proxies without Istio's exchange of peer metadata tell each other who they are: by the same headers.
+//! Peer metadata exchange for proxies without Istio's filter, by the same headers.
 //!
 //! The client's proxy writes them, from its own environment; the server's puts them where access logs find them, so that
 //! the application does not see them.
@@ -60,7 +60,7 @@ fn kept(header: &str, key: &str) -> Rule {
     Rule { header: header.to_owned(), on_header_present: Some(place), remove: true, ..Rule::default() }
 }
 
-/// Writes a header, whoever wrote it before.
+/// Sets a header, overwriting an existing one.
 fn written(header: &str, variable: &str) -> Mutation {
     let value =
         HeaderValue { key: header.to_owned(), value: format!("%ENVIRONMENT({variable})%"), ..HeaderValue::default() };

@@ -22,8 +22,8 @@ pub fn find<'a>(providers: &'a [ExtensionProvider], name: &str) -> Option<&'a Ex
     providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
 }
 
-/// Finds the cluster of a provider's service: `host`, which one namespace alone may declare, or `namespace/host`.
-/// `None` when there is no such service, or more than one, which is counted for this kind of provider, in Istio's word.
+/// Finds the cluster of a provider's service: `host`, which only one namespace may declare, or `namespace/host`. `None` when
+/// there is no such service, or more than one, which is counted for this kind of provider, in Istio's word.
 #[must_use]
 pub fn cluster(view: &View<'_>, kind: &'static str, service: &str, port: u32) -> Option<ProviderCluster> {
     let found = known_cluster(view, service, port);

@@ -29,9 +29,9 @@ pub struct HeaderSettings {
     pub pass_server_through: bool,
     /// What becomes of the client's certificate.
     pub forwarded_client_cert: ForwardClientCertDetails,
-    /// What is told of the client's certificate.
+    /// Which details of the client certificate are forwarded.
     pub client_cert: ClientCertParts,
-    /// Whether routes tell the upstream which attempt it is.
+    /// Whether routes add the attempt count header.
     pub attempt_count: bool,
     /// Whether `X-Request-Id` is made where it is missing.
     pub generate_request_id: bool,
@@ -47,7 +47,7 @@ pub struct HeaderSettings {
     pub x_forwarded_host: bool,
 }
 
-/// Which parts of the client's certificate are told.
+/// Which parts of the client certificate are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(clippy::struct_excessive_bools, reason = "the parts of Envoy's message")]
 pub struct ClientCertParts {
@@ -78,7 +78,7 @@ impl HeaderSettings {
     #[must_use]
     pub fn new(headers: Option<&ProxyHeaders>, class: ListenerClass) -> Self {
         let default_server = match class {
-            // Envoy itself says `envoy` then; Istio names inbound and gateway servers differently by old habit.
+            // Envoy's own default is `envoy`; Istio sets different names for inbound and gateway servers for historical reasons.
             ListenerClass::SidecarOutbound => "",
             ListenerClass::SidecarInbound | ListenerClass::Gateway => "istio-envoy",
         };

@@ -13,7 +13,7 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EffectiveProxyConfig;
 
-/// The idle timeout that the proxy asks for in its metadata, in nanoseconds.
+/// The idle timeout in the proxy's metadata, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IdleTimeout;
 
@@ -60,7 +60,7 @@ impl Query for IdleTimeout {
 
 impl ProxyQuery for IdleTimeout {}
 
-/// The idle timeout of connections that the proxy asks for; `None` if it asks for none, or for nonsense.
+/// The idle timeout of connections from the proxy's metadata; `None` if absent or invalid.
 #[must_use]
 pub fn idle_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
     let nanos = *view.derived(&IdleTimeout);

@@ -1,7 +1,7 @@
 //! Which providers log, trace and count for the proxy: the defaults of mesh config, changed by Telemetries.
 //!
 //! One Telemetry without selector holds for the mesh (in the root namespace), one for the namespace, and all that select the
-//! proxy lie above them; the later says more. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
+//! proxy override them. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
 
 mod described;
 mod logging;
@@ -26,7 +26,7 @@ use navarch_push::view::View;
 /// The Telemetries that hold for the proxy, from the widest to the narrowest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TelemetriesOf {
-    /// The service that listeners are for, at its waypoint. If it is of another namespace, that has the last word.
+    /// The service of listeners at its waypoint. If it is in another namespace, that overrides the others.
     service: Option<PolicyService>,
 }
 
@@ -75,7 +75,6 @@ fn is_for(selector: Option<&TelemetrySelector>, side: TelemetryMode) -> bool {
     selector.is_none_or(|selector| selector.mode == TelemetryMode::ClientAndServer || selector.mode == side)
 }
 
-/// The names of providers.
 fn names(providers: &[ProviderRef]) -> Vec<&str> {
     providers.iter().map(|provider| provider.name.as_str()).collect()
 }

@@ -32,7 +32,7 @@ pub struct HttpTracingOf {
 pub struct HttpTracing {
     /// Envoy's message; `None` does not trace.
     pub config: Option<Tracing>,
-    /// Whether the request id says whether a request is traced.
+    /// Whether the sampling decision is packed into the request id.
     pub use_request_id: bool,
 }
 

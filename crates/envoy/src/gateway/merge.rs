@@ -25,7 +25,7 @@ pub(super) struct MergedGateways;
 /// What the proxy listens to, and what routes it needs for that.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// Servers by port, in the order in which the ports were first asked for.
+    /// Servers by port, in the order in which the ports were first declared.
     pub(crate) groups: Vec<ServerGroup>,
     /// The servers behind each route configuration, in order.
     pub(crate) routes: BTreeMap<String, Vec<Arc<PlannedServer>>>,
@@ -64,7 +64,7 @@ pub(crate) struct GroupKey {
 struct Merger {
     /// Whether servers may be served over QUIC.
     quic: bool,
-    /// What is planned so far.
+    /// The plan so far.
     plan: Plan,
     /// Where each group is in [`Plan::groups`]; a Gateway may have as many groups as servers.
     groups: BTreeMap<GroupKey, usize>,
@@ -197,7 +197,6 @@ impl Merger {
         }
     }
 
-    /// The group of this key.
     fn group(&mut self, key: &GroupKey) -> Option<&mut ServerGroup> {
         self.plan.groups.get_mut(*self.groups.get(key)?)
     }

@@ -1,6 +1,6 @@
 //! Which Secrets the Gateways that a proxy serves may refer to by `kubernetes-gateway://`.
 //!
-//! Such names say a namespace, so it must be shown that the Gateway's author has a say there: the Secret lives beside the
+//! Such names contain a namespace, so the Gateway's author must be authorized there: the Secret is in the namespace of the
 //! Gateway, and the proxy is the one that the Gateway is for. Agrees with `mergeGateways` in `pilot/pkg/model/gateway.go`.
 
 use std::collections::BTreeSet;

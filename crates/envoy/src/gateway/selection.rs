@@ -45,7 +45,7 @@ struct IndexedGateway {
 enum Origin {
     /// Nothing: it was written as it is.
     Itself,
-    /// A Gateway of the Gateway API whose workload somebody else deploys.
+    /// A Gateway of the Gateway API with a workload that is deployed manually.
     GatewayApi,
     /// A Gateway of the Gateway API whose workload the control plane deploys.
     ManagedGatewayApi,
@@ -215,7 +215,7 @@ fn selected(view: &View<'_>, gateway: &IndexedGateway) -> Option<SelectedGateway
 
 #[cfg(test)]
 impl TargetPort {
-    /// A port for UDP alone.
+    /// A port for UDP only.
     pub(super) fn for_udp(port: u16) -> Self {
         let (namespace, host) = (Namespace::new("edge"), Hostname::new("edge"));
         Self { namespace, host, port, target: port, is_udp: true, translates: true }

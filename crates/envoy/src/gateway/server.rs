@@ -1,4 +1,4 @@
-//! One server of a Gateway as it is merged: what it does with connections, whose it is, what its parts are called.
+//! One server of merged Gateways: its TLS handling, owner and names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl PlannedServer {
         self.hosts().filter(|host| host.is_open_to(namespace)).map(|host| host.host).collect()
     }
 
-    /// Its hosts, with who may claim them.
+    /// Its hosts, with the namespaces that may use them.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = ServerHost<'_>> {
         self.server.hosts.iter().map(|host| {
             let (scope, host) = split_host(host);
@@ -122,10 +122,9 @@ impl PlannedServer {
     }
 }
 
-/// A host of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerHost<'a> {
-    /// The namespace whose VirtualServices may claim it; `None` is any.
+    /// The namespace whose VirtualServices may use it; `None` is any.
     scope: Option<&'a str>,
     /// The host, wildcards included.
     pub(crate) host: &'a str,
@@ -146,7 +145,7 @@ fn split_host(host: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Hosts with `./` made the own namespace, and `*/` left out. `*/*` stands for all there is.
+/// Hosts with `./` made the own namespace, and `*/` left out. `*/*` matches everything.
 fn resolve_hosts(hosts: &[String], own: &Namespace) -> Vec<String> {
     if hosts.iter().any(|host| host == "*/*") {
         return vec!["*".to_owned()];

@@ -1,4 +1,4 @@
-//! The VirtualServices bound to a gateway, as far as choosing among them asks.
+//! The VirtualServices bound to a gateway, as far as selection needs them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which Gateways lead to which backends: policies tell their status to each.
+//! The Gateways that route to each backend: policies have a status for each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EndsOf(RouteName);
 
-/// How many of the routes of one part lead from which Gateway to which backend.
+/// The number of routes of one part from each Gateway to each backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EndsIn(u8);
 
-/// How many routes lead from which Gateway to which backend.
+/// The number of routes from each Gateway to each backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllAncestors;
 
@@ -28,7 +28,6 @@ struct AllAncestors;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AncestorsIn(u8);
 
-/// The Gateways of one backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GatewaysOfBackend(pub(super) PolicyTargetObject);
 

@@ -19,7 +19,6 @@ use navarch_registry::model::ServiceKey;
 pub(super) struct Backend {
     /// The destination; one without a host is answered with 500.
     pub(super) destination: Destination,
-    /// Who picks an endpoint.
     pub(super) picker: Option<EndpointPicker>,
     /// What is wrong with it.
     pub(super) fault: Option<Fault>,
@@ -49,7 +48,7 @@ impl Query for HasHost {
     }
 }
 
-/// A backend that leads nowhere.
+/// A backend that does not exist.
 fn nowhere(reason: &'static str, message: String) -> Result<Backend, Fault> {
     Ok(Backend { fault: Some(Fault::new(reason, message)), ..Backend::default() })
 }
@@ -160,7 +159,7 @@ fn external(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Resul
     Ok(Backend { destination: destination(host, u32::try_from(own).unwrap_or_default()), picker: None, fault })
 }
 
-/// Where requests to an InferencePool go: to the Service that stands for it, by way of its endpoint picker.
+/// The destination of an InferencePool: its generated Service, with its endpoint picker.
 fn pool(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Result<Backend, Fault> {
     let values = view.get(&ApiSettings);
     if !values.api.inference {

@@ -17,9 +17,7 @@ pub(super) struct PairFault(pub(super) NamespacedName);
 /// What is wrong with the CAs of a Secret or ConfigMap, if anything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RootsFault {
-    /// Of a Secret.
     Secret(NamespacedName),
-    /// Of a ConfigMap.
     ConfigMap(NamespacedName),
 }
 
@@ -82,7 +80,7 @@ fn has_certificate(pem: &[u8]) -> bool {
 /// Checks that the first certificate is for the key, as Go's `tls.X509KeyPair` does.
 ///
 /// # Errors
-/// With what is wrong, which shows nothing of either.
+/// The fault, without any of the content.
 pub fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates).flatten().collect();
     let first = chain.first().ok_or("it holds no certificate in PEM")?;

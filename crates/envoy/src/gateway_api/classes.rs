@@ -1,4 +1,4 @@
-//! GatewayClasses, and who serves the Gateways of each (istiod's `gatewaycommon`, `classinfo.go`).
+//! GatewayClasses and their controllers (istiod's `gatewaycommon`, `classinfo.go`).
 
 use super::settings::{ApiSettings, Values};
 use navarch_api::gateway_api::{GatewayApiSettings, GatewayClass, KubernetesGateway};
@@ -6,12 +6,12 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Who serves Gateways.
+/// A controller of Gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     /// Envoys that serve requests from outside.
     Gateway,
-    /// Nobody here: they stand for gateways of other networks.
+    /// None here: they represent gateways of other networks.
     Remote,
     /// Waypoints of an ambient mesh.
     Waypoint,
@@ -19,7 +19,7 @@ pub enum Controller {
     EastWest,
 }
 
-/// The controller of waypoints; also who speaks for the mesh in the status of policies.
+/// The controller of waypoints, and of policies for the mesh in their status.
 pub(super) const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 /// The controller of gateways of other networks.
 const REMOTE_CONTROLLER: &str = "istio.io/unmanaged-gateway";
@@ -30,7 +30,7 @@ const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
 /// Names the ServiceAccount of a Gateway's proxies.
 const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
 
-/// Who serves the Gateways of a class; `None` where it is nobody here.
+/// The controller of a class; `None` if it belongs to another implementation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ControllerOfClass(pub(super) String);
 
@@ -98,7 +98,7 @@ impl Controller {
     }
 }
 
-/// Whether the control plane deploys the proxies of a Gateway: any other address than one IP says that they are there.
+/// Whether the control plane deploys the proxies of a Gateway: not if it has an address other than a single IP.
 pub(super) fn is_managed(settings: &GatewayApiSettings, gateway: &KubernetesGateway) -> bool {
     match gateway.addresses.as_slice() {
         _ if !settings.manual_deployment => true,
@@ -124,7 +124,7 @@ pub(super) fn managed_service(gateway: &Object<KubernetesGateway>, controller: C
     values.host(&name, gateway.meta.key.namespace.as_str())
 }
 
-/// The ServiceAccount of the proxies that are deployed for a Gateway; empty where somebody else deploys them.
+/// The ServiceAccount of the proxies that are deployed for a Gateway; empty for manual deployment.
 pub(super) fn service_account(gateway: &Object<KubernetesGateway>, controller: Controller, values: &Values) -> String {
     if !is_managed(&values.api, &gateway.spec) {
         return String::new();

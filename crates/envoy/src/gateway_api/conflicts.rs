@@ -19,12 +19,10 @@ pub(super) enum Conflict {
     Hostname,
 }
 
-/// Who has listeners.
+/// The owner of listeners.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ListenersOf {
-    /// The Gateway.
     Gateway,
-    /// A ListenerSet.
     ListenerSet(NamespacedName),
 }
 

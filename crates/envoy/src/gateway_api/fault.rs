@@ -1,4 +1,4 @@
-//! What is wrong with something that a user wrote, as a condition says it.
+//! Faults of user input, as reported in conditions.
 
 /// Why something does not work: the reason of a condition and its message (istiod's `ConfigError`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -14,12 +14,10 @@ use navarch_api::istio::{
 /// What an origin is: scheme, host and perhaps a port (RFC 6454).
 const ANY_ORIGIN: &str = r"^[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s?#]+$";
 
-/// Whose headers are changed.
+/// The message whose headers are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Those of the request.
     Request,
-    /// Those of the response.
     Response,
 }
 
@@ -47,7 +45,7 @@ pub(super) fn set_headers(
     Ok(())
 }
 
-/// Values by name; of equal names the first counts.
+/// Values by name; of equal names the first is used.
 fn by_name(headers: &[HttpHeader]) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     for header in headers {
@@ -123,7 +121,7 @@ pub(super) fn cors(filter: &CorsFilter) -> CorsPolicy {
     }
 }
 
-/// How an origin is compared: `*` in it stands for anything.
+/// The match of an origin, in which `*` matches anything.
 fn origin(text: &str) -> StringMatch {
     match text.split_once('*') {
         None => StringMatch::Exact(text.to_owned()),

@@ -19,7 +19,7 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// An annotation that has long been of no use.
+/// A deprecated annotation without effect.
 const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 
 /// A Gateway as it was read; `None` where it is not served here.
@@ -29,7 +29,6 @@ pub(super) struct GatewayForms(pub(super) NamespacedName);
 /// The value of [`GatewayForms`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BuiltGateway {
-    /// Who serves it.
     pub(super) controller: Controller,
     /// The hosts of the Services of its proxies.
     pub(super) services: Vec<String>,
@@ -42,9 +41,7 @@ pub(super) struct BuiltGateway {
 /// What routes can attach to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ParentObject {
-    /// A Gateway.
     Gateway(NamespacedName),
-    /// A ListenerSet.
     ListenerSet(NamespacedName),
 }
 
@@ -64,7 +61,7 @@ pub(super) struct OpenListener {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ApiGateways;
 
-/// The Gateways that are made of the listeners of one Gateway and its ListenerSets.
+/// The Gateways that are generated from the listeners of one Gateway and its ListenerSets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GatewaysOf(NamespacedName);
 
@@ -221,7 +218,7 @@ impl Query for ApiGateways {
     }
 }
 
-/// The Gateway of a name, if it is made of a listener.
+/// The Gateway of a name, if it is generated from a listener.
 pub(crate) fn api_gateway(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<Gateway>>> {
     view.get(&ApiGateways).get(name).cloned()
 }

@@ -10,9 +10,7 @@ use navarch_push::view::View;
 /// A kind that refers to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Referrer {
-    /// Gateway.
     Gateway,
-    /// ListenerSet.
     ListenerSet,
     /// HTTPRoute.
     HttpRoute,
@@ -27,15 +25,10 @@ pub(super) enum Referrer {
 /// A kind that grants speak of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Referent {
-    /// ConfigMap.
     ConfigMap,
-    /// Secret.
     Secret,
-    /// Service.
     Service,
-    /// XBackend.
     XBackend,
-    /// InferencePool.
     InferencePool,
 }
 

@@ -18,7 +18,7 @@ const RETRIED: [&str; 4] = ["connect-failure", "refused-stream", "unavailable", 
 /// How often it is tried again where a rule does not say.
 const ATTEMPTS: i32 = 2;
 
-/// Whose rule it is and how it is read.
+/// The route of a rule, and its semantics.
 #[derive(Clone, Copy)]
 pub(super) struct RuleContext<'v, 'a> {
     /// What is read through.
@@ -33,7 +33,6 @@ pub(super) struct RuleContext<'v, 'a> {
 pub(super) struct RuleForms {
     /// One route for each match.
     pub(super) routes: Vec<HttpRoute>,
-    /// Who picks endpoints for them.
     pub(super) picker: Option<EndpointPicker>,
     /// What is wrong with it, which does not keep it from being served.
     pub(super) fault: Option<Fault>,
@@ -156,7 +155,7 @@ fn retries(declared: &HttpRetry) -> Retry {
     let on: Vec<String> = RETRIED.iter().map(|&name| name.to_owned()).chain(codes).collect();
     Retry {
         attempts,
-        // Nothing is tried again, so it is not said when.
+        // Without retries there are no retry conditions.
         retry_on: if attempts == 0 { String::new() } else { on.join(",") },
         backoff: declared.backoff.as_deref().map(duration),
         ..Retry::default()
@@ -185,14 +184,14 @@ fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
 /// Where requests go.
 type Destinations = (Vec<HttpRouteDestination>, Option<EndpointPicker>, Option<Fault>);
 
-/// Where requests go, who picks endpoints there, and which backend is not there.
+/// The destinations, their endpoint picker, and the fault of a missing backend.
 pub(super) fn destinations(context: RuleContext<'_, '_>, backends: &[BackendRef]) -> Result<Destinations, Fault> {
     let weighted: Vec<&BackendRef> = backends.iter().filter(|backend| backend.weight != 0).collect();
     let is_only = weighted.len() == 1;
     let (mut targets, mut picker, mut fault) = (Vec::new(), None, None);
     for reference in weighted {
         let backend = backend(context.view, context.route, &reference.object(), context.checks_grants)?;
-        // Of several pools the last has its picker asked, as in istiod.
+        // Of several pools the picker of the last is used, as in istiod.
         picker = backend.picker;
         fault = backend.fault.or(fault);
         let mut target = HttpRouteDestination {

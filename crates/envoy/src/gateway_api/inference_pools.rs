@@ -1,4 +1,4 @@
-//! InferencePools: the Services that stand for them, and who picks an endpoint (istiod's `inferencepool_collection.go`).
+//! InferencePools: their generated Services and endpoint pickers (istiod's `inferencepool_collection.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// Who picks an endpoint for a request.
+/// The endpoint picker of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EndpointPicker {
     pub(crate) host: String,
@@ -25,36 +25,35 @@ pub(crate) struct EndpointPicker {
     pub(crate) fails_open: bool,
 }
 
-/// The Service that stands for a pool.
+/// The Service that is generated for a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PoolService(pub(super) ServiceKey);
 
 /// The value of [`PoolService`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServiceOfPool {
-    /// Its first port, whose endpoints are those of all.
+    /// Its first port, whose endpoints are used for all.
     pub(super) port: u32,
-    /// Who picks one of them.
     pub(super) picker: Option<EndpointPicker>,
 }
 
-/// The pools that a route leads to.
+/// The pools of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoolsOf(RouteName);
 
-/// Which HTTPRoutes of one part of all lead to which pools.
+/// The HTTPRoutes of one part, by pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoolRoutesIn(u8);
 
-/// Which HTTPRoutes lead to which pools.
+/// The HTTPRoutes by pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllPoolRoutes;
 
-/// Which HTTPRoutes lead to the pools of one part of all.
+/// The HTTPRoutes of the pools of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoolRoutesNear(u8);
 
-/// Whether some route of a Gateway that is made leads to a pool.
+/// Whether a route of a generated Gateway has a pool as backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GatewayHasPools(Arc<str>);
 
@@ -134,13 +133,13 @@ impl Query for GatewayHasPools {
     }
 }
 
-/// Whether some route of the Gateways that the proxy serves leads to a pool.
+/// Whether a route of the proxy's Gateways has a pool as backend.
 pub(crate) fn has_inference_pools(view: &View<'_>) -> bool {
     let has_pools = |gateway: &Arc<str>| *view.get(&GatewayHasPools(gateway.clone()));
     view.get(&ApiSettings).api.inference && gateway::serving_gateways(view).iter().any(has_pools)
 }
 
-/// Who picks endpoints for the rules of a VirtualService that was made, by name of the rule.
+/// The endpoint pickers of a generated VirtualService, by name of the rule.
 pub(crate) fn endpoint_pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BTreeMap<String, EndpointPicker>> {
     if !view.get(&ApiSettings).api.inference {
         return Arc::default();
@@ -148,7 +147,7 @@ pub(crate) fn endpoint_pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BT
     merged::pickers(view, name)
 }
 
-/// The routes that lead to a pool.
+/// The routes with this pool as backend.
 pub(super) fn routes_to(view: &View<'_>, pool: &NamespacedName) -> Vec<RouteName> {
     let part = view.get(&PoolRoutesNear(part_of(pool)));
     part.get(pool).map(|routes| routes.keys().cloned().collect()).unwrap_or_default()

@@ -41,7 +41,7 @@ pub(super) fn tcp(context: RuleContext<'_, '_>, rule: &L4RouteRule) -> Result<(T
     Ok((TcpRoute { matches: Vec::new(), route }, fault))
 }
 
-/// A cluster that no proxy has: connections to it are closed. Its name shows in what proxies get, and is istiod's.
+/// A cluster that does not exist: connections to it are closed. Its name is visible in resources, and equals istiod's.
 fn nowhere() -> Vec<RouteDestination> {
     let destination = Destination {
         host: "internal.cluster.local".to_owned(),

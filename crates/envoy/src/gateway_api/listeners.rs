@@ -1,4 +1,4 @@
-//! One listener of a Gateway or ListenerSet as a server, and what it is told (istiod's `buildListener`).
+//! One listener of a Gateway or ListenerSet as a server, and its status (istiod's `buildListener`).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use navarch_push::view::View;
 
 /// The port of waypoints.
 const HBONE_PORT: i32 = 15008;
-/// Names the services whose workloads serve a Gateway.
+/// The annotation with the services of the workloads of a Gateway.
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
 /// Says by which rules a Gateway is read.
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
@@ -29,7 +29,7 @@ const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BuiltListener {
     pub(super) name: String,
-    /// What it is told.
+    /// Its status conditions.
     pub(super) conditions: Conditions,
     /// The kinds of routes that it takes.
     pub(super) kinds: Vec<RouteGroupKind>,
@@ -69,7 +69,6 @@ pub(super) struct ParentListener {
 /// What all listeners of an object share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListenerOwner<'a> {
-    /// Who serves it.
     pub(super) controller: Controller,
     /// The metadata of the object that has the listeners.
     pub(super) meta: &'a ObjectMeta,
@@ -120,7 +119,7 @@ fn with_kinds(listener: &Listener, conditions: &mut Conditions) -> Vec<RouteGrou
     kinds
 }
 
-/// Reads a listener. `port_fault` says why it has no port.
+/// Translates a listener. `port_fault` is the reason if it has no port.
 pub(super) fn build(
     view: &View<'_>,
     owner: ListenerOwner<'_>,

@@ -17,15 +17,14 @@ use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// A VirtualService that is made.
+/// The VirtualService of this name that is generated from routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct GeneratedVirtualService(pub(super) NamespacedName);
 
-/// Who picks endpoints for the rules of a VirtualService.
+/// The endpoint pickers of the rules of a VirtualService.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PickersOf(NamespacedName);
 
-/// The routes of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RoutesOfGateway(Arc<str>);
 
@@ -117,12 +116,12 @@ impl Query for RoutesOfGateway {
     }
 }
 
-/// The VirtualService of a name, if it is made of routes.
+/// The VirtualService of a name, if it is generated from routes.
 pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<VirtualService>>> {
     (*view.get(&GeneratedVirtualService(name.clone()))).clone()
 }
 
-/// Who picks endpoints for the rules of a VirtualService, by name of the rule.
+/// The endpoint pickers of a VirtualService, by name of the rule.
 pub(super) fn pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BTreeMap<String, EndpointPicker>> {
     (*view.get(&PickersOf(name.clone()))).clone()
 }

@@ -33,7 +33,7 @@ fn rank(request: &HttpMatchRequest) -> i8 {
 mod tests {
     use super::*;
 
-    /// A route by its path and the number of headers that it asks for.
+    /// A route by its path and the number of its header matches.
     fn route(uri: StringMatch, headers: usize) -> HttpRoute {
         let headers = (0..headers).map(|number| (number.to_string(), StringMatch::Unset)).collect();
         let request = HttpMatchRequest { uri: Some(uri), headers, ..HttpMatchRequest::default() };

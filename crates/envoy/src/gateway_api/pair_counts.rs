@@ -1,4 +1,4 @@
-//! Counts by two keys, such as how many routes each listener has: a table that is changed, not made anew, when some of what is
+//! Counts by two keys, such as how many routes each listener has: a table that is changed, not rebuilt, when some of what is
 //! counted comes or goes, and read in parts.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use navarch_push::name_parts::{PARTS, part_of};
 /// How often each pair was counted.
 pub(super) type Sums<K, V> = BTreeMap<(K, V), i32>;
 
-/// The counts of one key, by the other; none is zero.
+/// The counts of one key, by the other; never zero.
 pub(super) type Counts<V> = BTreeMap<V, i32>;
 
 /// One shard of the counts.
 pub(super) type CountsPart<K, V> = Arc<OrdMap<K, Arc<Counts<V>>>>;
 
-/// All counts.
+/// The counts of all pairs, sharded by the first key.
 #[derive(Clone, Debug)]
 pub(super) struct PairCounts<K: Clone + Ord, V: Clone + Ord> {
     /// The input of each shard.
@@ -67,7 +67,7 @@ impl<K: Clone + Ord + Hash, V: Clone + Ord> PairCounts<K, V> {
 
 impl<K: Clone + Ord, V: Clone + Ord> PartialEq for PairCounts<K, V> {
     fn eq(&self, other: &Self) -> bool {
-        // What they were made of says nothing more.
+        // The input is not compared: the counts are determined by it.
         self.parts == other.parts
     }
 }

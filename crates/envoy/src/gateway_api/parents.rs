@@ -34,18 +34,15 @@ struct ParentLabels(MeshParent);
 /// A parent of routes of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum MeshParent {
-    /// A Service.
     Service(NamespacedName),
-    /// A ServiceEntry.
     ServiceEntry(NamespacedName),
 }
 
 /// What one reference means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A listener.
     Listener {
-        /// Who has it.
+        /// Its owner.
         of: ParentObject,
         listener: Arc<ParentListener>,
         /// The hosts of all listeners of the port and protocol, which have what is theirs; `None` where it cannot matter.
@@ -65,26 +62,26 @@ pub(super) struct Attachment {
     pub(super) target: Target,
     /// Why not.
     pub(super) denied: Option<Denial>,
-    /// What is wrong with the waypoint, which counts in an ambient mesh only.
+    /// The fault of the waypoint, which is only used in an ambient mesh.
     pub(super) waypoint_fault: Option<&'static str>,
 }
 
 /// Why a route does not attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
-    /// In one word.
+    /// The reason of the condition.
     pub(super) reason: DenialReason,
     pub(super) message: String,
 }
 
-/// Why a route does not attach, the most telling first: where listeners differ in it, that is what users are told.
+/// Why a route does not attach, the most specific first: if listeners differ, the most specific reason is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DenialReason {
     /// The listener takes no such routes.
     NotAllowedByListeners,
     /// No host is the listener's.
     NoMatchingListenerHostname,
-    /// There is no such parent.
+    /// The parent does not exist.
     NoMatchingParent,
 }
 

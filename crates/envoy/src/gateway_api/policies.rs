@@ -26,24 +26,21 @@ pub(crate) struct ApiDestinationRules;
 /// What policies can be about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PolicyTargetObject {
-    /// A Service.
     Service(NamespacedName),
-    /// A ServiceEntry.
     ServiceEntry(NamespacedName),
     /// An XBackend.
     Backend(NamespacedName),
 }
 
-/// What a policy says of one host of a target.
+/// The settings of policies for one host of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BackendPolicy {
-    /// Kind and name of what says it.
+    /// Kind and name of the policy.
     pub(super) source: (&'static str, NamespacedName),
     /// When that was made: the oldest is heard.
     pub(super) created: Option<Timestamp>,
     pub(super) target: PolicyTargetObject,
     pub(super) host: String,
-    /// Which of its ports.
     pub(super) port: PolicyPort,
     /// How it is reached by TLS.
     pub(super) tls: Option<ClientTlsSettings>,
@@ -54,11 +51,9 @@ pub(super) struct BackendPolicy {
 /// The ports that a policy is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PolicyPort {
-    /// All.
     All,
     /// The one of this name.
     Named(String),
-    /// The one of this number.
     Number(u32),
 }
 

@@ -5,7 +5,6 @@ use navarch_api::gateway_api::{BackendRef, GrpcRoute, HttpRoute, ParentReference
 use navarch_api::object::{Kind, NamespacedName, ObjectMeta};
 use navarch_push::view::View;
 
-/// A kind of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum RouteKind {
     /// HTTPRoute.
@@ -18,7 +17,6 @@ pub(super) enum RouteKind {
     Tcp,
 }
 
-/// Names a route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RouteName {
     pub(super) kind: RouteKind,

@@ -43,7 +43,7 @@ pub(super) struct Rules {
     pub(super) tls: Vec<istio::TlsRoute>,
     /// Routes of TCP, in order.
     pub(super) tcp: Vec<istio::TcpRoute>,
-    /// Who picks endpoints, by name of the rule.
+    /// Endpoint pickers by name of the rule.
     pub(super) pickers: BTreeMap<String, EndpointPicker>,
     /// What is wrong with them.
     pub(super) fault: Option<Fault>,
@@ -139,13 +139,12 @@ fn rules(context: RuleContext<'_, '_>) -> Result<Rules, Fault> {
 }
 
 impl Rules {
-    /// Adds a rule.
     fn add(&mut self, forms: RuleForms) {
         if let (Some(picker), Some(first)) = (forms.picker, forms.routes.first()) {
             self.pickers.insert(first.name.clone(), picker);
         }
         self.http.extend(forms.routes);
-        // Of several faults the last is told, as by istiod.
+        // Of several faults the last is reported, as by istiod.
         self.fault = forms.fault.or(self.fault.take());
     }
 

@@ -10,7 +10,6 @@ pub(super) struct ApiSettings;
 /// The value of [`ApiSettings`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Values {
-    /// Those of the Gateway API.
     pub(super) api: GatewayApiSettings,
     /// The DNS suffix of Kubernetes services.
     pub(super) domain: String,

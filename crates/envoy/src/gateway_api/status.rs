@@ -1,5 +1,5 @@
-//! What objects of the Gateway API are told of themselves: pure functions beside the translation. What a status already holds is
-//! for its writer (`navarch_status`) to know.
+//! The statuses of Gateway API objects: pure functions beside the translation. What a status already holds is for its writer
+//! (`navarch_status`) to know.
 
 pub(super) mod condition;
 mod gateway;
@@ -44,7 +44,7 @@ impl StatusSubject {
         Kind::InferencePool,
     ];
 
-    /// The object whose status it is.
+    /// The object.
     #[must_use]
     pub fn object(&self) -> &ObjectRef {
         &self.0
@@ -104,7 +104,7 @@ pub(crate) fn status_resource(name: &ResourceName, view: &View<'_>) -> Option<By
     status_of(view, &subject).map(|status| Bytes::from(status.to_string()))
 }
 
-/// What a GatewayClass of ours is told.
+/// The status of a GatewayClass of this controller.
 fn class(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     let class = view.object::<GatewayClass>(name)?;
     let settings = view.get(&ApiSettings);

@@ -14,7 +14,7 @@ use navarch_api::text_map::TextMap;
 use navarch_api::validation::is_cipher_suite;
 use navarch_push::view::View;
 
-/// The option that says how clients are asked for certificates.
+/// The TLS option for the client certificate mode.
 const TERMINATE_MODE: &str = "gateway.istio.io/tls-terminate-mode";
 /// The option that names cipher suites.
 const CIPHER_SUITES: &str = "gateway.istio.io/tls-cipher-suites";
@@ -24,18 +24,17 @@ const LISTENER_PROTOCOL: &str = "gateway.istio.io/listener-protocol";
 const NETWORK_LABEL: &str = "topology.istio.io/network";
 /// The label that names the port by which other networks come.
 const GATEWAY_PORT_LABEL: &str = "networking.istio.io/gatewayPort";
-/// The port by which other networks come where no label says.
+/// The default port for traffic from other networks.
 const GATEWAY_PORT: &str = "15443";
 /// How many certificates a listener may show: one for each kind of key.
 const MAX_CERTIFICATES: usize = 2;
 
-/// Who has a listener.
+/// The owner of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner<'a> {
     pub(super) kind: Referrer,
     pub(super) namespace: &'a Namespace,
     pub(super) labels: &'a TextMap,
-    /// TLS of the Gateway.
     pub(super) tls: Option<&'a GatewayTls>,
 }
 
@@ -69,9 +68,8 @@ pub(super) fn of_listener(
     (Some(settings), fault)
 }
 
-/// Whether all is said.
+/// Whether the settings are complete.
 enum Done {
-    /// It is.
     Yes,
     /// There may be more.
     No,
@@ -163,7 +161,7 @@ fn check_clients(
     Ok(())
 }
 
-/// The resource name of a certificate. Whether an object of another namespace is there must not be told to whoever may not
+/// The resource name of a certificate. Whether an object of another namespace exists must not be disclosed to whoever may not
 /// refer to it.
 fn certificate(view: &View<'_>, owner: Owner<'_>, reference: &CertificateRef) -> Result<String, Fault> {
     let namespace = reference.namespace.as_deref().map_or_else(|| owner.namespace.clone(), Namespace::new);

@@ -17,23 +17,23 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The annotation by which a policy asks not to be heard.
+/// The annotation that disables a policy.
 const IGNORED: &str = "istio.io/ignore-policy-attachment";
 
 /// A BackendTLSPolicy as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TlsPolicyForms(pub(super) NamespacedName);
 
-/// What a policy comes to, and what it is told.
+/// The result of a policy, and its status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PolicyForms {
-    /// What it says.
+    /// The TLS settings.
     pub(super) policies: Vec<BackendPolicy>,
-    /// What it is told for each of its targets, in order.
+    /// The status of each of its targets, in order.
     pub(super) targets: Vec<(PolicyTarget, Conditions)>,
-    /// The Gateways that lead to its targets.
+    /// The Gateways that route to its targets.
     pub(super) gateways: BTreeSet<NamespacedName>,
-    /// What it is told for each Gateway.
+    /// The status for each Gateway.
     pub(super) conditions: Conditions,
 }
 
@@ -59,12 +59,12 @@ impl Query for PoliciesByTarget {
     }
 }
 
-/// Whether a policy asks not to be heard.
+/// Whether a policy is disabled.
 pub(super) fn is_ignored<T>(policy: &Object<T>) -> bool {
     policy.meta.annotations.get(IGNORED).is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// What such a policy is told.
+/// The status of a disabled policy.
 pub(super) fn ignored<'a>(targets: impl Iterator<Item = &'a PolicyTarget>) -> PolicyForms {
     let mut conditions = Conditions::default();
     conditions.bad("Accepted", "IgnoredByIstio", format!("Ignored because of annotation {IGNORED}=true"));
@@ -116,7 +116,7 @@ impl Query for TlsPolicyForms {
                     forms.gateways.extend(view.get(&GatewaysOfBackend(object)).iter().cloned());
                 }
             }
-            // What is wrong with one target is told of those after it as well, as by istiod.
+            // The fault of one target is reported for the following ones as well, as by istiod.
             forms.targets.push((target.clone(), conditions.clone()));
         }
         forms.conditions = conditions;
@@ -159,7 +159,7 @@ fn resolve(
     Ok((object, hosts))
 }
 
-/// TLS towards a backend. What is wrong with it is told in conditions.
+/// TLS to a backend. Faults are reported in conditions.
 pub(super) fn client_tls(
     view: &View<'_>,
     validation: &BackendTlsValidation,

@@ -1,7 +1,7 @@
-//! Where routes are bound, as VirtualServices without their rules.
+//! Bindings of routes to parents, as VirtualServices without their rules.
 //!
-//! There may be tens of thousands of routes, so what a route changes by coming, going or moving is changed in a table, and the table
-//! is read in parts: each part rests on the table, and what is read of it on the part.
+//! There may be tens of thousands of routes, so what a route changes by coming, going or moving is changed in a table, and the
+//! table is read in parts: each part depends on the table, and what is read of it on the part.
 //!
 //! ```text
 //! BindingsOf ─▶ BoundIn (a part of all routes) ─▶ VirtualServiceHeads ─┬▶ HeadsIn ───▶ HeadOf (one VirtualService)
@@ -24,14 +24,14 @@ use navarch_push::name_parts::{PARTS, part_of};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// All VirtualServices that are made of routes, without these.
+/// All VirtualServices that are generated from routes, without their rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VirtualServiceHeads;
 
 /// The value of [`VirtualServiceHeads`].
 #[derive(Clone, Debug)]
 pub(super) struct Heads {
-    /// What it was made of.
+    /// The input.
     bound: Vec<Arc<BoundRoutes>>,
     /// Those that several routes may share, by what these share.
     shared: OrdMap<Arc<str>, Arc<Head>>,
@@ -39,7 +39,7 @@ pub(super) struct Heads {
     by_gateway: Vec<Arc<HeadsByGateway>>,
 }
 
-/// Those of one part, by name; of several of one name the last counts.
+/// The heads of one part, by name; of several with one name the last is used.
 type HeadsByName = OrdMap<(NamespacedName, Source), Arc<Head>>;
 /// Those of one part of all gateways, by gateway.
 type HeadsByGateway = OrdMap<Arc<str>, Arc<HeadsOfGateway>>;
@@ -56,7 +56,7 @@ pub(crate) struct Precedence {
     namespace: Namespace,
 }
 
-/// What a VirtualService is made of.
+/// The source of a VirtualService.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// One binding of one route.
@@ -78,7 +78,7 @@ pub(crate) struct Head {
     pub(super) parts: Vec<RoutePart>,
 }
 
-/// A route's part in a VirtualService.
+/// A route that contributes to a VirtualService.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoutePart {
     pub(super) route: RouteName,
@@ -110,7 +110,7 @@ pub(super) struct HeadOf(pub(super) NamespacedName);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HeadsAt(Arc<str>);
 
-/// The VirtualServices that are made of routes for a gateway (`namespace/name`, or `mesh`).
+/// The VirtualServices that are generated from routes for a gateway (`namespace/name`, or `mesh`).
 pub(crate) fn heads_at(view: &View<'_>, gateway: &Arc<str>) -> Arc<HeadsOfGateway> {
     (*view.get(&HeadsAt(gateway.clone()))).clone()
 }
@@ -261,7 +261,7 @@ impl Heads {
     }
 }
 
-/// The one that counts of those of a name.
+/// The effective one of those with a name.
 fn last_of(part: &HeadsByName, name: &NamespacedName) -> Option<Arc<Head>> {
     let from = (name.clone(), Source::Alone(RouteKind::Http, 0));
     let range = part.range((Bound::Included(from), Bound::Unbounded));
@@ -336,7 +336,7 @@ impl Query for HeadsAt {
     }
 }
 
-/// The names of all VirtualServices that are made of routes.
+/// The names of all VirtualServices that are generated from routes.
 #[cfg(test)]
 pub(super) fn names(heads: &Heads) -> Vec<NamespacedName> {
     let mut names: Vec<NamespacedName> =

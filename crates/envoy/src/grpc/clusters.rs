@@ -64,7 +64,7 @@ fn apply(view: &View<'_>, cluster: &mut Cluster, policy: &TrafficPolicy, service
         thresholds: vec![Thresholds { max_requests: Some(limit), ..Thresholds::default() }],
         ..CircuitBreakers::default()
     });
-    // Only where the user asks for it: whether a server of gRPC takes it, nobody can tell.
+    // Only if configured: whether a gRPC server accepts it is not known.
     if policy.tls.as_deref().is_some_and(|tls| tls.mode == ClientTlsMode::IstioMutual) {
         let context = UpstreamTlsContext {
             common_tls_context: Some(tls::context(&accounts_of(view, service))),

@@ -19,7 +19,7 @@ use crate::mtls::{self, MtlsMode};
 use crate::{authorization, service_address};
 use navarch_push::view::View;
 
-/// The label by which a workload tells its clients that it takes mutual TLS.
+/// The label of workloads that accept mutual TLS.
 const TLS_MODE: &str = "security.istio.io/tlsMode";
 
 /// The listener of this name, for a server on `address`; `None` where no service has the port of the workload.

@@ -1,4 +1,4 @@
-//! Listeners of clients: `host:port`, which says where the routes are.
+//! Client listeners `host:port`, which refer to their route configuration.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

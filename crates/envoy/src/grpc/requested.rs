@@ -6,23 +6,23 @@ use super::{INBOUND, host_port};
 use navarch_api::names::{Hostname, ResourceName};
 use navarch_push::view::View;
 
-/// What is asked for of one host.
+/// The requested ports of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Requested {
-    /// The names by which it is asked for; each gets listeners of its own.
+    /// The requested names; each gets listeners of its own.
     pub(super) names: BTreeSet<String>,
     /// The ports, as they were written; `None` is all of them.
     ports: Option<BTreeSet<String>>,
 }
 
 impl Requested {
-    /// Whether a port is asked for.
+    /// Whether a port is requested.
     pub(super) fn has_port(&self, port: u16) -> bool {
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port.to_string()))
     }
 }
 
-/// The hosts that names of listeners may mean, with what is asked for of each. Names of servers' listeners are passed over.
+/// The hosts that listener names may refer to, with the requested ports. Names of server listeners are skipped.
 pub(super) fn by_host(view: &View<'_>, names: &BTreeSet<ResourceName>) -> BTreeMap<Hostname, Requested> {
     let mut hosts: BTreeMap<Hostname, Requested> = BTreeMap::new();
     for name in names.iter().map(ResourceName::as_str).filter(|name| !name.starts_with(INBOUND)) {
@@ -33,7 +33,7 @@ pub(super) fn by_host(view: &View<'_>, names: &BTreeSet<ResourceName>) -> BTreeM
             requested.names.insert(asked.to_owned());
             match (port, &mut requested.ports) {
                 (Some(port), Some(ports)) => _ = ports.insert(port.to_owned()),
-                // All ports are asked for, whatever else is.
+                // A name without a port requests all ports.
                 (_, ports) => *ports = None,
             }
         }

@@ -1,4 +1,4 @@
-//! TLS as gRPC is told of it: certificates are named by the provider of the client's bootstrap (grpc/proposal A29).
+//! TLS settings of gRPC: certificates are named by a certificate provider of the client's bootstrap (grpc/proposal A29).
 
 #![expect(deprecated, reason = "gRPC before 1.66 reads the old fields alone")]
 

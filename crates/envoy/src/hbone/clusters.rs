@@ -1,4 +1,4 @@
-//! The clusters that tunnels are made of.
+//! The clusters of tunnels.
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
@@ -27,7 +27,7 @@ use navarch_push::view::View;
 
 /// How long an idle tunnel is kept, if mesh config does not say.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How long an address is kept that nobody connects to any more.
+/// How long an unused original destination address is kept.
 const CLEANUP: prost_types::Duration = prost_types::Duration { seconds: 60, nanos: 0 };
 
 /// How many requests a tunnel's connection carries.
@@ -55,8 +55,8 @@ pub(crate) fn encap(view: &View<'_>) -> Cluster {
     cluster
 }
 
-/// To the ends of tunnels: where the metadata of the endpoint says, else to its address. Waypoints are answered by their own
-/// namespace alone.
+/// To the ends of tunnels: by the metadata of the endpoint, else to its address. Waypoints are verified by their own namespace
+/// only.
 pub(crate) fn originate(view: &View<'_>) -> Cluster {
     let own = view.proxy().kind() == ProxyKind::Waypoint && !view.mesh().settings.skip_validate_trust_domain;
     let tls = sockets::common_tls(view, own.then(|| sockets::own_namespace(view)));
@@ -70,7 +70,7 @@ pub(crate) fn forward(view: &View<'_>) -> Cluster {
     Cluster { transport_socket: None, ..original(view, FORWARD, Some(waypoint_key()), sockets::raw()) }
 }
 
-/// Where an endpoint's metadata says which waypoint it is.
+/// The metadata key with the waypoint of an endpoint.
 fn waypoint_key() -> MetadataKey {
     let segment = PathSegment { segment: Some(Segment::Key("waypoint".to_owned())) };
     MetadataKey { key: ORIGINAL_DST.to_owned(), path: vec![segment] }
@@ -178,7 +178,7 @@ fn connect_options(view: &View<'_>, pooling: Pooling) -> prost_types::Any {
     any::pack(&options)
 }
 
-/// Sets what HTTP upstreams are told.
+/// Sets HTTP protocol options.
 fn set_options(cluster: &mut Cluster, options: Option<prost_types::Any>) {
     cluster.typed_extension_protocol_options.extend(options.map(|options| (OPTIONS_KEY.to_owned(), options)));
 }

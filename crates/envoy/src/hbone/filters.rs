@@ -32,7 +32,7 @@ use navarch_push::view::View;
 const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
 /// The key of the address that the peer has.
 const REMOTE_ADDRESS: &str = "envoy.filters.listener.original_dst.remote_ip";
-/// The key of the address or host that the peer asked for.
+/// The filter state key of the requested address or host.
 pub(crate) const AUTHORITY: &str = "io.istio.connect_authority";
 /// The key of what was done to a connection before.
 pub(crate) const SOURCE: &str = "io.istio.source";
@@ -80,7 +80,7 @@ fn text_type(view: &View<'_>) -> String {
     if is_known { HASHABLE } else { PLAIN }.to_owned()
 }
 
-/// Keeps what a CONNECT request says, and who sent it.
+/// Stores the authority of a CONNECT request and its client in filter state.
 pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
     let once = SharedWithUpstream::Once;
     let typed = |value| FilterStateValue { factory_key: text_type(view), ..value };
@@ -98,7 +98,7 @@ pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
     filter("connect_authority", &HttpState { on_request_headers: values, ..HttpState::default() })
 }
 
-/// Keeps what a CONNECT request says was done to it before: waypoints have applied their policies.
+/// Stores the header of a CONNECT request about applied policies in filter state.
 pub(super) fn request_source(view: &View<'_>) -> HttpFilter {
     let value = state(SOURCE, "%REQ(x-istio-source)%", SharedWithUpstream::Once);
     let values = vec![FilterStateValue { factory_key: text_type(view), ..value }];
@@ -145,7 +145,7 @@ fn network_state(name: &str, values: Vec<FilterStateValue>) -> Filter {
     network_filter(name, &NetworkState { on_new_connection: values, ..NetworkState::default() })
 }
 
-/// Finds out who the peer is. `None` where the proxy cannot.
+/// Discovers downstream peer metadata. `None` if the proxy does not support it.
 pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     let mut found = vec![of("workload_discovery")];
     let mut fields = BTreeMap::from([("shared_with_upstream".to_owned(), bool_value(true))]);
@@ -158,7 +158,7 @@ pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     super::knows_peers(view).then_some(filter)
 }
 
-/// Finds out who the upstream is. `None` where the proxy cannot.
+/// Discovers upstream peer metadata. `None` if the proxy does not support it.
 pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     let mut found = vec![of("workload_discovery")];
     if view.mesh().settings.hbone.baggage {
@@ -170,12 +170,12 @@ pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     super::knows_peers(view).then_some(filter)
 }
 
-/// One way of telling who somebody is.
+/// A method of peer metadata discovery.
 fn of(way: &str) -> Value {
     object([(way, object([]))])
 }
 
-/// Reads who the upstream is from the answer to CONNECT, if that is done.
+/// Reads upstream peer metadata from the response to CONNECT, if enabled.
 pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
     (view.mesh().settings.hbone.baggage && super::knows_peers(view)).then(|| {
         let fields = BTreeMap::from([("baggage_key".to_owned(), text("io.istio.baggage"))]);
@@ -193,7 +193,7 @@ pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
     })
 }
 
-/// Tells the application who the peer was, in place of what the request says.
+/// Overwrites the request header with the peer's identity for the application.
 pub(crate) fn client_identity() -> HttpFilter {
     let value = format!("By=%FILTER_STATE({LOCAL_PRINCIPAL}:PLAIN)%;URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%");
     let append = overwriting("x-forwarded-client-cert", &value);

@@ -17,11 +17,11 @@ use navarch_push::view::View;
 
 pub(crate) use super::terminate::terminate;
 
-/// The header that tells a gateway of another network what was done to a connection before.
+/// The header with which a gateway of another network learns which policies were applied.
 const SOURCE_HEADER: &str = "x-istio-source";
-/// The header that tells from which network a connection comes.
+/// The header with the source network of a connection.
 const NETWORK_HEADER: &str = "x-forwarded-network";
-/// What peers tell each other of themselves.
+/// The header with peer metadata.
 const BAGGAGE: (&str, &str) = ("baggage", "%FILTER_STATE(io.istio.baggage:PLAIN)%");
 
 /// Begins a tunnel to where a connection is bound for.
@@ -78,7 +78,7 @@ pub(crate) fn outer(view: &View<'_>) -> Listener {
     listener(view, OUTER, ListenerClass::SidecarInbound, Vec::new(), Some(tunnel), vec![original_destination()])
 }
 
-/// What the proxy tells of itself, if it does: what Istio's filters have found out, or the agent of an Envoy without them.
+/// The peer metadata of the proxy, if sent: from Istio's filters, or from the agent of an Envoy without them.
 fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
     let (key, value) = BAGGAGE;
     if metrics_log::are_taken(view) {

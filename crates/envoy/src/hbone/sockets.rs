@@ -27,12 +27,10 @@ const PEER_METADATA: &str = "istio.peer_metadata";
 /// What SPIFFE ids start with.
 const SPIFFE: &str = "spiffe://";
 
-/// Of what a listener behind a cluster is told the metadata.
+/// The metadata that is passed to an internal listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PassedMetadata {
-    /// Of the endpoint.
     Endpoint,
-    /// Of the endpoint and of the cluster.
     EndpointAndCluster,
 }
 
@@ -49,13 +47,13 @@ pub(crate) fn raw() -> TransportSocket {
     socket("raw_buffer", &RawBuffer {})
 }
 
-/// Into a listener of Envoy's own, which is told nothing.
+/// To an internal listener without metadata.
 pub(super) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
     let config = InternalUpstreamTransport { transport_socket: Some(inner), ..InternalUpstreamTransport::default() };
     socket(name, &config)
 }
 
-/// Into a listener of Envoy's own, which is told where the endpoint is.
+/// To an internal listener with the endpoint's metadata.
 pub(crate) fn telling(view: &View<'_>, told: PassedMetadata, inner: TransportSocket) -> TransportSocket {
     let of = |kind: metadata_kind::Kind, name: &str| MetadataValueSource {
         kind: Some(MetadataKind { kind: Some(kind) }),

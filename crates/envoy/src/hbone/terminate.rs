@@ -30,10 +30,10 @@ const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 const CONNECT: &str = "CONNECT";
 /// Streams that one connection may carry at a time: all of them meet one worker.
 const MAX_STREAMS: u32 = 100;
-/// How often peers are asked whether they are still there, and how long for an answer, in seconds. ztunnel does so, too.
+/// Keepalive interval and timeout of HTTP/2 pings, in seconds, as in ztunnel.
 const KEEPALIVE: (i64, i64) = (10, 20);
 
-/// Ends tunnels, and hands on what comes through them.
+/// The listener that terminates tunnels and forwards the inner connections.
 pub(crate) fn terminate(view: &View<'_>) -> Listener {
     let binds = wildcards(view.proxy().families());
     let tls = DownstreamTlsContext {

@@ -7,7 +7,7 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// What the mesh says of Ingresses.
+/// The Ingress settings of mesh config.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct IngressSettings;
 

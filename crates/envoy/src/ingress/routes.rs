@@ -9,14 +9,11 @@ use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_push::view::View;
 
-/// The rules for one host.
 #[derive(Debug, Default)]
 pub(super) struct HostRules<'a>(Vec<HostRule<'a>>);
 
-/// One rule.
 #[derive(Debug)]
 pub(super) struct HostRule<'a> {
-    /// Who has it.
     pub(super) ingress: &'a Arc<Object<Ingress>>,
     /// Its place among the rules of that.
     index: usize,
@@ -55,7 +52,7 @@ pub(super) fn of_rules(rules: &[HostRule<'_>], domain: &str, view: &View<'_>) ->
     routes
 }
 
-/// The route of a path; `None`, with a remark, where it leads nowhere.
+/// The route of a path; `None`, with a remark, if its backend is invalid.
 fn route(rule: &HostRule<'_>, index: usize, path: &IngressPath, domain: &str, view: &View<'_>) -> Option<HttpRoute> {
     let namespace = &rule.ingress.meta.key.namespace;
     let destination = match destination(&path.backend, namespace, domain, view) {

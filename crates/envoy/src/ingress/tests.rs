@@ -1,4 +1,4 @@
-//! Which Ingresses are served, and what is said of what is not.
+//! Which Ingresses are served, and the remarks on those that are not.
 
 use super::*;
 use crate::test_mesh::TestMesh;

@@ -127,7 +127,6 @@ pub(crate) fn is_unix(bind: &str) -> bool {
     bind.starts_with(UNIX)
 }
 
-/// The name of a listener.
 pub(crate) fn listener_name(bind: &str, port: u16) -> String {
     format!("{bind}_{port}")
 }

@@ -1,4 +1,4 @@
-//! What a TCP filter chain sends connections to: clusters by weight, with what the DestinationRule says of connections.
+//! Destinations of TCP filter chains: weighted clusters, with the connection settings of the DestinationRule.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) fn route_filters(
     complete(view, port, proxy, None, Guard::Policies)
 }
 
-/// The filters of a service that no route speaks of.
+/// The filters of a service without a route.
 pub(super) fn service_filters(view: &View<'_>, service: &Arc<Service>, port: &ListenPort) -> Vec<Filter> {
     // What a Sidecar listens on may be another port than the service's own.
     let number = match service.ports.as_slice() {
@@ -137,7 +137,7 @@ fn weighted_proxy(
     proxy
 }
 
-/// What the rule says of connections.
+/// The connection settings of the rule.
 pub(crate) fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&MergedRule>, subset: &str) {
     let policy = rule.and_then(|rule| rule.policy.as_deref());
     let tcp = policy.and_then(|policy| policy.connection_pool.as_deref()).and_then(|pool| pool.tcp.as_ref());
@@ -162,7 +162,7 @@ pub(crate) fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&Me
     });
 }
 
-/// Whether endpoints are picked by the client's address: the subset's word counts where it speaks of load balancing.
+/// Whether endpoints are picked by the client's address: a subset with load balancing settings overrides the host.
 fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>) -> bool {
     let of = |policy: &TrafficPolicy| {
         let balancer = policy.load_balancer.as_deref()?;
@@ -171,7 +171,7 @@ fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>)
     subset.and_then(of).or_else(|| policy.and_then(of)).unwrap_or(false)
 }
 
-/// Whether AuthorizationPolicies are asked of connections into a gateway.
+/// Whether AuthorizationPolicies apply to connections into a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guard {
     /// They are.

@@ -17,11 +17,11 @@ pub(crate) const TLS: &str = "tls";
 /// A filter chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chain {
-    /// SNI names of which one must match; `*` among them stands for any, also for none.
+    /// SNI names of which one must match; `*` matches any, also none.
     pub(crate) sni: Vec<String>,
     /// Ranges of which one must hold the destination.
     pub(crate) cidrs: Vec<String>,
-    /// Application protocols of which one must be spoken.
+    /// Application protocols of which one must match.
     pub(crate) application_protocols: Vec<String>,
     /// What the connection must start with; empty is anything.
     pub(crate) transport_protocol: &'static str,
@@ -40,7 +40,7 @@ impl Chain {
             && self.cidrs.is_empty()
     }
 
-    /// What tells it from others: Envoy would refuse a listener with two chains for which this is equal.
+    /// Its match: Envoy would reject a listener with two chains with an equal one.
     fn key(&self) -> ChainKey {
         let names = self.sni_set().into_iter().map(str::to_owned).collect();
         (self.transport_protocol, self.application_protocols.clone(), names, self.range_set())
@@ -70,12 +70,12 @@ impl Chain {
         self.sni.is_empty() || self.sni.iter().any(|name| name == "*")
     }
 
-    /// The names that tell it from others.
+    /// Its SNI names.
     fn sni_set(&self) -> BTreeSet<&str> {
         self.sni.iter().map(String::as_str).filter(|name| *name != "*").collect()
     }
 
-    /// The ranges that tell it from others.
+    /// Its address ranges.
     fn range_set(&self) -> BTreeSet<Cidr> {
         self.cidrs.iter().filter_map(|text| range_of(text)).map(Cidr::masked).collect()
     }
@@ -86,19 +86,18 @@ fn range_of(text: &str) -> Option<Cidr> {
     Cidr::parse_range_or_address(text).filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
-/// What tells a chain from others: what the connection starts with, application protocols, SNI names, ranges.
+/// The match of a chain: transport protocol, application protocols, SNI names, ranges.
 type ChainKey = (&'static str, Vec<String>, BTreeSet<String>, BTreeSet<Cidr>);
 
 /// Chains of which no two match the same, the first ones aside.
 #[derive(Debug)]
 pub(crate) struct Merged {
     chains: Vec<Chain>,
-    /// What tells them apart.
+    /// Their matches.
     keys: BTreeSet<ChainKey>,
 }
 
 impl Merged {
-    /// All of these chains.
     pub(crate) fn new(chains: Vec<Chain>) -> Self {
         Self { keys: chains.iter().map(Chain::key).collect(), chains }
     }

@@ -95,7 +95,7 @@ fn transport_of(name: &str) -> (Transport, &str) {
     }
 }
 
-/// Builds the listener of this name. `None` without filter chains: a TCP server that no route speaks of opens no port.
+/// Builds the listener of this name. `None` without filter chains: a TCP server without a route opens no port.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let ports = view.get(&PortsOfListener { name: name.to_owned() });
     let at = ports.first()?;

@@ -1,4 +1,4 @@
-//! An HTTP proxy on each sidecar, for applications that are told to use one (`proxyHttpPort`).
+//! An HTTP proxy on each sidecar, for applications that are configured to use one (`proxyHttpPort`).
 
 use navarch_proto::envoy::config::listener::v3::Listener;
 

@@ -26,7 +26,7 @@ use navarch_api::object::Kind;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// The cluster of ports that nobody declares.
+/// The cluster of undeclared ports.
 const PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 /// The class of these listeners.
@@ -54,7 +54,6 @@ pub(super) fn tunnelled(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain
     matched.iter().map(|matched| chain(view, target, *matched, None, Peers::Tunnel)).collect()
 }
 
-/// The chains of a target.
 pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
     let (mode, protocol) = match target {
         Target::Served(port) => (port.mtls, ClientProtocol::of(port.protocol)),
@@ -74,7 +73,6 @@ pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
     chains(mode, protocol).iter().map(|matched| chain(view, target, *matched, socket(matched), Peers::Tls)).collect()
 }
 
-/// One chain.
 fn chain(
     view: &View<'_>,
     target: &Target<'_>,

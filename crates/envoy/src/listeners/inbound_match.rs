@@ -1,4 +1,4 @@
-//! What inbound connections are told apart by: mutual TLS or not, HTTP or not.
+//! Matches of inbound connections: mutual TLS or not, HTTP or not.
 
 use super::filter_chain::{RAW_BUFFER, TLS};
 use crate::mtls::MtlsMode;
@@ -25,11 +25,9 @@ pub(super) enum ClientProtocol {
 /// The application protocols that a chain matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Application {
-    /// Any.
     Any,
     /// Plain HTTP, as the inspector calls it.
     PlainHttp,
-    /// These.
     These(&'static [&'static str]),
 }
 

@@ -17,10 +17,9 @@ use navarch_registry::protocol::Protocol;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InboundPlan;
 
-/// One served port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ServedPort {
-    /// The port of the workload; 0 stands for all that no other entry is for.
+    /// The port of the workload; 0 means all ports without an entry of their own.
     pub(super) target: u16,
     /// The port of the service, by which clients and metrics know it.
     pub(super) service_port: u16,
@@ -79,7 +78,7 @@ impl Query for InboundPlan {
     }
 }
 
-/// Adds the ports that services select the workload for. Where they disagree, the first one's word counts.
+/// Adds the ports of services that select the workload. If they conflict, the first one wins.
 fn add_services(view: &View<'_>, declared: &BTreeSet<u16>, ports: &mut BTreeMap<u16, ServedPort>) {
     let families = view.proxy().families();
     let taken = TakenPorts::new(view);

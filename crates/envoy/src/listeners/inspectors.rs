@@ -1,7 +1,7 @@
 //! Which inspectors an inbound listener needs, and on which ports they must keep quiet.
 //!
 //! An inspector waits for the client's first bytes. On ports where the server speaks first, that wait would never end, so it is
-//! off wherever no filter chain asks for what it finds.
+//! disabled wherever no filter chain matches on its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ struct Needs {
     http: bool,
 }
 
-/// The inspectors that these chains need. The TLS inspector stands first: the other one leaves TLS alone.
+/// The inspectors that these chains need. The TLS inspector comes first: the other one ignores TLS.
 pub(super) fn for_chains(chains: &[FilterChain]) -> Vec<ListenerFilter> {
-    // Port 0 stands for all ports that no chain names.
+    // Port 0 means all ports without a chain of their own.
     let mut ports: BTreeMap<u32, Needs> = BTreeMap::new();
     for matched in chains.iter().map(|chain| chain.filter_chain_match.clone().unwrap_or_default()) {
         let needs = ports.entry(matched.destination_port.unwrap_or_default()).or_default();

@@ -233,7 +233,7 @@ fn tcp_applies(view: &View<'_>, matched: &L4MatchAttributes, part: &TcpChainPlan
     applies(view, part, *port, source_labels, gateways, source_namespace)
 }
 
-/// What a match asks of the proxy and the port.
+/// The criteria of a match about the proxy and the port.
 fn applies(
     view: &View<'_>,
     part: &TcpChainPlan,

@@ -2,7 +2,7 @@
 //!
 //! HTTP services of a port share one listener on all addresses, whose routes tell them apart. Others have a listener at their
 //! own address, or a filter chain for their range in one on all addresses. A port whose protocol nobody declared has both kinds
-//! of filter chains. Where services collide, the first one's word counts: Istio's order is oldest first.
+//! of filter chains. If services collide, the first one wins: Istio's order is oldest first.
 //!
 //! The plan holds names and addresses alone; the build of one listener reads its own entry ([`planned`]), so that a change of a
 //! service rebuilds the listeners that it is part of and no others.
@@ -79,7 +79,7 @@ struct Planner<'a> {
     interception: Interception,
     /// Ports that are taken already.
     taken: TakenPorts,
-    /// What is planned so far.
+    /// The plan so far.
     entries: Entries,
 }
 

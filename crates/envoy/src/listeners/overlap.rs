@@ -14,10 +14,10 @@ use prost_types::value::Kind;
 use navarch_api::cidr::Cidr;
 use navarch_push::view::View;
 
-/// What a connection shows that only one chain may match.
+/// A criterion that only one chain may match.
 type Key = (String, String, Vec<u8>);
 
-/// Leaves out of each chain what chains before it match, and chains for which nothing is left, and says so.
+/// Removes from each chain the criteria of earlier chains, and chains without remaining criteria, with a remark.
 pub(super) fn part(view: &View<'_>, listener: &mut Listener) {
     let mut taken: HashSet<Key> = HashSet::new();
     let name = listener.name.clone();
@@ -83,7 +83,7 @@ fn claim(chain: &mut FilterChain, taken: &mut HashSet<Key>, lost: &mut Vec<Strin
     !matched.server_names.is_empty()
 }
 
-/// All that a match says but its lists of names, ranges and protocols.
+/// A match without its lists of names, ranges and protocols.
 fn without_lists(matched: &FilterChainMatch) -> Vec<u8> {
     let rest = FilterChainMatch {
         server_names: Vec::new(),
@@ -113,7 +113,7 @@ fn cluster(chain: &FilterChain) -> Option<String> {
     }
 }
 
-/// The object that a chain was made from, if it says so.
+/// The source object of a chain, from its metadata.
 fn object(chain: &FilterChain) -> Option<String> {
     let fields = chain.metadata.as_ref()?.filter_metadata.get("istio")?;
     match &fields.fields.get("config")?.kind {

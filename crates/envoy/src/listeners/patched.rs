@@ -39,7 +39,6 @@ pub(super) fn names(view: &View<'_>) -> Option<Vec<String>> {
     names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
 }
 
-/// The listener of this name.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let Some(patches) = patches(view, PatchClass::Listeners) else { return super::build(name, view) };
     if !names_change(&patches) {

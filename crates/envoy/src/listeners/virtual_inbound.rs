@@ -70,7 +70,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
     listener(view, NAME, &binds, listen_port, Binding::Redirected, chains)
 }
 
-/// What no service names: all the rest, and ports for which only a policy speaks.
+/// Chains for undeclared ports: for all of them, and for ports that only a policy mentions.
 fn unknown_targets(view: &View<'_>) -> Vec<Target<'static>> {
     let demanded = mtls::of_proxy(view);
     let served: BTreeSet<u16> = served_ports(view).iter().map(|port| port.target).collect();

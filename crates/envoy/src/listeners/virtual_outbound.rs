@@ -22,15 +22,14 @@ use navarch_registry::protocol::Protocol;
 
 pub(crate) const NAME: &str = "virtualOutbound";
 
-/// The cluster that leads nowhere.
+/// The cluster without endpoints.
 pub(super) const BLACKHOLE: &str = "BlackHoleCluster";
-/// The cluster that leads to where the client meant to go.
+/// The cluster for the original destination.
 const PASSTHROUGH: &str = "PassthroughCluster";
 
 /// The class of these listeners.
 const CLASS: ListenerClass = ListenerClass::SidecarOutbound;
 
-/// Builds the listener.
 pub(super) fn build(view: &View<'_>) -> Listener {
     let families = view.proxy().families();
     let port = listen_port(view);
@@ -68,7 +67,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
     }
 }
 
-/// What takes connections to places that the mesh does not know, as the Sidecar or the mesh says.
+/// The chain for unknown destinations, by the outbound traffic policy of the Sidecar or the mesh.
 pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     let cluster = match sidecar_scope::outbound_policy(view) {
         OutboundPolicy::RegistryOnly => BLACKHOLE.to_owned(),

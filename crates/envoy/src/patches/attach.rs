@@ -11,7 +11,6 @@ use navarch_push::view::View;
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 /// The group of Gateway and GatewayClass.
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
-/// The class of waypoints.
 const WAYPOINT_CLASS: &str = "istio-waypoint";
 
 /// Whether a filter is for the view's proxy, whose namespace it is known to be in, or to be the root.

@@ -24,13 +24,12 @@ use navarch_registry::model::Labels;
 /// The most memory that the expression for a version may take when compiled.
 const MAX_VERSION_PROGRAM: usize = 64 * 1024;
 
-/// The annotation that names services whose clusters a gateway needs for its patches.
+/// The annotation with services whose clusters a gateway needs for its patches.
 const REFERENCED_SERVICES: &str = "envoyfilter.istio.io/referenced-services";
 
 /// An EnvoyFilter, ready to be applied.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CompiledFilter {
-    /// Whose it is.
     pub(super) name: NamespacedName,
     /// Lower ones come first.
     pub(super) priority: i32,
@@ -77,7 +76,6 @@ struct PatchValue {
 /// Which versions of the proxy's agent a patch is for.
 #[derive(Clone, Debug)]
 pub(super) enum VersionMatch {
-    /// Any.
     Any,
     /// Those that match.
     Pattern(Regex),
@@ -109,7 +107,7 @@ impl VersionMatch {
 }
 
 impl Patch {
-    /// The patch at a place of its filter; an error says why it cannot be made.
+    /// The patch at an index of its filter; the error is the reason why it is invalid.
     fn new(filter: &NamespacedName, index: usize, config: &EnvoyConfigPatch) -> Result<Self, String> {
         let patch = config.patch.as_ref().ok_or("has no patch")?;
         let matches = config.matches.clone().unwrap_or_default();
@@ -161,7 +159,7 @@ impl Patch {
         name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
     }
 
-    /// Notes that the patch changed something, where that is asked for.
+    /// Records that the patch changed something, if enabled.
     pub(super) fn note(&self, view: &View<'_>) {
         if !view.mesh().settings.envoy_filter_stats {
             return;
@@ -180,7 +178,7 @@ impl Patch {
         view.notice(Notice::Patched { filter: self.filter.to_string().into(), kind });
     }
 
-    /// How people are told of the patch.
+    /// The name of the patch in remarks.
     pub(super) fn describe(&self) -> String {
         format!("EnvoyFilter {}: spec.configPatches[{}]", self.filter, self.index)
     }

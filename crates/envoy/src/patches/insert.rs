@@ -2,7 +2,7 @@
 
 use navarch_api::istio::PatchOperation;
 
-/// Does to a list what a patch says, merging apart, and says whether it did anything. `matches` says which items are meant;
+/// Applies a patch operation other than MERGE to a list, and returns whether it changed anything. `matches` selects the items;
 /// `selective` whether the patch names any: without, insertion is at the ends, and there is nothing to replace or remove.
 pub(super) fn place<T>(
     list: &mut Vec<T>,

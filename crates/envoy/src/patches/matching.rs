@@ -10,7 +10,7 @@ use super::compiled::Patch;
 use navarch_api::istio::{ApplyTo, FilterMatch, ListenerMatch, PatchContext, RouteMatch, RouteMatchAction};
 use navarch_api::names::Hostname;
 
-/// The listeners that take the connections of all ports, and tell ports apart by filter chain.
+/// The listeners for the connections of all ports, with filter chains by port.
 const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
 
 /// Whether a patch names a listener.
@@ -81,7 +81,7 @@ pub(super) fn is_wanted(wanted: Option<&str>, name: &str) -> bool {
     wanted.is_none_or(|wanted| wanted == name)
 }
 
-/// Whether a patch names a cluster. `hosts` are the services behind an inbound cluster, whose name tells none.
+/// Whether a patch matches a cluster. `hosts` are the services of an inbound cluster, whose name contains none.
 pub(super) fn cluster_matches(patch: &Patch, name: &str, hosts: &[Hostname]) -> bool {
     let Some(wanted) = &patch.matches.cluster else { return true };
     if !wanted.name.is_empty() {
@@ -125,10 +125,10 @@ impl<'a> NameParts<'a> {
     }
 }
 
-/// What a route configuration is, for patches to be told apart by.
+/// The properties of a route configuration that patches match on.
 #[derive(Clone, Debug)]
 pub struct RoutesIdentity<'a> {
-    /// For whom it is generated.
+    /// The patch context.
     pub context: PatchContext,
     /// On gateways, the declared ports that stand for the one in the name; `None` where only that one does.
     pub declared_ports: Option<&'a BTreeSet<u16>>,
@@ -158,7 +158,7 @@ fn sidecar_port(name: &str) -> u32 {
     if name.starts_with("inbound") { NameParts::of(name).port } else { name.parse().unwrap_or_default() }
 }
 
-/// What the name of a gateway's route configuration says.
+/// The parsed name of a gateway's route configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct GatewayRoutes<'a> {
     /// The port that is listened to.

@@ -28,7 +28,7 @@ pub(super) enum MergeError {
         /// The type in the patch.
         patch: String,
     },
-    /// Envoy would refuse what comes of it.
+    /// Envoy would reject the result.
     #[error("Envoy would reject the merged message: {0}")]
     Refused(FieldError),
     /// A message is of no type that is known, or no message of its type.
@@ -39,7 +39,7 @@ pub(super) enum MergeError {
 /// A message into which others are merged, one after the other: it is taken apart and put together once, whatever their number.
 #[derive(Debug)]
 struct Merged {
-    /// What has come of it so far.
+    /// The result so far.
     message: DynamicMessage,
     /// Whether Envoy would take it as it is, where that is known.
     sound: Option<bool>,
@@ -54,7 +54,7 @@ impl Merged {
         Ok(Self { message, sound: None, is_changed: false })
     }
 
-    /// Merges a message of its type, unless Envoy would refuse what comes of it, and would not have refused it before.
+    /// Merges a message of its type, unless Envoy would reject the result, and would not have rejected it before.
     fn merge(&mut self, patch: &DynamicMessage, replace_lists: bool) -> Result<(), MergeError> {
         if self.message.descriptor() != patch.descriptor() {
             return Err(two_types(&self.message, patch));
@@ -78,9 +78,9 @@ impl Merged {
     }
 }
 
-/// What patches look at to tell messages of a type apart (see `matching`).
+/// The fields of a message type that patches match on (see `matching`).
 pub(super) trait Identity: Message + Name + Default {
-    /// The fields whose contents they look at.
+    /// The fields whose contents they match on.
     const READ: &'static [&'static str];
     /// The fields of which they look whether they are set.
     const SET: &'static [&'static str] = &[];
@@ -115,7 +115,7 @@ impl Identity for Route {
 /// A generated message while patches are merged into it.
 #[derive(Debug)]
 pub(super) struct Target<'a, M> {
-    /// The message, without what is in `merged` alone.
+    /// The message, without the fields that are only in `merged`.
     message: &'a mut M,
     /// The message with all that was merged into it; `None` where `message` has all.
     merged: Option<Merged>,
@@ -129,7 +129,7 @@ impl<'a, M: Identity> Target<'a, M> {
         Self { message, merged: None, is_stale: false }
     }
 
-    /// The message, as far as patches look at it to tell it from others.
+    /// The fields of the message that patches match on.
     pub(super) fn identity(&mut self) -> &M {
         if self.is_stale {
             self.catch_up();

@@ -97,7 +97,7 @@ fn has_class(filter: &EnvoyFilter, class: PatchClass) -> bool {
     real.any(|patch| PatchClass::of(patch.apply_to) == Some(class))
 }
 
-/// The namespaces whose EnvoyFilters can be for the proxy, out of `namespaces`.
+/// The namespaces of `namespaces` whose EnvoyFilters can apply to the proxy.
 fn namespaces_of_proxy(view: &View<'_>, namespaces: &BTreeSet<Namespace>) -> BTreeSet<Namespace> {
     let root = Namespace::new(&view.mesh().config.root_namespace);
     let own = view.proxy().namespace_among(namespaces.iter().cloned());

@@ -74,7 +74,7 @@ fn limit_streams(action: &mut RouteAction, client: RouteClient) {
     }
 }
 
-/// The destinations that get requests: one with weight 0 gets none beside others.
+/// The destinations that get requests: not those with weight 0 beside others.
 fn reached(declared: &HttpRoute) -> impl Iterator<Item = &HttpRouteDestination> {
     let is_only = declared.route.len() == 1;
     declared.route.iter().filter(move |target| is_only || target.weight != 0)
@@ -85,12 +85,11 @@ fn host_of(target: &HttpRouteDestination) -> Hostname {
     target.destination.as_ref().map_or_else(Hostname::default, |destination| Hostname::new(&destination.host))
 }
 
-/// The cluster of a destination.
 fn cluster_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> String {
     context.cluster(&target.destination.clone().unwrap_or_default())
 }
 
-/// The hash policy that a destination's rule asks for, and whether the rule balances by hash at all.
+/// The hash policy of a destination's rule, and whether the rule balances by hash at all.
 fn hash_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> (Option<HashPolicy>, HostChoice) {
     let hash = target.destination.as_ref().and_then(|destination| hash::of_destination(context.view, destination));
     match hash {

@@ -10,7 +10,7 @@ use navarch_api::names::Hostname;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 
-/// Who reads routes.
+/// The client of routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteClient {
     /// Envoy.
@@ -22,7 +22,7 @@ pub enum RouteClient {
     Grpc,
 }
 
-/// Where the routes of a VirtualService are to stand, and what surrounds them.
+/// The context of a VirtualService's routes: port, gateways and client.
 #[derive(Clone, Copy)]
 pub struct RouteContext<'a> {
     /// The view.
@@ -31,13 +31,13 @@ pub struct RouteContext<'a> {
     pub listen_port: u16,
     /// The gateways (`namespace/name`, or `mesh`) that the routes are for: matches that name others are left out.
     pub gateways: &'a BTreeSet<String>,
-    /// Who reads them.
+    /// The client.
     pub client: RouteClient,
     /// Whether the listener ends TLS.
     pub is_tls: bool,
     /// Whether responses say that HTTP/3 is served on the same port.
     pub advertises_http3: bool,
-    /// The service that a host means where the routes stand, if any.
+    /// The service of a host in this context, if any.
     pub service: &'a dyn Fn(&Hostname) -> Option<Arc<Service>>,
 }
 

@@ -25,7 +25,7 @@ pub(super) fn policy(declared: &Declared) -> CorsPolicy {
             default_value: Some(fraction::of_hundred(100)),
             ..RuntimeFractionalPercent::default()
         }),
-        // Before Envoy could tell them apart, preflights of strangers reached the application, and still do by default.
+        // Historically, preflights of unmatched origins were forwarded to the application, and still are by default.
         forward_not_matching_preflights: Some(declared.unmatched_preflights != UnmatchedPreflights::Ignore),
         ..CorsPolicy::default()
     }

@@ -1,4 +1,4 @@
-//! Routes that no VirtualService asks for: to a service, to the application, and for what nobody knows.
+//! Routes without a VirtualService: to a service, to the application, and for unknown hosts.
 
 use navarch_proto::envoy::config::route::v3::route_action::{ClusterSpecifier, MaxStreamDuration};
 use navarch_proto::envoy::config::route::v3::{

@@ -12,15 +12,15 @@ use navarch_registry::model::Service;
 /// One domain of a virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Domain {
-    /// As it stands in the configuration.
+    /// The domain as in the configuration.
     pub(super) text: String,
-    /// Whether it was derived from a name, and stands back where another host has that very name.
+    /// Whether it was derived from a name, and gives way to a host with exactly that name.
     pub(super) is_derived: bool,
-    /// The DNS namespace whose proxies alone know it; `None` is everyone.
+    /// The DNS namespace to whose proxies it is limited; `None` is all.
     pub(super) local_to: Option<Arc<str>>,
 }
 
-/// Whether domains stand with their port beside those without.
+/// Whether domains are added with a port, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PortForm {
     /// Without: Envoy leaves the port of the request out of the comparison.
@@ -128,7 +128,7 @@ pub(super) fn of_host(host: &str, form: PortForm) -> Vec<Domain> {
     in_form(host, form).map(Domain::of_all).collect()
 }
 
-/// A name in the form asked for.
+/// A name in the requested form.
 fn in_form(name: &str, form: PortForm) -> impl Iterator<Item = String> {
     let ported = match form {
         PortForm::Bare => None,
@@ -170,7 +170,7 @@ pub(super) fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<Domain
     texts.into_iter().map(|(text, local_to)| Domain { text, is_derived: true, local_to }).collect()
 }
 
-/// The short names of `<name>.<namespace>.svc.<suffix>`: the bare name for proxies of that namespace alone.
+/// The short names of `<name>.<namespace>.svc.<suffix>`: the bare name only for proxies of that namespace.
 fn kubernetes_names(host: &str) -> Vec<(String, Option<Arc<str>>)> {
     let Some((qualified, _)) = host.split_once(SVC) else { return Vec::new() };
     let Some((name, namespace)) = qualified.split_once('.') else { return Vec::new() };

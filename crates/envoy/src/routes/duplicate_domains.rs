@@ -1,7 +1,7 @@
-//! Domains that several virtual hosts of a port ask for: Envoy refuses a configuration in which one stands twice.
+//! Domains that several virtual hosts of a port claim: Envoy rejects a route configuration in which a domain occurs twice.
 //!
-//! Few do. Those that might collide for some proxy are found once for all namespaces; who wins is decided among them alone,
-//! so that the other virtual hosts are the same to proxies of every namespace.
+//! Virtual hosts that might share a domain for some proxy are found once for all namespaces. Only among these does the result
+//! depend on the proxy's namespace; all other virtual hosts are the same for every proxy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::virtual_host_set::{PlannedVirtualHost, VirtualHostSet};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The domains that a virtual host asks for.
+/// The domains that a virtual host claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DomainsOf {
     /// The port and listener.
@@ -43,36 +43,36 @@ impl Query for DomainsOf {
     }
 }
 
-/// Virtual hosts that ask for the same domains, directly or by way of others, in the order in which they take them.
+/// A connected component of virtual hosts that claim the same domains, in order of precedence.
 type Rivals = Arc<[Rival]>;
 
-/// One of them.
+/// A virtual host of such a component.
 #[derive(Debug, PartialEq)]
 struct Rival {
     /// Name of the virtual host.
     name: String,
     /// The host of its service; `None` where only a VirtualService names it.
     service_host: Option<String>,
-    /// The domains that it asks for.
+    /// Its claimed domains.
     wanted: Arc<[Domain]>,
 }
 
-/// The rivals of each virtual host of a port that has some.
+/// The rivals of each virtual host of a port that has rivals.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllRivals {
-    /// Where they stand.
+    /// The port and listener.
     at: OutboundPort,
 }
 
 /// The rivals of one virtual host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RivalsOf {
-    /// Where it stands.
+    /// The port and listener.
     at: OutboundPort,
     name: String,
 }
 
-/// The domains, sorted, that a virtual host has to leave to others.
+/// The domains, sorted, that a virtual host loses to others.
 pub(super) fn lost_domains(view: &View<'_>, at: OutboundPort, name: &str) -> Vec<String> {
     match &*view.get(&RivalsOf { at, name: name.to_owned() }) {
         None => Vec::new(),
@@ -80,10 +80,10 @@ pub(super) fn lost_domains(view: &View<'_>, at: OutboundPort, name: &str) -> Vec
     }
 }
 
-/// The domains, sorted, that each of some virtual hosts has to leave to others; those that lose none are not listed.
+/// The domains, sorted, that each of these virtual hosts loses to others; those that lose none are absent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LostDomains {
-    /// Where they stand.
+    /// The port and listener.
     pub(super) at: OutboundPort,
     pub(super) names: Arc<[String]>,
 }
@@ -144,15 +144,15 @@ impl Query for AllRivals {
     }
 }
 
-/// The pairs of places that ask for one domain, as some proxy sees them: a place may meet itself. Names local to different
-/// namespaces never meet.
+/// The pairs of indexes that claim one domain for some proxy; an index may be paired with itself. Names that are local to
+/// different namespaces are never paired.
 fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
-    /// Who asked for a text first.
+    /// The first virtual host that claims a text.
     #[derive(Default)]
     struct FirstUses {
         /// For proxies of all namespaces.
         by_all: Option<usize>,
-        /// As a name for one namespace.
+        /// For proxies of one namespace.
         by_namespace: BTreeMap<Arc<str>, usize>,
     }
     let mut asked: HashMap<String, FirstUses> = HashMap::new();
@@ -174,7 +174,8 @@ fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
     found
 }
 
-/// What one of the rivals loses for the view's proxy: what another took before, and derived names that are another's very own.
+/// The domains that one of the rivals loses for the view's proxy: those that an earlier one took, and derived names that are
+/// the own name of another.
 fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
     let hosts = rivals.iter().filter_map(|rival| Some((rival.service_host.as_deref()?, rival.name.as_str())));
     let own_names: BTreeSet<&str> = hosts.flat_map(|(host, name)| [host, name]).collect();

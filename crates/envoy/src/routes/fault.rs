@@ -29,7 +29,7 @@ const GRPC_STATUSES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// What Envoy's fault filter is told. Kinds of faults that Envoy does not have are left out.
+/// The configuration of Envoy's fault filter. Faults that Envoy does not support are skipped.
 pub(super) fn injection(declared: &HttpFaultInjection) -> HttpFault {
     HttpFault {
         delay: declared.delay.as_ref().and_then(delay),

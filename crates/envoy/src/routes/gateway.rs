@@ -20,7 +20,7 @@ use virtual_host::{HostBytes, RunBytes};
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     let servers = servers_of_routes(view, name);
     let Some(first) = servers.first() else {
-        // A listener that drains still asks for the routes of a Gateway that is gone.
+        // A draining listener still subscribes to the routes of a removed Gateway.
         return encode(&RouteConfiguration {
             name: name.to_owned(),
             validate_clusters: Some(false),

@@ -1,4 +1,4 @@
-//! Virtual hosts in groups, so that an edit touches a group and not the thousands of hosts beside it.
+//! Virtual hosts in groups, so that an edit affects one group instead of thousands of hosts.
 //!
 //! A group holds hosts of one namespace: all proxies of other namespaces share its bytes, since bare service names differ in
 //! their own namespace alone. Big namespaces are parted by a hash of the name, which stays put when others come and go.
@@ -39,9 +39,8 @@ struct Groups {
 /// The virtual hosts of one group, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
-    /// Where it stands.
+    /// The port and listener.
     at: OutboundPort,
-    /// Which it is.
     id: GroupId,
 }
 
@@ -98,7 +97,12 @@ impl GroupTable {
     fn new(groups: BTreeMap<GroupId, Vec<PlannedVirtualHost>>) -> Self {
         let mut named: Vec<(&str, (usize, usize))> = Vec::new();
         for (group, virtual_hosts) in groups.values().enumerate() {
-            named.extend(virtual_hosts.iter().enumerate().map(|(host, virtual_host)| (virtual_host.name.as_str(), (group, host))));
+            named.extend(
+                virtual_hosts
+                    .iter()
+                    .enumerate()
+                    .map(|(host, virtual_host)| (virtual_host.name.as_str(), (group, host))),
+            );
         }
         named.sort_unstable();
         let order = named.into_iter().map(|(_, index)| index).collect();
@@ -155,7 +159,10 @@ mod tests {
             service: None,
         };
         let group = |namespace: &str, part, names: &[&str]| {
-            (GroupId { namespace: Namespace::new(namespace), part }, names.iter().map(|name| virtual_host(name)).collect())
+            (
+                GroupId { namespace: Namespace::new(namespace), part },
+                names.iter().map(|name| virtual_host(name)).collect(),
+            )
         };
         let groups = [group("a", 0, &["b:80", "d:80"]), group("a", 1, &["a:80"]), group("z", 0, &["c:80"])];
         assert_eq!(GroupTable::new(groups.into()).order, [(1, 0), (0, 0), (2, 0), (0, 1)]);

@@ -30,7 +30,7 @@ pub(crate) fn for_grpc(view: &View<'_>, name: &str) -> Option<Bytes> {
     }
     let head = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
     let mut bytes = BytesMut::from(&*head.encode_to_vec());
-    // Without virtual hosts it says that there are none, which ends the client's wait.
+    // An empty route configuration ends the client's wait for a host without routes.
     if let Some(at) = outbound_port(view, port, name, RouteClient::Grpc) {
         let host = host.as_str().to_ascii_lowercase();
         for (virtual_host, lost) in view.get(&HostsFor { at, host, port }).iter() {
@@ -44,7 +44,7 @@ pub(crate) fn for_grpc(view: &View<'_>, name: &str) -> Option<Bytes> {
 /// The virtual hosts of a port that take requests for a host, each with the domains that it leaves to others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HostsFor {
-    /// Where they stand.
+    /// The port and listener.
     at: OutboundPort,
     /// The host, in lower case.
     host: String,
@@ -55,11 +55,11 @@ struct HostsFor {
 /// does not look through all virtual hosts for each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct DomainTable {
-    /// Where they stand.
+    /// The port and listener.
     at: OutboundPort,
 }
 
-/// The value of [`DomainTable`]: places among the claims.
+/// The value of [`DomainTable`]: indexes of virtual hosts.
 #[derive(Debug, Default, PartialEq)]
 struct Places {
     /// By domain in lower case, wildcards aside.

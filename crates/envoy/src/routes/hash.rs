@@ -1,4 +1,4 @@
-//! What a request's hash is made of, where a DestinationRule balances by hash.
+//! Hash policies of requests, if a DestinationRule balances by hash.
 
 use navarch_proto::envoy::config::route::v3::route_action::HashPolicy;
 use navarch_proto::envoy::config::route::v3::route_action::hash_policy::{

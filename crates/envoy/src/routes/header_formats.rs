@@ -1,4 +1,4 @@
-//! Header values whose format Envoy would refuse: it would take none of the routes for one of them.
+//! Header values with a format that Envoy would reject: it would reject all routes for one of them.
 
 use navarch_proto::envoy::config::core::v3::HeaderValueOption;
 use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
@@ -8,7 +8,7 @@ use crate::substitution;
 use navarch_api::object::NamespacedName;
 use navarch_push::view::View;
 
-/// Leaves out the header changes of a route that Envoy would refuse, and says so.
+/// Removes the header changes of a route that Envoy would reject, with a remark.
 pub(super) fn leave_out_refused(view: &View<'_>, object: &NamespacedName, route: &mut Route) {
     let name = route.name.clone();
     let mut faults = Vec::new();

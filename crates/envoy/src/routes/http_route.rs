@@ -43,7 +43,7 @@ pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Rou
     routes
 }
 
-/// Takes a route in, unless nothing can be made of its action: for one such route Envoy would refuse all others with it.
+/// Adds a route unless its action is invalid: for one such route Envoy would reject all others with it.
 fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, routes: &mut Vec<Route>) {
     let fault = fault_of(&route).map(str::to_owned).or_else(|| regex_size::fault(&route));
     let Some(fault) = fault else {
@@ -88,7 +88,7 @@ struct Source<'a> {
     semantics: RouteSemantics,
 }
 
-/// Whether a match is for this port, gateway and proxy. Where gateways are named, they alone decide.
+/// Whether a match applies to this port, gateway and proxy. If gateways are set, only they decide.
 fn applies(context: &RouteContext<'_>, matched: &HttpMatchRequest) -> bool {
     // Of clients in ambient mode no labels are known.
     if context.client == RouteClient::Waypoint && !matched.source_labels.is_empty() {
@@ -163,7 +163,7 @@ fn route_name(declared: &HttpRoute, matched: Option<&HttpMatchRequest>) -> Strin
     }
 }
 
-/// What filters are told for the route.
+/// Per-route filter configuration.
 fn filter_config(declared: &HttpRoute, session: Option<Any>) -> BTreeMap<String, Any> {
     let fault = declared.fault.as_deref().map(|fault| ("envoy.filters.http.fault", pack(&fault::injection(fault))));
     let cors = declared.cors_policy.as_deref().map(|cors| ("envoy.filters.http.cors", pack(&cors::policy(cors))));
@@ -185,7 +185,7 @@ fn first_of_last_run(sessions: impl Iterator<Item = Option<Any>>) -> Option<Any>
     picked
 }
 
-/// Names the object that made a route, for those who read Envoy's configuration.
+/// Route metadata with the source object, for config dumps.
 fn config_metadata(name: &NamespacedName) -> Metadata {
     let path = format!("/apis/networking.istio.io/v1/namespaces/{}/virtual-service/{}", name.namespace, name.name);
     let config = Value { kind: Some(value::Kind::StringValue(path)) };

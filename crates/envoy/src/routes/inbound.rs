@@ -1,4 +1,4 @@
-//! The routes of inbound listeners, which stand in the listener itself.
+//! The routes of inbound listeners, which are inline in the listener.
 
 use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 

@@ -18,7 +18,6 @@ pub(super) fn everything() -> RouteMatch {
     RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..RouteMatch::default() }
 }
 
-/// The match of a route.
 pub(super) fn route_match(declared: &HttpMatchRequest, semantics: RouteSemantics) -> RouteMatch {
     let (mut headers, mut dynamic_metadata) = header_matchers(&declared.headers, wanted);
     let (without, without_metadata) = header_matchers(&declared.without_headers, unwanted);
@@ -50,7 +49,6 @@ pub(super) fn is_catch_all(matched: &RouteMatch) -> bool {
     any_path && matched.headers.is_empty() && matched.query_parameters.is_empty() && matched.dynamic_metadata.is_empty()
 }
 
-/// The path of a match.
 fn path(declared: Option<&StringMatch>, semantics: RouteSemantics) -> PathSpecifier {
     match declared {
         None | Some(StringMatch::Unset) => PathSpecifier::Prefix("/".to_owned()),
@@ -91,7 +89,7 @@ fn wanted(name: &str, declared: &StringMatch) -> HeaderMatcher {
     HeaderMatcher { name: name.to_owned(), header_match_specifier: Some(specifier), ..HeaderMatcher::default() }
 }
 
-/// A header that must not match. A missing one counts as empty, but where its presence is the question.
+/// An inverted header match. A missing header is treated as empty, except in presence matches.
 fn unwanted(name: &str, declared: &StringMatch) -> HeaderMatcher {
     HeaderMatcher {
         invert_match: true,

@@ -12,17 +12,15 @@ use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service, ServiceKey, ServicePort};
 use navarch_registry::protocol::Protocol;
 
-/// Where outbound routes stand: the port of an egress listener, 0 for HTTP proxies and Unix sockets, which serve every port.
+/// The context of outbound routes: the port of an egress listener, 0 for HTTP proxies and Unix sockets, which serve every port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OutboundPort {
     /// The listener's place among the egress listeners.
     pub(super) listener: usize,
     pub(super) port: u16,
-    /// Who reads the routes.
     pub(super) client: RouteClient,
 }
 
-/// A service on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortService {
     pub(super) service: ServiceRef,
@@ -68,7 +66,7 @@ impl Query for PortIndex {
             let is_alias = service.resolution == Resolution::Alias;
             for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
                 let on_port = OnPort { is_http: port.protocol.is_http_or_sniffed(), is_alias, is_further_address };
-                // A port that is declared twice is what its first declaration says.
+                // Of a port that is declared twice the first declaration is used.
                 index.entry(port.port).or_default().entry((service.key.clone(), nth)).or_insert(on_port);
             }
         }
@@ -115,7 +113,6 @@ pub(super) fn services_on(view: &View<'_>, at: OutboundPort) -> BTreeMap<Hostnam
     found
 }
 
-/// A service with all of its ports.
 fn with_all_ports(reference: &ServiceRef, service: &Service) -> PortService {
     let http = service.ports.iter().filter(|port| port.protocol.is_http_or_sniffed());
     PortService {

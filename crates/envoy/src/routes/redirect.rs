@@ -9,7 +9,7 @@ use navarch_proto::envoy::config::route::v3::{DirectResponseAction, RedirectActi
 
 use navarch_api::istio::{HttpBody, HttpDirectResponse, HttpRedirect, RedirectPortSelection};
 
-/// The redirect of a route on a listener's port; `None` for a status that is no redirect.
+/// The redirect of a route on a listener's port; `None` for an unsupported status.
 pub(super) fn redirect(declared: &HttpRedirect, listen_port: u16, is_tls: bool) -> Option<RedirectAction> {
     let code = match declared.redirect_code {
         0 | 301 => RedirectResponseCode::MovedPermanently,

@@ -10,13 +10,13 @@ use navarch_proto::envoy::extensions::retry::priority::previous_priorities::v3::
 
 use navarch_api::istio::HttpRetry;
 
-/// When outbound requests are tried again unless someone says otherwise.
+/// Default retry conditions of outbound requests.
 const RETRY_ON: &str = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes";
 
 /// When inbound requests are: only those that the application cannot have seen.
 const INBOUND_RETRY_ON: &str = "reset-before-request";
 
-/// How often, unless someone says otherwise.
+/// Default number of retries.
 const ATTEMPTS: u32 = 2;
 
 /// How often Envoy looks for a host that was not tried yet.
@@ -30,7 +30,7 @@ const STATUS_CODES: &str = "retriable-status-codes";
 pub(super) enum HostChoice {
     /// Any host.
     Free,
-    /// The one that the hash says.
+    /// The host of the hash policy.
     ByHash,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn outbound(declared: Option<&HttpRetry>, choice: HostChoice) -> Opti
     Some(policy)
 }
 
-/// The policy of an inbound route, whose only host is the application; `None` where retries are turned off.
+/// The policy of an inbound route, whose only host is the application; `None` if retries are disabled.
 pub(super) fn inbound(declared: Option<&HttpRetry>) -> Option<RetryPolicy> {
     let mut policy =
         RetryPolicy { retry_on: INBOUND_RETRY_ON.to_owned(), num_retries: Some(ATTEMPTS), ..RetryPolicy::default() };
@@ -93,7 +93,7 @@ fn conditions(retry_on: &str) -> (String, Vec<u32>) {
     }
     let mut named = named.join(",");
     if !codes.is_empty() && !named.contains(STATUS_CODES) {
-        // Istio writes the comma even where nothing stands before it; Envoy skips empty conditions.
+        // Istio writes a leading comma; Envoy skips empty conditions.
         named.push(',');
         named.push_str(STATUS_CODES);
     }

@@ -14,7 +14,7 @@ pub(super) fn path(action: &mut RouteAction, rewrite: &HttpRewrite, matched: &Ro
     if let Some(by_regex) = &rewrite.uri_regex_rewrite {
         action.regex_rewrite = Some(substitution(&by_regex.matches, &by_regex.rewrite));
     } else if rewrite.uri == "/" && semantics == RouteSemantics::Gateway {
-        // The prefix goes; the slash after it stays, or stands for a path that was all prefix.
+        // The prefix is removed; the slash after it stays, or replaces a path that equals the prefix.
         let prefix = match &matched.path_specifier {
             Some(route_match::PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
             Some(_) | None => "",

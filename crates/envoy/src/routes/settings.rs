@@ -6,7 +6,7 @@ use navarch_api::istio::HttpRetry;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What the mesh says of all routes.
+/// Mesh-wide settings of routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RouteSettings;
 

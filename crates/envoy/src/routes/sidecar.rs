@@ -18,10 +18,10 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-/// Longest body of a direct response: what validation lets through, where Envoy alone would stop at 4 KiB.
+/// Maximum body size of a direct response: the limit of validation, instead of Envoy's default of 4 KiB.
 const MAX_DIRECT_RESPONSE: u32 = 1024 * 1024;
 
-/// What the name of an outbound route configuration says.
+/// The parsed name of an outbound route configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum RouteName {
     /// `<port>`: all hosts on a port.
@@ -117,7 +117,7 @@ pub(super) fn assemble(name: &str, hosts: &[Bytes], vhds: Option<Vhds>) -> Bytes
 /// The virtual hosts that have this host among their domains, each with the choice of its domains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SniffedHosts {
-    /// Where they stand.
+    /// The port and listener.
     at: OutboundPort,
     host: String,
 }

@@ -16,7 +16,7 @@ use navarch_registry::model::Service;
 /// The filter that keeps sessions.
 pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
 
-/// What the filter is told for a route to a service; `None` where the service has no such sessions.
+/// The per-route configuration of the filter; `None` if the service has no stateful sessions.
 pub(super) fn per_route(service: &Service, labels: Option<&SessionLabels>) -> Option<Any> {
     let session = of_service(service, labels)?;
     Some(pack(&StatefulSessionPerRoute { r#override: Some(Override::StatefulSession(session)) }))

@@ -22,7 +22,7 @@ fn virtual_service(name: &str, timeout: &str) -> String {
     networking("VirtualService", "shop", name, &spec)
 }
 
-/// How many results an edit of one VirtualService has computed, in a mesh of so many services.
+/// How many results an edit of one VirtualService has computed, in a mesh of this number of services.
 fn cost_of_an_edit(services: usize) -> u64 {
     let mut yaml = virtual_service("web-1", "1s");
     for number in 0..services {

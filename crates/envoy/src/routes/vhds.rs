@@ -1,4 +1,4 @@
-//! Virtual hosts on their own (VHDS): a change of one host sends that host, not the table that it stands in.
+//! VHDS: virtual hosts as resources of their own, so that a change of one host sends only that host.
 //!
 //! A route configuration in this form keeps the virtual hosts that take any host and says that the others come one by one,
 //! as resources named `<route configuration>/<virtual host>`, which are called so inside as well: Envoy tells them apart by
@@ -28,14 +28,14 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// The key of the node's metadata by which a proxy asks for this form, or against it.
+/// The node metadata key with which a proxy enables or disables VHDS.
 const METADATA: &str = "FINE_GRAINED_ROUTES";
 
-/// Whether the proxy takes virtual hosts one by one.
+/// Whether the proxy uses VHDS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct VhdsEnabled;
 
-/// The claim of one virtual host of a sidecar's port.
+/// One virtual host of a port of a sidecar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamedVirtualHost {
     /// The port and listener.
@@ -43,7 +43,7 @@ struct NamedVirtualHost {
     name: String,
 }
 
-/// A route configuration as EnvoyFilters leave it, to be taken apart.
+/// A patched route configuration, before it is split for VHDS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PatchedTable {
     name: String,
@@ -63,13 +63,12 @@ enum Table {
     Whole,
     /// Those of a sidecar's port.
     Port(OutboundPort),
-    /// Those of a gateway.
     Gateway,
     /// EnvoyFilters patch routes: made as a whole first, as patches may name anything in it.
     Patched,
 }
 
-/// Whether the proxy takes virtual hosts one by one.
+/// Whether the proxy uses VHDS.
 pub(super) fn is_enabled(view: &View<'_>) -> bool {
     *view.derived(&VhdsEnabled)
 }
@@ -158,7 +157,7 @@ pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
     wire_field::renamed(&host?, &format!("{routes}/{name}"))
 }
 
-/// A route configuration with those virtual hosts that were sent one by one and are its own: what Envoy makes of them.
+/// A route configuration merged with its VHDS virtual hosts, as Envoy does.
 pub fn with_hosts<'a>(
     name: &ResourceName,
     body: &Bytes,

@@ -25,19 +25,19 @@ use navarch_registry::model::Service;
 /// Empty where no domain is left for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VirtualHostBytes {
-    /// Where it stands.
+    /// The port and listener.
     pub(super) at: OutboundPort,
     pub(super) virtual_host: PlannedVirtualHost,
     /// Which domains it has.
     pub(super) domains: DomainChoice,
 }
 
-/// Which of the domains that a virtual host asks for it gets.
+/// The domains of a virtual host, of those that it claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DomainChoice {
     /// `*`: it is the only one.
     Any,
-    /// Those that it asks for, but for these (sorted).
+    /// Its claimed domains except these (sorted).
     Without(Vec<String>),
 }
 

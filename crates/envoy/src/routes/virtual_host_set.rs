@@ -1,4 +1,4 @@
-//! Which virtual hosts stand on a port, and whose they are.
+//! The virtual hosts of a port, and the VirtualService that each takes its routes from.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,10 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The port for which VirtualServices count even if no service has their hosts.
+/// The port on which hosts of VirtualServices are served even if no service has them.
 const HTTP_PORT: u16 = 80;
 
-/// One virtual host.
+/// A virtual host before it is built.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PlannedVirtualHost {
     /// Its name, `host:port`.
@@ -52,7 +52,7 @@ struct Wrapper {
     services: Vec<(Hostname, ServiceRef)>,
 }
 
-/// The value of [`Claims`].
+/// The value of [`VirtualHostSet`].
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct VirtualHostTable {
     /// The virtual hosts in their order.

@@ -22,7 +22,7 @@ pub(super) fn message(field: &Bytes) -> Option<Bytes> {
     (length == rest.len() as u64).then_some(rest)
 }
 
-/// A message whose first field is its name, under another name.
+/// Renames a message whose first field is its name.
 pub(super) fn renamed(message: &Bytes, name: &str) -> Option<Bytes> {
     let mut rest = message.clone();
     let (tag, _) = decode_key(&mut rest).ok()?;

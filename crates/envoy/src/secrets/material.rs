@@ -32,7 +32,7 @@ pub(crate) struct Material {
     pub(crate) certificates: Bytes,
     /// In PEM.
     pub(crate) key: SecretBytes,
-    /// What the issuer says of its being revoked, in DER.
+    /// The OCSP staple, in DER.
     pub(crate) staple: Option<Bytes>,
 }
 

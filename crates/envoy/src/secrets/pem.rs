@@ -6,10 +6,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_api::kubernetes::SecretBytes;
 
-/// What is wrong with a PEM text. Never shows any of it.
+/// Errors of parsing PEM. Never contains any of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PemFault {
-    /// No certificate is in it.
     #[error("it contains no PEM certificate")]
     NoCertificate,
     /// A certificate cannot be read.

@@ -11,7 +11,7 @@ use navarch_api::object::NamespacedName;
 pub(super) struct Reference {
     /// Where it is kept.
     pub(super) store: Store,
-    /// Its name, with the suffix that asks for its roots.
+    /// Its name, with the suffix for its roots.
     pub(super) name: Arc<str>,
 }
 
@@ -22,11 +22,10 @@ pub(super) enum Store {
     Secret(Option<Namespace>),
     /// A Secret that a Gateway of the Gateway API names.
     GatewaySecret(Namespace),
-    /// A ConfigMap.
     ConfigMap(Namespace),
 }
 
-/// Why a name is no secret's.
+/// Errors of parsing a resource name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReferenceError {
     /// It starts with nothing known.
@@ -38,7 +37,7 @@ pub(super) enum ReferenceError {
 }
 
 impl Reference {
-    /// Reads a resource name; `None` is the name that stands for no secret at all.
+    /// Parses a resource name; `None` for the reserved name of no secret.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, ReferenceError> {
         if text.starts_with(INVALID_PREFIX) {
             return Ok(None);
@@ -69,7 +68,7 @@ impl Reference {
         }
     }
 
-    /// Whether roots alone are asked for, which are public.
+    /// Whether only roots are requested, which are public.
     pub(super) fn is_roots(&self) -> bool {
         super::names_roots(&self.name)
     }
@@ -80,7 +79,7 @@ fn shown(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// The object's name without the suffix that asks for its roots.
+/// The object's name without the suffix for its roots.
 pub(super) fn without_suffix(name: &NamespacedName) -> NamespacedName {
     let plain = name.name.strip_suffix(CA_SUFFIX).unwrap_or(&name.name);
     NamespacedName::of(name.namespace.clone(), Arc::from(plain))

@@ -18,7 +18,6 @@ fn pair(namespace: &str, name: &str) -> String {
     secret_of(namespace, name, "tls.crt: CERT, tls.key: KEY-MATERIAL, ca.crt: ROOT, ca.crl: REVOKED")
 }
 
-/// The bytes of a source.
 fn bytes(source: Option<&DataSource>) -> Option<&[u8]> {
     let Specifier::InlineBytes(bytes) = source?.specifier.as_ref()? else { panic!("not inline bytes") };
     Some(bytes)

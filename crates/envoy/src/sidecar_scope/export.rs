@@ -1,4 +1,4 @@
-//! `exportTo`: who may see a service or a configuration object.
+//! `exportTo`: the visibility of services and configuration objects.
 
 use navarch_api::names::Namespace;
 use navarch_registry::model::ExportTo;

@@ -21,7 +21,6 @@ pub(super) struct EgressHosts {
 pub(super) struct HostSet {
     /// Full names.
     exact: BTreeSet<String>,
-    /// Wildcards.
     wildcards: Vec<String>,
     /// Names and wildcards that are left out (`~namespace/host`).
     excluded: Vec<String>,
@@ -42,7 +41,7 @@ impl EgressHosts {
         Self::parse(&["*/*".to_owned()], &Namespace::default())
     }
 
-    /// Reads `namespace/host` entries; those of another form are passed over.
+    /// Reads `namespace/host` entries; malformed ones are skipped.
     pub(super) fn parse(entries: &[String], own: &Namespace) -> Self {
         let mut hosts = Self { all_exact: true, ..Self::default() };
         for entry in entries {

@@ -1,4 +1,4 @@
-//! All services as far as visibility asks: who exports what, from which registry, how old.
+//! The properties of services that visibility depends on: export, registry and age.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(super) struct Services {
     pub(super) mattering: Vec<Namespace>,
 }
 
-/// What visibility asks of a service.
+/// The properties of a service that visibility depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IndexedService {
     /// Host and namespace.
@@ -40,7 +40,7 @@ pub(super) struct IndexedService {
     pub(super) nth: usize,
     /// Whether it is a Kubernetes Service.
     pub(super) registry: Registry,
-    /// Who may see it, the mesh default filled in.
+    /// Its effective `exportTo`, with the mesh default.
     pub(super) export_to: ExportTo,
     /// When its object was made.
     created: Option<Timestamp>,
@@ -103,7 +103,7 @@ impl Query for HostIndex {
     }
 }
 
-/// Takes from a service what visibility asks.
+/// Extracts the properties that visibility depends on.
 fn indexed(service: &Service, nth: usize, default: &[String]) -> IndexedService {
     IndexedService {
         key: service.key.clone(),

@@ -95,8 +95,8 @@ pub(super) struct GatewayHosts {
 /// A VirtualService and its hosts.
 pub(crate) type NamedHosts = (NamespacedName, Arc<[Hostname]>);
 
-/// The destinations of the VirtualServices that an egress listener imports: for each host, the ports of each
-/// VirtualService that names it (0 stands for all), in the order of the VirtualServices.
+/// The destinations of the VirtualServices that an egress listener imports: for each host, the ports of each VirtualService
+/// that names it (0 means all), in the order of the VirtualServices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImportedDestinations {
     pub(super) scope: Scope,
@@ -104,7 +104,7 @@ pub(super) struct ImportedDestinations {
     pub(super) listener: usize,
 }
 
-/// What [`ImportedDestinations`] says of one host.
+/// The entry of [`ImportedDestinations`] for one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImportedDestination {
     pub(super) scope: Scope,

@@ -36,12 +36,11 @@ pub(super) struct HostKey {
     pub(super) host: Hostname,
 }
 
-/// Services by first import, one per host.
+/// The visible services in import order, one for each host.
 #[derive(Default)]
 struct ServicesByHost {
     /// Index into `services` by host.
     places: BTreeMap<Hostname, usize>,
-    /// The services and their registries.
     services: Vec<(ServiceKey, Registry)>,
 }
 

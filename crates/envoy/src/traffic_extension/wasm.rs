@@ -31,7 +31,7 @@ const TIMEOUT: prost_types::Duration = prost_types::Duration { seconds: 30, nano
 /// The type of Secrets that hold registry credentials, and their key.
 const DOCKER: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
 
-/// Whether it is known who the proxy is: only then may it have credentials.
+/// Whether the proxy has a verified identity: only then it may get credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsProven;
 
@@ -69,7 +69,7 @@ fn credentials(view: &View<'_>, extension: &Extension, wasm: &WasmConfig) -> Opt
     String::from_utf8(bytes.expose().to_vec()).ok()
 }
 
-/// What Envoy and the agent before it are told.
+/// The environment of the module, for Envoy and for the agent that fetches it.
 fn plugin(extension: &Extension, wasm: &WasmConfig, credentials: Option<String>) -> PluginConfig {
     let failure_policy = match wasm.fail_strategy {
         FailStrategy::Close => FailurePolicy::FailClosed,
@@ -132,7 +132,7 @@ fn environment(extension: &Extension, wasm: &WasmConfig, credentials: Option<Str
     EnvironmentVariables { host_env_keys, key_values }
 }
 
-/// What the module is told: its configuration as a text of JSON.
+/// The configuration of the module, as JSON text.
 fn configuration(config: Option<&Value>) -> Any {
     match config {
         Some(Value::Object(members)) if !members.is_empty() => {

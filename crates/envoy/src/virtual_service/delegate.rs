@@ -84,7 +84,7 @@ fn completed(view: &View<'_>, object: &Object<VirtualService>) -> VirtualService
     spec
 }
 
-/// A route, or what its delegate makes of it: nothing where the delegate is missing or hidden from the delegating namespace.
+/// A route, or the merged routes of its delegate: none if the delegate is missing or not exported to the delegating namespace.
 fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<HttpRoute> {
     let Some(delegate) = &route.delegate else { return vec![route.clone()] };
     let home = if delegate.namespace.is_empty() { namespace.as_str() } else { &delegate.namespace };
@@ -187,7 +187,7 @@ fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchReq
     merged
 }
 
-/// Takes over entries whose keys are not set.
+/// Copies entries whose keys are not set.
 fn inherit_entries<T: Clone>(own: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>) {
     for (key, value) in from {
         own.entry(key.clone()).or_insert_with(|| value.clone());

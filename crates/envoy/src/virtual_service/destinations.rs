@@ -22,7 +22,6 @@ pub struct Destinations {
     routes: Vec<RouteDestinations>,
 }
 
-/// The destinations of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RouteDestinations {
     /// The client namespaces that it is for; empty is all.

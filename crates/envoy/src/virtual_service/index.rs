@@ -1,5 +1,5 @@
-//! VirtualServices by gateway and visibility, without their routes. Those that are made of routes of the Gateway API for a gateway
-//! are known by gateway alone, for they are many: a route that comes or goes costs what its gateway has.
+//! VirtualServices by gateway and visibility, without their routes. Those that are generated from routes of the Gateway API for
+//! a gateway are indexed by gateway only, since there are many: an added or removed route costs what its gateway has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ExportTo;
 
-/// All VirtualServices that are no delegates, but those of the Gateway API for gateways.
+/// All VirtualServices other than delegates, except those of the Gateway API for gateways.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualServiceIndex;
 
-/// All VirtualServices of one gateway that are no delegates.
+/// All VirtualServices of one gateway other than delegates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualServicesOfGateway {
     /// The gateway, as `namespace/name`, or `mesh`.
     pub gateway: Arc<str>,
 }
 
-/// The names of objects that are named as what is made of routes: these win.
+/// The names of objects that collide with those of generated VirtualServices, over which they take precedence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamedAsMade;
 
@@ -43,7 +43,7 @@ pub struct VirtualServices {
     pub mattering: Vec<Namespace>,
 }
 
-/// What selection asks of a VirtualService.
+/// The properties of a VirtualService that selection depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedVirtualService {
     /// Its name.
@@ -52,7 +52,7 @@ pub struct IndexedVirtualService {
     pub hosts: Arc<[Hostname]>,
     /// The gateways that it is bound to (`namespace/name`, or `mesh`); never empty.
     pub gateways: Arc<[Arc<str>]>,
-    /// Who may see it, the mesh default filled in.
+    /// Its effective `exportTo`, with the mesh default.
     pub export_to: ExportTo,
     /// Whether it was made from a route of the Gateway API.
     pub is_gateway_route: bool,
@@ -116,7 +116,7 @@ impl Query for VirtualServicesOfGateway {
     }
 }
 
-/// What is made of routes for a gateway, in order.
+/// The VirtualServices that are generated from routes for a gateway, in order.
 fn made(view: &View<'_>, gateway: &Arc<str>, default: &[String]) -> Vec<IndexedVirtualService> {
     let gateways: Arc<[Arc<str>]> = Arc::from([gateway.clone()]);
     let heads = gateway_api::heads_at(view, gateway);
@@ -134,7 +134,7 @@ fn made(view: &View<'_>, gateway: &Arc<str>, default: &[String]) -> Vec<IndexedV
     made
 }
 
-/// Takes from a VirtualService what selection asks.
+/// Extracts the properties that selection depends on.
 fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) -> IndexedVirtualService {
     let own = &object.meta.key.namespace;
     let is_gateway_route = semantics_of(object) == RouteSemantics::Gateway;
@@ -160,7 +160,7 @@ fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) ->
     }
 }
 
-/// Takes from a VirtualService that is made of routes what selection asks.
+/// Extracts the properties that selection depends on from a generated VirtualService.
 fn of_routes(head: &Head, gateways: &Arc<[Arc<str>]>, export_to: ExportTo) -> IndexedVirtualService {
     IndexedVirtualService {
         name: head.name.clone(),

@@ -1,4 +1,4 @@
-//! The filter chains of a waypoint: of the ports of a service, and of workloads that are asked directly.
+//! The filter chains of a waypoint: for the ports of a service, and for directly addressed workloads.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) const DIRECT_TCP: &str = "direct-tcp";
 /// The chain for HTTP that goes to workloads.
 pub(super) const DIRECT_HTTP: &str = "direct-http";
 
-/// The chain for connections that nobody serves.
+/// The chain for connections to unknown destinations.
 const NOWHERE: &str = "virtualInbound-blackhole";
 
 /// The filter chains of a service.
@@ -59,7 +59,7 @@ impl Query for ChainsOf {
     }
 }
 
-/// The chain of connections that nobody serves: Envoy refuses a listener without any.
+/// The chain for connections to unknown destinations: Envoy rejects a listener without chains.
 pub(super) fn nowhere() -> FilterChain {
     let proxy = tcp_proxy(BLACK_HOLE, BLACK_HOLE);
     FilterChain { name: NOWHERE.to_owned(), filters: vec![tcp_filter(&proxy)], ..FilterChain::default() }
@@ -78,7 +78,7 @@ pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
     ]
 }
 
-/// Where networks are told apart, what goes to the original destination of a service may have come by its host.
+/// With several networks, traffic to the original destination of a service may have been addressed by its host.
 fn destination(view: &View<'_>, service: &Service, port: u16) -> Option<Filter> {
     let is_wanted = view.mesh().settings.gateway_api.east_west
         && !hbone::joins_networks(view)

@@ -14,7 +14,7 @@ use navarch_registry::protocol::Protocol;
 /// The address by which chains count.
 const BIND: &str = "0.0.0.0";
 
-/// The filters of the chain that sends to `cluster` where no route says otherwise.
+/// The filters of the chain that forwards to `cluster` unless a route matches.
 pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> Vec<Filter> {
     let (service, port, protocol) = match subject {
         Subject::Port(service, port) => (Some(service), port.port, port.protocol),

@@ -24,7 +24,6 @@ use navarch_push::view::View;
 use navarch_registry::model::{Service, ServicePort};
 use navarch_registry::protocol::Protocol;
 
-/// Builds the listener.
 pub(crate) fn build(view: &View<'_>) -> Listener {
     let services = services(view);
     let workloads = bound::workloads_of_proxy(view);
@@ -53,7 +52,8 @@ pub(crate) fn build(view: &View<'_>) -> Listener {
     }
 }
 
-/// How the chain of a connection is found. Where networks are told apart, hosts come first: addresses may mean others elsewhere.
+/// How the chain of a connection is found. With several networks hosts come first, since an address may belong to another
+/// workload in another network.
 fn choice(view: &View<'_>, services: &[Arc<Service>], workloads: &[String]) -> Matcher {
     let mut ranges = Vec::new();
     let mut by_authority = BTreeMap::new();
@@ -142,7 +142,7 @@ pub(super) fn has_chains(view: &View<'_>, service: &Service, port: &ServicePort)
     !transports(view, port).is_empty() && !by_sni
 }
 
-/// Tells HTTP from other bytes, but on ports where that is known. Workloads may be asked on any port.
+/// Detects HTTP, except on ports with a known protocol. Workloads may be addressed on any port.
 fn http_inspection(view: &View<'_>, services: &[Arc<Service>], has_workloads: bool) -> ListenerFilter {
     let mut protocols: BTreeMap<u16, Protocol> = BTreeMap::new();
     for service in services {

@@ -1,4 +1,4 @@
-//! How the filter chain of a connection is found: by address and port, then by what is spoken.
+//! Filter chain matchers: by address and port, then by protocol.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::hbone::filters::{AUTHORITY, SOURCE};
 use navarch_api::cidr::Cidr;
 use navarch_push::view::View;
 
-/// What HTTP is told by.
+/// The input by which HTTP is detected.
 const HTTP: [&str; 2] = ["'h2c'", "'http/1.1'"];
 /// The same for HTTP/1.0, where that is taken.
 const HTTP_10: &str = "'http/1.0'";
@@ -51,7 +51,7 @@ pub(super) fn by_port(map: BTreeMap<String, OnMatch>) -> Matcher {
     exact(typed("port", &DestinationPortInput {}), map)
 }
 
-/// Parts by the host and port that was asked for, and where none is known goes on with `otherwise`.
+/// Matches the requested host and port, and falls back to `otherwise` if there is none.
 pub(super) fn by_authority(map: BTreeMap<String, OnMatch>, otherwise: Matcher) -> Matcher {
     let input =
         typed("authority-filter-state", &FilterStateInput { key: AUTHORITY.to_owned(), ..FilterStateInput::default() });

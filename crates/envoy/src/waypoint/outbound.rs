@@ -12,11 +12,11 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// The hosts to which VirtualServices for the mesh lead, by the host that they are for.
+/// The destination hosts of VirtualServices for the mesh, by their own host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReferencesOfHosts;
 
-/// The hosts to which VirtualServices for one host lead.
+/// The destination hosts of VirtualServices for one host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReferencesOf(Hostname);
 

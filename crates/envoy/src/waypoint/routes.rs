@@ -41,7 +41,7 @@ pub(super) fn virtual_services(view: &View<'_>, service: &Service) -> Vec<(Names
     names.iter().filter_map(|name| Some((name.clone(), virtual_service::merged(view, name)?))).collect()
 }
 
-/// The route configuration of the chain that sends to `cluster` where no VirtualService says otherwise.
+/// The route configuration of the chain that forwards to `cluster` unless a VirtualService matches.
 pub(super) fn configuration(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> RouteConfiguration {
     let (service, port) = match subject {
         Subject::Port(service, port) => (service, port.port),

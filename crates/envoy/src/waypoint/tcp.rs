@@ -27,7 +27,7 @@ use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
-/// The filters of the chain that sends to `cluster` where no route says otherwise.
+/// The filters of the chain that forwards to `cluster` unless a route matches.
 pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> Vec<Filter> {
     let (proxy, prefix, port, protocol, service) = match subject {
         Subject::Port(service, port) => {
@@ -63,7 +63,8 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
     filters
 }
 
-/// Sends to where the routes of a service's VirtualServices lead, else to `cluster`. The rule of the first destination holds.
+/// Forwards by the routes of a service's VirtualServices, else to `cluster`. The DestinationRule of the first destination
+/// applies.
 fn to_service(view: &View<'_>, service: &Service, port: u16, prefix: &str, cluster: &str) -> TcpProxy {
     let specs = virtual_services(view, service);
     let specs: Vec<&VirtualService> = specs.iter().map(|(_, spec)| &**spec).collect();

@@ -3,8 +3,8 @@
 use super::{Core, ProxyState};
 
 impl Core {
-    /// Tables of their own with all that these keep: results and their keys are shared. Costs what is kept, about as much as half a sweep.
-    /// What is worked out so far of subscriptions that are not answered, and the sweep under way, stay behind.
+    /// Tables of their own with all that these keep: results and their keys are shared. Costs what is kept, about as much as
+    /// half a sweep. What is worked out so far of subscriptions that are not answered, and the sweep in progress, stay behind.
     pub(crate) fn copy(&self) -> Self {
         let proxy = |(id, state): (&u64, &ProxyState)| {
             let ProxyState { proxy, answers, derived, shown, prepared: _ } = state;
@@ -28,7 +28,7 @@ impl Core {
             derived_ids: self.derived_ids.clone(),
             value_ids: self.value_ids.clone(),
             free_values: self.free_values.clone(),
-            // No computation is under way between the engine's moves.
+            // No computation is in progress between the engine's moves.
             frames: Vec::new(),
             proxies: self.proxies.iter().map(proxy).collect(),
             gates: self.gates.clone(),

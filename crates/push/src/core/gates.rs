@@ -1,37 +1,37 @@
-//! Gates: results on which much rests, which are brought up to date before any of that is marked.
+//! Gates: results with many dependents, which are updated before any of the dependents is marked.
 //!
-//! A change of a VirtualService touches the table of a port's virtual hosts, on which each of thousands of hosts rests, and
-//! leaves it as it was. To mark the hosts, and to find of each that nothing changed, would cost what exists rather than
-//! what changed. So marking waits at such a result; where its value stays, nothing above was touched.
+//! A change of a VirtualService touches the table of a port's virtual hosts, on which thousands of hosts depend, and usually
+//! leaves it equal. Marking the hosts, and finding out for each that nothing changed, would cost what exists rather than what
+//! changed. So marking stops at such a result; if its value stays equal, its dependents are not touched.
 //!
-//! Gates are settled by height, the lowest first: then nothing that a gate has read waits for another gate. What a
-//! computation comes to read for the first time may stand higher than waiting gates: those are settled first
-//! ([`Core::next_gate`] is asked before any result is read), and as they may rest on the one under way, that one opens
-//! before. So whatever is read is right, and no result is computed from what is not.
+//! Gates are settled by height, the lowest first: then nothing that a gate has read waits for another gate. A dependency that a
+//! computation reads for the first time may be higher than waiting gates: those are settled first ([`Core::next_gate`] is asked
+//! before any result is read), and as they may depend on the one in progress, that one opens before. So every value that is
+//! read is valid.
 //!
-//! A gate is computed for a proxy to which it is shown, whose answers fit it; while answers of proxies may be out of date
-//! themselves there is none, and all gates open: what rests on them is marked as if there were no gates.
+//! A gate is computed for a subscribed proxy whose answers match it; while answers of proxies may be out of date themselves
+//! there is none, and all gates open: their dependents are marked as if there were no gates.
 
 use super::{Core, Lookup};
 use crate::memo::{Dep, Deps, NodeId};
 use navarch_api::hash::KeyedSet;
 
-/// How much must rest on a result to make it a gate: results that read it, or what one of those looks through. Small in
-/// tests, where everything is small.
+/// Minimum number of dependents of a gate: results that read it, or items that one of those iterates over. Small in tests,
+/// which have little data.
 const GATE_MIN_DEPENDENTS: usize = if cfg!(test) { 2 } else { 16 };
-/// With more gates waiting, a change reaches so much that it pays no longer to find out what it does not reach.
+/// With more gates waiting, a change affects so much that gates do not pay off.
 const MAX_PENDING_GATES: usize = 2_048;
 
 /// A gate to be settled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
     pub(crate) node: NodeId,
-    /// For whom it can be brought up to date, if for anybody.
+    /// A proxy for which it can be updated, if any.
     pub(crate) proxy: Option<u64>,
 }
 
 impl Core {
-    /// Whether marking waits at a result.
+    /// Whether a result is a gate.
     pub(super) fn is_gate(&self, id: NodeId) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
         if self.is_gate_by_nature(node.query) {
@@ -42,7 +42,7 @@ impl Core {
         node.parents.len() >= GATE_MIN_DEPENDENTS || node.parents.iter().any(looks_through_much)
     }
 
-    /// How high a result stands that reads these.
+    /// The height of a result with these dependencies.
     pub(super) fn height_over(&self, deps: &Deps) -> u16 {
         let heights = deps.iter().filter_map(|dep| match dep {
             Dep::Node(id) => self.nodes.get(&id).map(|node| node.height.saturating_add(1)),
@@ -51,7 +51,7 @@ impl Core {
         heights.max().unwrap_or_default()
     }
 
-    /// Puts a result above what it reads now, and what rests on it above it.
+    /// Raises the height of a result above its current dependencies, and that of its dependents above it.
     pub(crate) fn raise(&mut self, id: NodeId) {
         let Some(deps) = self.nodes.get(&id).map(|node| node.deps.clone()) else { return };
         let mut todo = vec![(id, self.height_over(&deps))];
@@ -62,7 +62,7 @@ impl Core {
                 self.gates.insert((height, id));
             }
             let Some(parents) = self.nodes.get(&id).map(|node| node.parents.clone()) else { continue };
-            // The list may name what no longer reads this one, and might lead in circles.
+            // The list may contain nodes that no longer read this one, which could make a cycle.
             let reads = |parent: &NodeId| {
                 let parent = self.nodes.get(parent);
                 parent.is_some_and(|node| node.height <= height && node.deps.contains(Dep::Node(id)))
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Takes the lowest gate below a height out of those that wait. Opens all where no proxy can stand for others.
+    /// Removes and returns the lowest waiting gate below a height. Opens all gates if answers of proxies may be out of date.
     pub(crate) fn next_gate(&mut self, below: u16) -> Option<Gate> {
         if !self.marked_watched.is_empty() || self.gates.len() > MAX_PENDING_GATES {
             self.open_all();
@@ -85,13 +85,13 @@ impl Core {
         Some(Gate { node, proxy })
     }
 
-    /// The gate that was taken out last is settled, or cannot be: then what rests on it is marked.
+    /// Ends the settling of the gate that was returned last; if it could not be settled, its dependents are marked.
     pub(crate) fn settled(&mut self, id: NodeId) {
         self.settling.pop();
         self.open(id);
     }
 
-    /// Marks what rests on a gate.
+    /// Marks the dependents of a gate.
     pub(crate) fn open(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) else { return };
         node.gated = false;
@@ -100,7 +100,7 @@ impl Core {
         self.mark_all(parents);
     }
 
-    /// A result is up to date and has the value that it had: nothing above it was touched, as far as it counts.
+    /// A gate is up to date with an equal value: its dependents are not marked because of it.
     pub(crate) fn stay_shut(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) {
             node.gated = false;
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// Marks what rests on any gate, and waits at none from now on.
+    /// Marks the dependents of all gates, and disables gates from now on.
     pub(crate) fn open_all(&mut self) {
         self.waits_at_gates = false;
         let under_way = self.settling.clone();
@@ -118,7 +118,7 @@ impl Core {
         }
     }
 
-    /// A proxy that is shown what rests on a result, and that the result answers.
+    /// A subscriber of a dependent of this result whose answers match it.
     fn shown_to(&mut self, id: NodeId) -> Option<u64> {
         let query = self.nodes.get(&id)?.query;
         let mut seen = KeyedSet::default();
@@ -128,7 +128,7 @@ impl Core {
                 continue;
             }
             let Some(node) = self.nodes.get(&above) else { continue };
-            // Those who share a result gave the same answers: one stands for all.
+            // Proxies that share a result gave the same answers, so one is enough.
             let proxies = [
                 node.rare().subscribers.first().map(|(proxy, _)| *proxy),
                 node.rare().watchers.first().map(|(proxy, _)| *proxy),

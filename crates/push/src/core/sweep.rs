@@ -1,9 +1,9 @@
-//! Forgetting: what no subscription rests on goes, and the names of what went are given again.
+//! Garbage collection: results that no subscription depends on are dropped, and their ids reused.
 //!
-//! A sweep costs what is kept, so it is done in slices between which the engine works. First it marks what subscriptions
-//! rest on. What computations read or make in the meantime is marked as they do ([`Core::touch`]), so nothing goes that
-//! anything rests on. Then it removes the results that are not marked, those first that others do not rest on: one that is
-//! read again half way still has all that it was computed from.
+//! The cost of a sweep is proportional to the kept results, so it runs in slices between which the engine works. First it marks
+//! all that subscriptions depend on. What computations read or create in the meantime is marked, too ([`Core::touch`]), so
+//! nothing in use is dropped. Then it removes unmarked results, those without dependents first: a result that is read again
+//! halfway still has all of its dependencies.
 
 mod free;
 mod live;
@@ -20,75 +20,73 @@ use navarch_api::hash::KeyedSet;
 /// Steps between two checks of the time slice, at about a microsecond each. Tests check after each step.
 const STEPS_PER_TIME_CHECK: usize = if cfg!(test) { 1 } else { 64 };
 
-/// What a sweep left.
+/// The sizes that a sweep left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Swept {
-    /// Results.
     results: usize,
-    /// Facts.
     facts: usize,
     /// Answers.
     values: usize,
     /// Query keys.
     queries: usize,
-    /// How long all its slices took.
+    /// The total duration of its slices.
     took: Duration,
 }
 
-/// A sweep under way.
+/// The state of a sweep.
 pub(super) struct Sweep {
     phase: Phase,
-    /// How far the phase has got in what it goes through.
+    /// Position within the phase.
     at: usize,
-    /// The results that were there when it began.
+    /// The results at its start.
     results: Vec<NodeId>,
-    /// The proxies that were there when it began.
+    /// The proxies at its start.
     proxies: Vec<u64>,
-    /// Results that are marked, while what they rest on is not.
+    /// Marked results whose dependencies are not marked yet.
     grey: Vec<NodeId>,
     /// Whether this pass over the derived answers marked something.
     has_found: bool,
-    /// Questions in the traces of what is marked.
+    /// Attributes in the traces of marked results.
     attrs: KeyedSet<AttrId>,
-    /// Answers in these traces, and those of proxies to these questions.
+    /// Answers in these traces, and those of proxies for these attributes.
     values: KeyedSet<ValueId>,
     /// Results to be removed, by height.
     dead: BTreeMap<u16, Vec<NodeId>>,
-    /// How long its slices took so far.
+    /// The duration of its slices so far.
     took: Duration,
 }
 
-/// What a sweep does, in this order.
+/// The phases of a sweep, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Marks what subscriptions show.
+    /// Marks the nodes of subscriptions.
     Shown,
-    /// Marks what is worked out of subscriptions that are not answered.
+    /// Marks the partial results of unanswered subscriptions.
     Prepared,
-    /// Marks what derived answers come from, again until a pass finds nothing.
+    /// Marks the nodes of derived answers; repeated until a pass finds nothing.
     Derived,
-    /// Takes answers from proxies that no trace asks for.
+    /// Removes answers of proxies that no trace reads.
     Answers,
-    /// Sorts results that are not marked by height.
+    /// Sorts unmarked results by height.
     Sort,
     /// Removes them.
     Remove,
-    /// Takes removed results out of the lists of those that they read.
+    /// Removes dropped results from the parent lists of their dependencies.
     Parents,
     /// Frees facts that nothing reads.
     Facts,
-    /// Frees questions that no trace asks.
+    /// Frees attributes that no trace reads.
     Questions,
-    /// Frees answers that neither traces nor proxies give.
+    /// Frees answers that neither traces nor proxies have.
     Values,
     /// Frees query keys without results.
     Queries,
-    /// Cuts free places off the ends of tables.
+    /// Truncates free entries at the ends of tables.
     Ends,
 }
 
 impl Phase {
-    /// What comes after it.
+    /// The next phase.
     fn next(self) -> Option<Self> {
         Some(match self {
             Self::Shown => Self::Prepared,
@@ -107,13 +105,13 @@ impl Phase {
     }
 }
 
-/// Whether a table outgrew what the last sweep left of it so far that a sweep pays.
+/// Whether a table has grown enough since the last sweep that another pays off.
 fn outgrew(now: usize, swept: usize) -> bool {
     now > 2 * swept + 4096
 }
 
 impl Core {
-    /// Whether enough was forgotten or orphaned that a sweep pays.
+    /// Whether enough was dropped or orphaned that a sweep pays off.
     pub(crate) fn wants_sweep(&self) -> bool {
         self.sweeping.is_none()
             && (outgrew(self.nodes.len(), self.swept.results)
@@ -123,17 +121,17 @@ impl Core {
                 || self.loose_edges > 8 * self.nodes.len() + 65_536)
     }
 
-    /// Whether a sweep is under way.
+    /// Whether a sweep is in progress.
     pub(crate) fn is_sweeping(&self) -> bool {
         self.sweeping.is_some()
     }
 
-    /// How long the last sweep took, all its slices together.
+    /// The total duration of the last sweep.
     pub(crate) fn last_sweep(&self) -> Duration {
         self.swept.took
     }
 
-    /// Begins a sweep, unless one is under way. What loses its last subscription from now on is left to the next.
+    /// Begins a sweep, unless one is in progress. Results that lose their last subscription from now on are left to the next.
     pub(crate) fn begin_sweep(&mut self) {
         if self.sweeping.is_some() {
             return;
@@ -155,8 +153,8 @@ impl Core {
         }));
     }
 
-    /// Goes on with the sweep under way as long as `may_go_on` says; true when none is under way any more. Must not run
-    /// inside a computation.
+    /// Continues the sweep in progress while `may_go_on` returns true; returns true when it is complete. Must not run inside a
+    /// computation.
     pub(crate) fn sweep_on(&mut self, mut may_go_on: impl FnMut() -> bool) -> bool {
         let Some(mut sweep) = self.sweeping.take() else { return true };
         let begun = Instant::now();
@@ -183,7 +181,7 @@ impl Core {
         true
     }
 
-    /// Drops every result that no subscription rests on, and every question, answer, fact and query key that only such
+    /// Drops every result that no subscription depends on, and every attribute, answer, fact and query key that only such
     /// results had, at once.
     #[cfg(test)]
     pub(crate) fn sweep(&mut self) {
@@ -192,7 +190,7 @@ impl Core {
         self.sweep_on(|| true);
     }
 
-    /// Does the next thing, and tells how many steps it counts for; `None` at the end.
+    /// Does the next step and returns the number of steps that it counts for; `None` at the end.
     fn sweep_step(&mut self, sweep: &mut Sweep) -> Option<usize> {
         if let Some(id) = sweep.grey.pop() {
             return Some(self.mark_below(sweep, id));
@@ -215,7 +213,7 @@ impl Core {
         };
         if done.is_none() {
             sweep.at = 0;
-            // A derived answer may rest on others.
+            // A derived answer may depend on others.
             if sweep.phase == Phase::Derived && std::mem::take(&mut sweep.has_found) {
                 return Some(1);
             }

@@ -17,14 +17,13 @@ use crate::resources::Resources;
 use crate::view::View;
 use navarch_api::names::ResourceName;
 
-/// Names in a subscription that are cut anew whenever one of their resources changes. Of more, the cut is kept.
+/// Maximum number of names in a subscription that are cut into runs again with every change. For more, the runs are kept.
 const MAX_UNCACHED_NAMES: usize = 32;
 
 /// All resources of one type for one interest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CollectionOf {
     pub(super) kind: ResourceType,
-    /// What is wanted of it.
     pub(super) interest: Interest,
 }
 
@@ -35,43 +34,40 @@ pub(super) struct ResourceOf {
     pub(super) name: ResourceName,
 }
 
-/// The names that a wildcard stands for.
+/// The names of a wildcard subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesOf {
     kind: ResourceType,
 }
 
-/// The names that are meant by another one.
+/// The names that another name refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MembersOf {
     kind: ResourceType,
-    /// The other name.
     of: ResourceName,
 }
 
-/// The names that a proxy gets beside those that it names.
+/// The names that a proxy gets in addition to those that it requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Unnamed {
     kind: ResourceType,
 }
 
-/// The names that an interest comes to where that takes more than a look at one list.
+/// The names of an interest that consists of several lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesWanted {
     kind: ResourceType,
-    /// What is wanted of it.
     interest: Interest,
 }
 
-/// The names of an interest that mean nothing.
+/// Requested names without a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesUnknown {
     kind: ResourceType,
-    /// What is wanted of it.
     interest: Interest,
 }
 
-/// The resources of a run of names, those that there are.
+/// The existing resources of a run of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PieceOf {
     pub(super) kind: ResourceType,
@@ -107,7 +103,7 @@ impl Query for NamesOf {
 
     fn compute(&self, view: &View<'_>) -> Runs {
         if self.kind.is_by_address() {
-            // Too many to be listed anew for every one that comes or goes; few are known to the translator alone.
+            // Too many to list again with every change; few are known only to the translator.
             let known = view.address_names().runs();
             let further: BTreeSet<ResourceName> = view.translator().names(self.kind, view).into_iter().collect();
             return if further.is_empty() { (**known).clone() } else { update(known, &further, &BTreeSet::new()) };
@@ -182,7 +178,7 @@ impl Query for CollectionOf {
         let kind = self.kind;
         let runs = self.runs(view);
         let resources = match runs.as_slice() {
-            // What is no longer than this needs no pieces to share.
+            // A single run needs no pieces.
             [only] => resources(view, kind, only).into_iter().collect(),
             runs => Resources::of_pieces(runs.iter().map(|run| view.get(&PieceOf { kind, run: run.clone() }))),
         };
@@ -193,7 +189,7 @@ impl Query for CollectionOf {
 }
 
 impl CollectionOf {
-    /// The names that are wanted.
+    /// The names of the interest.
     pub(super) fn runs(&self, view: &View<'_>) -> Arc<Runs> {
         let Self { kind, interest } = self;
         let kind = *kind;
@@ -213,7 +209,7 @@ impl CollectionOf {
     }
 }
 
-/// What is asked for by name.
+/// The requested names.
 fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> Runs {
     match view.translator().meant(kind, &interest.names, view) {
         Some(meant) => sort_and_cut(&meant),
@@ -221,17 +217,17 @@ fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> Runs {
     }
 }
 
-/// All names of lists.
+/// The union of the lists.
 fn join(lists: &[Arc<Runs>]) -> Runs {
     sort_and_cut(lists.iter().flat_map(|runs| runs.iter()).flat_map(Run::names))
 }
 
-/// What is meant by a name.
+/// The names that a name refers to.
 fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<Runs> {
     view.get(&MembersOf { kind, of: of.clone() })
 }
 
-/// The resources of a run of names, those that there are.
+/// The existing resources of a run of names.
 fn resources(view: &View<'_>, kind: ResourceType, run: &Run) -> Vec<Arc<Resource>> {
     let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
     run.names().iter().filter_map(one).collect()

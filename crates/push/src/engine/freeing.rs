@@ -1,4 +1,4 @@
-//! When what nothing rests on is freed.
+//! Freeing of unused results.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ impl Engine {
         self.core.borrow().has_orphans
     }
 
-    /// Begins to free what nothing rests on, unless that is under way. Costs what is kept; [`Engine::sweep_on`] does the work.
+    /// Begins to free unused results, unless that is in progress. Costs what is kept; [`Engine::sweep_on`] does the work.
     pub fn begin_sweep(&mut self) {
         self.core.get_mut().begin_sweep();
     }
 
-    /// Whether what nothing rests on is being freed.
+    /// Whether a sweep is in progress.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
         self.core.borrow().is_sweeping()
@@ -36,7 +36,7 @@ impl Engine {
         self.core.borrow().last_sweep()
     }
 
-    /// Frees what nothing rests on, now and then and a little at a time.
+    /// Frees unused results from time to time, in small slices.
     pub(super) fn sweep_if_due(&mut self) {
         let core = self.core.get_mut();
         if core.wants_sweep() {

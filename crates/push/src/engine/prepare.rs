@@ -1,5 +1,5 @@
-//! Large subscriptions are worked off in slices: what they will show is worked out name by name before they are answered, and
-//! between the slices others are served.
+//! Large subscriptions are computed in time slices, name by name, before they are answered; other clients are served between
+//! the slices.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::resource::ResourceType;
 use navarch_api::names::ResourceName;
 
 impl Engine {
-    /// As [`Engine::subscribe`], as an answer to several subscriptions of which this is the last, in slices: works out one
-    /// resource at least, and goes on as long as `may_go_on` says. True when all of it is there and published. Changes in
-    /// between do no harm: what they reach is worked out again.
+    /// As [`Engine::subscribe`] for the last of several unanswered subscriptions, in time slices: computes at least one
+    /// resource, and continues while `may_go_on` returns true. Returns true when the collection is published. Changes in
+    /// between are allowed: affected resources are recomputed.
     pub(crate) fn subscribe_in_slices(
         &mut self,
         id: ProxyId,
@@ -46,7 +46,7 @@ impl Engine {
         is_ready
     }
 
-    /// Whether another proxy that gives the same answers was shown the same.
+    /// Whether a proxy with the same answers has the same subscription.
     fn is_known(&self, id: ProxyId, query: QueryId) -> bool {
         loop {
             let found = self.core.borrow_mut().find(query, id.0);
@@ -58,10 +58,10 @@ impl Engine {
         }
     }
 
-    /// Works out what a proxy will show of a type, for a while. True when all of it is there.
+    /// Computes resources of a subscription for one time slice. Returns true when all are computed.
     fn prepare(&mut self, id: ProxyId, mut prepared: Prepared, may_go_on: impl FnMut() -> bool) -> bool {
         let kind = prepared.kind;
-        // Where the names cannot be had, the answer meets the same panic and says so.
+        // If computing the names panics, the query panics in the same way and reports it.
         let Some(runs) = self.names_of(id, kind, &mut prepared) else { return true };
         let is_done = self.walk(id, kind, &runs, &mut prepared, may_go_on);
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
@@ -70,7 +70,7 @@ impl Engine {
         is_done
     }
 
-    /// The names of a subscription. To find them costs as much as there are, so they are kept.
+    /// The names of a subscription. Computing them costs as much as there are, so they are kept between slices.
     fn names_of(&self, id: ProxyId, kind: ResourceType, prepared: &mut Prepared) -> Option<Arc<Runs>> {
         let revision = self.revision();
         if let Some((_, runs)) = prepared.names.as_ref().filter(|(known, _)| *known == revision) {
@@ -82,7 +82,7 @@ impl Engine {
         Some(runs)
     }
 
-    /// Goes on with the first name that was not looked at. True at the end.
+    /// Continues with the first unprocessed name. Returns true at the end.
     fn walk(
         &self,
         id: ProxyId,
@@ -103,7 +103,7 @@ impl Engine {
                 prepared.resources.extend(self.node_for(id, &ResourceOf { kind, name: name.clone() }));
                 prepared.last = Some(name.clone());
             }
-            // A single run is no piece of its own.
+            // A single run has no piece of its own.
             if runs.len() > 1 {
                 prepared.pieces.extend(self.node_for(id, &PieceOf { kind, run: run.clone() }));
                 prepared.resources.clear();
@@ -112,7 +112,7 @@ impl Engine {
         true
     }
 
-    /// The result of a query for a proxy, brought up to date, which stays while it is among what is prepared.
+    /// The up-to-date node of a query for a proxy. Sweeps keep it while it is part of a prepared subscription.
     fn node_for(&self, id: ProxyId, query: &impl Query) -> Option<NodeId> {
         let query = self.core.borrow_mut().query_id(query);
         let node = self.view(id.0).node_of(query).ok()?;

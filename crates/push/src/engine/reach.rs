@@ -1,4 +1,4 @@
-//! Whom facts reach: the same edges by which a change is marked, followed without changing anything.
+//! The subscriptions that facts affect: follows the same edges as marking, without changing anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
 
 impl Engine {
-    /// The proxies that are shown something made of any of these facts, and of which types. Costs what depends on the facts.
+    /// The proxies with resources that depend on any of these facts, by type. Costs what depends on the facts.
     #[must_use]
     pub fn reached(&self, facts: &[FactKey]) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
         let core = self.core.borrow();
@@ -24,7 +24,7 @@ impl Engine {
             for (proxy, kind) in &node.rare().subscribers {
                 reached.entry(ProxyId(*proxy)).or_default().insert(*kind);
             }
-            // A parent may have been computed anew since, without reading this.
+            // A parent may have been recomputed since without reading this one.
             let reads =
                 |parent: &&NodeId| core.nodes.get(*parent).is_some_and(|node| node.deps.contains(Dep::Node(id)));
             todo.extend(node.parents.iter().filter(reads));

@@ -25,7 +25,6 @@ pub(crate) struct Run {
 pub(crate) type Runs = Vec<Run>;
 
 impl Run {
-    /// Of these names.
     fn new(names: Vec<ResourceName>) -> Self {
         let names: Arc<[ResourceName]> = names.into();
         Self { hash: keyed_hash(&names), names }

@@ -196,7 +196,7 @@ fn what_is_stopped_is_seen_by_nobody_until_it_is_edited() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     mesh.apply([Change::Stages, staged("bad"), stage(1, &["p0.shop"])]);
     assert!(mesh.count("bad") > 0);
-    // A refusal is charged to the version that is under way, and nothing is quarantined.
+    // A refusal is charged to the version that is in progress, and nothing is quarantined.
     mesh.apply([Change::Quarantine(name(), "no such filter".into())]);
     assert_eq!((mesh.count("old"), mesh.world.context().quarantined.len()), (10, 0));
     assert_eq!(mesh.rollout().progress, RolloutProgress::Stopped("no such filter".into()));

@@ -13,7 +13,6 @@ const MAX_OBJECTS: usize = 256;
 /// When the changes that wait for a push were handed over.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// The first of all.
     first: Option<Instant>,
     /// The first of each of some objects.
     objects: BTreeMap<ObjectRef, Instant>,

@@ -1,4 +1,4 @@
-//! Streams that have ended, told to the push thread by a list: whoever tells of them cannot wait.
+//! Streams that have ended, handed to the push thread in a list, since their destructors cannot wait for the command queue.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Gone(Arc<Mutex<Vec<ProxyId>>>);
 pub(super) struct Unclaimed {
     /// The proxy, until it is taken.
     id: Option<ProxyId>,
-    /// Where it is told of else.
+    /// The list that the stream is added to when it ends.
     gone: Gone,
 }
 
@@ -26,7 +26,6 @@ impl Gone {
         self.0.lock().push(id);
     }
 
-    /// Takes all.
     pub(super) fn take(&self) -> Vec<ProxyId> {
         std::mem::take(&mut *self.0.lock())
     }

@@ -1,4 +1,4 @@
-//! What was played, told, and compared with what was recorded.
+//! Descriptions of replayed events, and their comparison with the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Services, endpoints and gateways of several clusters are merged.
+//! Merging of services, endpoints and network gateways of several clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl Aggregate {
         std::iter::once(&self.own).chain(self.remotes.values())
     }
 
-    /// Brings the merged directory up to date with what changed in its parts; gives what changed in it.
+    /// Updates the merged directory after changes of the clusters' directories; returns its changes.
     pub(super) fn merge(&mut self, outcomes: Outcomes) -> DirectoryChange {
         let Outcomes { own, remotes, aliased, clusters, .. } = outcomes;
         if self.remotes.is_empty() && !clusters {
@@ -50,11 +50,11 @@ impl Aggregate {
         change
     }
 
-    /// Takes over what each cluster has alone.
+    /// Copies the parts that are kept by cluster.
     fn share_parts(&mut self) {
         let own = self.own.directory();
         if self.remotes.is_empty() {
-            // The picture is that of the only cluster again, which shares all its parts.
+            // With a single cluster its directory is used as it is.
             self.directory = own.clone();
             return;
         }
@@ -124,7 +124,7 @@ impl Aggregate {
         (!services.is_empty()).then(|| services.into())
     }
 
-    /// Notes that a namespace declares a host, or no longer does.
+    /// Adds or removes a namespace that declares a host.
     fn show_host(&mut self, key: &ServiceKey, declared: bool) {
         let hosts = &mut self.directory.namespaces_of_host;
         let known = hosts.get(&key.hostname).into_iter().flat_map(|namespaces| namespaces.iter());
@@ -179,7 +179,7 @@ impl Aggregate {
 }
 
 impl Service {
-    /// Takes in what another cluster's service of the same host adds.
+    /// Merges the service of the same host in another cluster.
     fn take_in(&mut self, other: &Self) {
         let own = self.cluster_vips.iter();
         let new = other.cluster_vips.iter();
@@ -191,7 +191,7 @@ impl Service {
     }
 }
 
-/// The service that all clusters together make of the Kubernetes Services of a name.
+/// The merged service of the Kubernetes Services of a name in all clusters.
 pub(super) fn real_service(directory: &Directory, name: &NamespacedName, domain: &str) -> Option<Arc<Service>> {
     let hostname = Hostname::new(format!("{}.{}.svc.{domain}", name.name, name.namespace));
     let key = ServiceKey { namespace: name.namespace.clone(), hostname };

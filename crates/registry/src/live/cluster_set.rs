@@ -1,5 +1,5 @@
-//! Kubernetes' multi-cluster services: who may see endpoints from where, and services in `clusterset.local`
-//! (Istio's `serviceexportcache.go` and `serviceimportcache.go`).
+//! Kubernetes' multi-cluster services: visibility of endpoints across clusters, and services in `clusterset.local` (Istio's
+//! `serviceexportcache.go` and `serviceimportcache.go`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use navarch_api::small_map::SmallMap;
 use navarch_store::Objects;
 
 impl Registry {
-    /// From where the endpoints of a Service are seen under its own host.
+    /// The clusters in which the endpoints of a Service are visible under its own host.
     pub(super) fn discoverability(&self, objects: &Objects, service: &NamespacedName) -> Discoverability {
         let is_there = self.services.get(service).is_some();
         match self.world.settings.clusters.mcs {
@@ -25,7 +25,7 @@ impl Registry {
         }
     }
 
-    /// Exports reach the endpoints of their Services.
+    /// Queues the Services of changed ServiceExports.
     pub(super) fn update_exports(&self, work: &mut Work) {
         if self.world.settings.clusters.mcs == McsMode::Off {
             return;
@@ -36,8 +36,8 @@ impl Registry {
         }
     }
 
-    /// The endpoints of this cluster under a host in `clusterset.local`; none for other hosts. They are seen from other clusters
-    /// only if this one has the service, imported, and exports it.
+    /// The endpoints of this cluster under a host in `clusterset.local`; none for other hosts. They are visible in other
+    /// clusters only if this one has the service, imported, and exports it.
     pub(super) fn cluster_set_endpoints(&self, objects: &Objects, key: &ServiceKey) -> Vec<Arc<Endpoint>> {
         if self.world.settings.clusters.mcs < McsMode::Hosts {
             return Vec::new();
@@ -54,7 +54,7 @@ impl Registry {
         listed.chain(selected).collect()
     }
 
-    /// The service of this key that a ServiceImport makes.
+    /// The service of this key that a ServiceImport declares.
     pub(super) fn imported(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
         if self.imports.is_empty() {
             return None;
@@ -62,7 +62,7 @@ impl Registry {
         self.imports.get(&service_of_cluster_set(key)?)
     }
 
-    /// Makes the services of these imports anew; `real` gives the Service of a name as all clusters together have it.
+    /// Rebuilds the services of these imports; `real` returns the merged Service of a name.
     pub(in super::super) fn update_imports(
         &mut self,
         objects: &Objects,
@@ -91,7 +91,7 @@ impl Registry {
         if work.keys.is_empty() { Outcome::default() } else { self.run(objects, work, others) }
     }
 
-    /// The service that the import of this name makes; `None` without an address or a Service behind it.
+    /// The service that the import of this name declares; `None` without an address or an underlying Service.
     fn import(
         &self,
         objects: &Objects,
@@ -110,7 +110,7 @@ impl Registry {
     }
 }
 
-/// From where endpoints are seen: from everywhere, if the service is there and exported.
+/// The clusters in which endpoints are visible: all, if the service exists and is exported.
 fn exported(objects: &Objects, name: &NamespacedName, is_there: bool) -> Discoverability {
     match is_there && objects.service_exports.get(name).is_some() {
         true => Discoverability::Mesh,

@@ -1,4 +1,4 @@
-//! The endpoints of services are gathered.
+//! Collects the endpoints of services.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use navarch_store::Objects;
 /// Endpoints of a service, if it has any.
 type Shared = Option<Arc<ServiceEndpoints>>;
 
-/// Whether both are the same value in memory, or neither is one.
+/// Whether both are the same allocation, or both are `None`.
 fn is_one(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -24,7 +24,7 @@ fn is_one(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) 
 }
 
 impl Registry {
-    /// Gathers endpoints.
+    /// Updates the endpoints of queued services.
     pub(super) fn update_endpoints(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
         // The hosts of a ServiceEntry share their endpoints, before and after: they are compared once.
         let mut equal: Option<(Shared, Shared, bool)> = None;
@@ -67,7 +67,7 @@ impl Registry {
         self.merge(key, self.cluster_set_endpoints(objects, key), &services, &entries)
     }
 
-    /// Merges the endpoints of all that declare a service with those that there are.
+    /// Merges the endpoints of all objects that declare a service.
     fn merge(
         &self,
         key: &ServiceKey,
@@ -122,7 +122,7 @@ impl ServiceEndpoints {
         let mut service_accounts: Vec<Arc<str>> = accounts.filter(|account| !account.is_empty()).cloned().collect();
         service_accounts.sort_unstable();
         service_accounts.dedup();
-        // They stay for long, and grew by doubling.
+        // They are long-lived, and the vector grew by doubling.
         endpoints.shrink_to_fit();
         service_accounts.shrink_to_fit();
         Some(Self { endpoints, service_accounts })
@@ -130,7 +130,7 @@ impl ServiceEndpoints {
 }
 
 impl Endpoint {
-    /// Where it stands among those of its service: clusters may use the same addresses.
+    /// The sort key within a service: clusters may use the same addresses.
     fn order(&self) -> (&[Arc<str>], &PortName, u16, &ClusterId) {
         (&self.addresses, &self.port_name, self.port, &self.workload.cluster)
     }

@@ -1,4 +1,4 @@
-//! Gateways between networks are found.
+//! Finds network gateways.
 
 use super::Registry;
 use super::work::Work;
@@ -7,7 +7,7 @@ use crate::network_gateways::{gateways_by_network, gateways_of_object, gateways_
 use navarch_store::Objects;
 
 impl Registry {
-    /// Finds the gateways that services are. Node-port gateways are kept even while no node is theirs, so that nodes
+    /// Updates network gateways from services. Node-port gateways are kept even without matching nodes, so that changed nodes
     /// find them.
     pub(super) fn update_gateways(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
         let nothing = work.gateways.is_empty() && work.gateway_objects.is_empty();

@@ -1,4 +1,4 @@
-//! Who declares which host, and which services are other names for a host.
+//! The objects that declare each host, and aliases of hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::model::{Resolution, Service, ServiceKey};
 use navarch_api::hash_index::HashIndex;
 use navarch_api::names::{Hostname, Namespace};
 
-/// Who declares which host, and what is known of hosts beyond their own declarations.
+/// The objects that declare each host, with aliases and allocated addresses of hosts.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     /// The Kubernetes Services that declare a service of each key.
     pub(super) services: HashIndex,
-    /// The ServiceEntries that do.
+    /// The ServiceEntries that declare a service of each key.
     pub(super) entries: HashIndex,
-    /// Services that are other names for a host, by that host.
+    /// Aliases by host.
     aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
     /// Addresses allocated here, where no controller does it.
     allocated: BTreeMap<ServiceKey, AllocatedIps>,
 }
 
 impl Names {
-    /// The services that are other names for a host, sorted.
+    /// The aliases of a host, sorted.
     pub(super) fn aliases_of(&self, host: &Hostname) -> &[ServiceKey] {
         self.aliases.get(host).map_or(&[], |aliases| aliases)
     }
 
-    /// The hosts that services are other names for.
+    /// The hosts with aliases.
     pub(super) fn aliased(&self) -> impl Iterator<Item = &Hostname> {
         self.aliases.keys()
     }
@@ -77,7 +77,7 @@ impl Registry {
         }
     }
 
-    /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
+    /// All services of a key: Kubernetes Services first, then by age and in the order of their objects.
     fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
         let mut services: Vec<&Arc<Service>> = self.services_of(key).into_iter().map(|state| &state.service).collect();
         services.extend(self.imported(key));
@@ -86,7 +86,7 @@ impl Registry {
         services.into_iter().map(|service| self.dress(service)).collect()
     }
 
-    /// A service with its other names and the address that was allocated here.
+    /// A service with its aliases and its allocated address.
     fn dress(&self, service: &Arc<Service>) -> Arc<Service> {
         let aliases = self.names.aliases.get(&service.key.hostname);
         let allocated = self.names.allocated.get(&service.key).filter(|_| service.wants_address());
@@ -104,7 +104,7 @@ impl Registry {
         Arc::new(dressed)
     }
 
-    /// Notes that a namespace declares a host, or no longer does.
+    /// Adds or removes a namespace that declares a host.
     fn show_host(&mut self, key: &ServiceKey, declared: bool) {
         let hosts = &mut self.directory.namespaces_of_host;
         let others = hosts.get(&key.hostname).into_iter().flat_map(|namespaces| namespaces.iter());
@@ -118,7 +118,7 @@ impl Registry {
         }
     }
 
-    /// Finds again which services are other names for which hosts; hosts with other names than before are work.
+    /// Recomputes aliases; hosts with changed aliases are queued.
     fn update_aliases(&mut self, work: &mut Work) {
         let services = self.services.iter().map(|state| &state.service);
         let aliases = services.filter(|service| service.resolution == Resolution::Alias);
@@ -137,7 +137,7 @@ impl Registry {
         }
     }
 
-    /// Allocates addresses again; services with other ones than before are work.
+    /// Recomputes allocated addresses; services with changed ones are queued.
     fn update_allocation(&mut self, work: &mut Work) {
         let services = self.service_entries.iter().flat_map(|state| state.services.all().iter());
         let keys: BTreeSet<&ServiceKey> =

@@ -1,4 +1,4 @@
-//! Kubernetes Services and ServiceEntries are taken in.
+//! Processes changed Kubernetes Services and ServiceEntries.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ fn namespace_meta<'a>(objects: &'a Objects, namespace: &Namespace) -> Option<&'a
 }
 
 impl Registry {
-    /// Takes Kubernetes Services in.
+    /// Processes changed Kubernetes Services.
     pub(super) fn update_services(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.services) {
             let new = objects.services.get(&name).map(|object| self.service_state(object, objects));
@@ -71,7 +71,7 @@ impl Registry {
         }
     }
 
-    /// Makes a Kubernetes Service's state.
+    /// Builds the state of a Kubernetes Service.
     fn service_state(&self, object: &Arc<Object<Declared>>, objects: &Objects) -> ServiceState {
         let namespace = namespace_meta(objects, &object.meta.key.namespace);
         let service = convert_service(object, namespace, &self.world);
@@ -79,7 +79,7 @@ impl Registry {
         ServiceState { object: object.clone(), service: Arc::new(service), rules }
     }
 
-    /// Takes a Kubernetes Service's selector in. Whoever it selected or selects now gets new targets.
+    /// Updates the selector of a Kubernetes Service, and queues the workloads that it selected before or selects now.
     fn reselect_service(&mut self, name: &NamespacedName, number: u32, old: Option<&ServiceState>, work: &mut Work) {
         let (was, is) =
             (old.and_then(ServiceState::selector), self.services.at(number).and_then(ServiceState::selector));
@@ -97,7 +97,7 @@ impl Registry {
             let entries = self.entries.selected(&name.namespace, selector);
             work.addresses.extend(entries.into_iter().filter_map(|entry| entry.ip()));
         }
-        // Pods that no service selects serve those that list their address.
+        // A pod that no Service selects belongs to Services whose slices list its address.
         let slices = self.slices.of_service(name);
         let addresses: BTreeSet<IpAddr> = slices.into_iter().flat_map(SliceState::addresses).collect();
         for address in addresses {
@@ -105,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// Takes ServiceEntries in.
+    /// Processes changed ServiceEntries.
     pub(super) fn update_service_entries(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.service_entries) {
             let new = objects.service_entries.get(&name).map(|object| self.service_entry_state(object, objects));
@@ -146,10 +146,10 @@ impl Registry {
         }
     }
 
-    /// Puts a ServiceEntry in place of the one of its name; gives its number.
+    /// Adds or replaces a ServiceEntry; returns its number.
     fn put_service_entry(&mut self, name: &NamespacedName, mut new: ServiceEntryState, work: &mut Work) -> u32 {
         if let Some(old) = self.service_entries.get(name) {
-            // Made anew in a later step.
+            // Rebuilt in a later step.
             new.endpoints = old.endpoints.clone();
             new.left_out = old.left_out;
             new.services.share(&old.services);
@@ -169,7 +169,7 @@ impl Registry {
         number
     }
 
-    /// Removes a ServiceEntry; gives the number that it had.
+    /// Removes a ServiceEntry; returns the number that it had.
     fn remove_service_entry(&mut self, name: &NamespacedName, work: &mut Work) -> Option<u32> {
         let (number, old) = self.service_entries.remove(name)?;
         if let Some(was) = &old.selector {
@@ -182,7 +182,7 @@ impl Registry {
         Some(number)
     }
 
-    /// Makes a ServiceEntry's state, endpoints aside.
+    /// Builds the state of a ServiceEntry, except for its endpoints.
     fn service_entry_state(&self, object: &Arc<Object<ServiceEntry>>, objects: &Objects) -> ServiceEntryState {
         let namespace = namespace_meta(objects, &object.meta.key.namespace);
         let services = convert_service_entry(object, namespace, &self.world);

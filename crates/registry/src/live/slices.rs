@@ -1,4 +1,4 @@
-//! EndpointSlices and the endpoints of ServiceEntries are made.
+//! Builds the endpoints of EndpointSlices and ServiceEntries.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use navarch_api::named_table::HasName;
 use navarch_store::Objects;
 
 impl EntryEndpoints {
-    /// The addresses at which there are endpoints.
+    /// The addresses of the endpoints.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         let first = self.listed().iter().filter_map(|endpoint| endpoint.addresses.first());
         first.filter_map(|address| address.parse().ok()).collect()
@@ -22,7 +22,7 @@ impl EntryEndpoints {
 }
 
 impl Registry {
-    /// Makes the endpoints of slices.
+    /// Rebuilds the endpoints of queued EndpointSlices.
     pub(super) fn update_slices(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.slices) {
             let slice = objects.endpoint_slices.get(&name);
@@ -54,7 +54,7 @@ impl Registry {
         }
     }
 
-    /// Makes the endpoints of ServiceEntries.
+    /// Rebuilds the endpoints of queued ServiceEntries.
     pub(super) fn update_entry_endpoints(&mut self, work: &mut Work, others: &Others) {
         for name in std::mem::take(&mut work.entry_endpoints) {
             let Some(number) = self.service_entries.number(&name) else { continue };
@@ -93,7 +93,7 @@ impl Registry {
         }
     }
 
-    /// The endpoints that a ServiceEntry lists or selects, and how many selected workloads are left out.
+    /// The endpoints that a ServiceEntry lists or selects, and the number of selected workloads beyond the limit.
     fn endpoints_of_entry(&self, state: &ServiceEntryState, others: &Others) -> (EntryEndpoints, usize) {
         let object = &state.object;
         let Some(selector) = &state.selector else {

@@ -1,4 +1,4 @@
-//! What workloads serve is found.
+//! Finds the service ports of workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use navarch_api::object::NamespacedName;
 impl Registry {
     /// Finds the targets of pods and at addresses.
     pub(super) fn update_targets(&mut self, work: &Work, change: &mut DirectoryChange) {
-        // Pods of one Service follow each other, and mostly serve the same.
+        // Consecutive pods mostly belong to the same Service and have equal targets.
         let mut last: Arc<[ServiceTarget]> = Arc::default();
         for name in &work.pod_targets {
             let new = self.pods.named(name).map(|pod| self.pod_targets(name, pod)).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Registry {
         }
     }
 
-    /// What is now served at those of some addresses where it differs from what is shown; `None` for nothing.
+    /// The new targets of those addresses whose targets differ from the directory; `None` if there are none.
     fn changed_addresses(&self, addresses: &BTreeSet<IpAddr>) -> Vec<(IpAddr, Option<Arc<TargetsAt>>)> {
         let mut listed = ListedEndpoints::default();
         let mut changed = Vec::new();
@@ -59,7 +59,7 @@ impl Registry {
         changed
     }
 
-    /// What a pod serves by Kubernetes Services: those that select it, else those whose slices list its address.
+    /// The targets of a pod by Kubernetes Services: those that select it, else those whose slices list its address.
     fn pod_targets(&self, name: &NamespacedName, pod: &PodState) -> Vec<ServiceTarget> {
         let selecting = self.services_selecting(&name.namespace, pod.labels());
         let mut targets: Vec<ServiceTarget> = if selecting.is_empty() {
@@ -72,13 +72,13 @@ impl Registry {
         targets
     }
 
-    /// What a pod serves of a Service that selects it, under its host in `clusterset.local` as well.
+    /// The targets of a pod by a Service that selects it, also under its host in `clusterset.local`.
     fn targets_of_service(&self, state: &ServiceState, pod: &PodState) -> Vec<ServiceTarget> {
         let services = std::iter::once(&state.service).chain(self.imports.get(state.name()));
         services.flat_map(|service| targets_of_pod(service, &state.object.spec, pod)).collect()
     }
 
-    /// The service ports that slices of a pod's namespace say are served at its address.
+    /// The targets of a pod by slices of its namespace that list its address.
     fn listed_targets(&self, pod: &NamespacedName, ip: IpAddr) -> Vec<ServiceTarget> {
         let text = ip.to_string();
         let mut targets: Vec<ServiceTarget> = Vec::new();
@@ -100,7 +100,7 @@ impl Registry {
         targets
     }
 
-    /// What WorkloadEntries and endpoints of ServiceEntries at an address serve.
+    /// The targets of WorkloadEntries and endpoints of ServiceEntries at an address.
     fn targets_at<'a>(&'a self, address: IpAddr, listed: &mut ListedEndpoints<'a>) -> TargetsAt {
         let mut entries = Vec::new();
         let allowed = self.world.settings.services_select_workload_entries;
@@ -118,7 +118,7 @@ impl Registry {
         TargetsAt { entries, by_service_entry, workloads, pods }
     }
 
-    /// What endpoints of ServiceEntries at an address serve, and which workloads they are in the eyes of each namespace.
+    /// The targets of endpoints of ServiceEntries at an address, and their workload as seen by each namespace.
     fn targets_by_service_entry<'a>(
         &'a self,
         address: IpAddr,
@@ -141,8 +141,8 @@ impl Registry {
     }
 }
 
-/// The endpoints of ServiceEntries by their main addresses, by the name of the ServiceEntry: many addresses of one are
-/// asked for at once.
+/// The endpoints of ServiceEntries by their main addresses, by the name of the ServiceEntry: many addresses of one are looked
+/// up at once.
 type ListedEndpoints<'a> = BTreeMap<&'a NamespacedName, BTreeMap<&'a str, Arc<[Arc<Endpoint>]>>>;
 
 /// Endpoints by their main addresses, in their order.

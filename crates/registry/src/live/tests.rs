@@ -20,7 +20,7 @@ use navarch_api::typed::Typed;
 use navarch_api::yaml;
 use navarch_store::Objects;
 
-/// A registry and the objects that it was told of.
+/// A registry and its input objects.
 struct House {
     objects: Objects,
     /// The objects of remote clusters.
@@ -66,7 +66,7 @@ impl House {
         self.apply(&changed)
     }
 
-    /// Puts objects; the registry is not told yet.
+    /// Puts objects without updating the registry.
     fn store(&mut self, yaml: &str) -> BTreeSet<ObjectRef> {
         let objects = read(yaml);
         let names = objects.iter().map(AnyObject::object_ref).collect();
@@ -133,7 +133,6 @@ fn a_pod(name: &str, ip: &str, labels: &str) -> String {
     )
 }
 
-/// A Service.
 fn a_service(name: &str, spec: &str) -> String {
     format!("---\napiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: shop }}\nspec: {{ {spec} }}\n")
 }
@@ -152,7 +151,6 @@ fn of_pod(ip: &str, pod: &str) -> String {
     format!("{{ addresses: [{ip}], targetRef: {{ kind: Pod, name: {pod}, namespace: shop }} }}")
 }
 
-/// A ServiceEntry.
 fn a_service_entry(name: &str, created: &str, spec: &str) -> String {
     format!(
         "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\n\

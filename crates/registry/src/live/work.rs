@@ -1,4 +1,4 @@
-//! What a change leaves to be done, by step.
+//! The work queues of an update, by step.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use navarch_api::names::Hostname;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_store::{Objects, Stored};
 
-/// Names of what is to be made anew. Steps read what earlier steps put here.
+/// The objects and values to be recomputed. Steps process what earlier steps queue here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Work {
     /// Namespaces of which labels or annotations may have changed.
@@ -26,21 +26,21 @@ pub(super) struct Work {
     pub service_entries: BTreeSet<NamespacedName>,
     /// EndpointSlices.
     pub slices: BTreeSet<NamespacedName>,
-    /// ServiceEntries whose endpoints are to be made anew.
+    /// ServiceEntries whose endpoints are to be rebuilt.
     pub entry_endpoints: BTreeSet<NamespacedName>,
-    /// Keys that are declared otherwise than before.
+    /// Keys with changed declarations.
     pub keys: BTreeSet<ServiceKey>,
-    /// Whether a service that is another name for a host came, changed or went.
+    /// Whether aliases were added, changed or removed.
     pub aliases: bool,
-    /// Whether hosts of ServiceEntries may want other addresses.
+    /// Whether addresses for hosts of ServiceEntries must be allocated again.
     pub allocation: bool,
-    /// Services whose endpoints are to be gathered.
+    /// Services whose endpoints are to be collected.
     pub endpoints: BTreeSet<ServiceKey>,
     /// Pods whose targets are to be found.
     pub pod_targets: BTreeSet<NamespacedName>,
     /// Addresses whose targets are to be found.
     pub addresses: BTreeSet<IpAddr>,
-    /// Workloads to be shown.
+    /// Pods whose workloads are to be updated in the directory.
     pub workloads: BTreeSet<NamespacedName>,
     /// Kubernetes Services that are or were gateways, or may be now.
     pub gateways: BTreeSet<NamespacedName>,
@@ -48,16 +48,16 @@ pub(super) struct Work {
     pub gateway_objects: BTreeSet<NamespacedName>,
     /// ServiceExports.
     pub exports: BTreeSet<NamespacedName>,
-    /// ServiceImports. Which services they make, the aggregate says.
+    /// ServiceImports; the aggregate builds their services.
     pub imports: BTreeSet<NamespacedName>,
-    /// Workloads of a remote cluster that came, changed or went, as they were and as they are.
+    /// Added, changed or removed workloads of a remote cluster, in their versions before and after.
     pub touched: Vec<Arc<Workload>>,
-    /// Hosts of which other services are names than before.
+    /// Hosts with changed aliases.
     pub aliased: BTreeSet<Hostname>,
 }
 
 impl Work {
-    /// Sorts changed objects by kind; others than those that the registry reads leave nothing to do.
+    /// Sorts changed objects by kind; kinds that the registry does not read are ignored.
     #[must_use]
     pub(super) fn sort(changed: &BTreeSet<ObjectRef>) -> Self {
         let mut work = Self::default();
@@ -108,7 +108,7 @@ impl Work {
         work
     }
 
-    /// All objects, for a registry that is empty.
+    /// All objects, for an empty registry.
     #[must_use]
     pub(super) fn everything(objects: &Objects) -> Self {
         fn names<T: Stored>(objects: &Objects) -> BTreeSet<NamespacedName> {

@@ -1,4 +1,4 @@
-//! The first steps: namespaces and nodes reach what depends on them; pods and WorkloadEntries are taken in.
+//! The first steps: queue what depends on namespaces and nodes, and process changed pods and WorkloadEntries.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use navarch_api::object::NamespacedName;
 use navarch_store::Objects;
 
 impl Registry {
-    /// Namespaces reach their services, nodes their pods and the gateways that stand behind nodes.
+    /// Queues the services of changed namespaces, and the pods and node-port gateways of changed nodes.
     pub(super) fn spread(&self, objects: &Objects, work: &mut Work) {
         for name in &work.namespaces {
             let namespace = Namespace::new(&name.name);
@@ -31,7 +31,7 @@ impl Registry {
         }
     }
 
-    /// Takes pods in.
+    /// Processes changed pods.
     pub(super) fn update_pods(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.pods) {
             let new = objects.pods.get(&name).and_then(|object| {
@@ -68,7 +68,7 @@ impl Registry {
         }
     }
 
-    /// Takes WorkloadEntries in.
+    /// Processes changed WorkloadEntries.
     pub(super) fn update_entries(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.entries) {
             let read = self.world.role == Role::Config || self.world.settings.clusters.remote_workload_entries;
@@ -96,8 +96,8 @@ impl Registry {
         }
     }
 
-    /// Shows the workloads of pods. A proxy beside none is known by its address and its own word, be there a WorkloadEntry of its
-    /// name or not.
+    /// Updates the workloads of pods in the directory. A proxy without a pod is identified by its address and metadata, even if
+    /// there is a WorkloadEntry of its name.
     pub(super) fn update_workloads(&mut self, work: &Work, change: &mut DirectoryChange) {
         for name in &work.workloads {
             let new = self.pods.named(name).map(|pod| &pod.workload);

@@ -14,13 +14,10 @@ use crate::object::Object;
 /// `v1.ConfigMap`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ConfigMap {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     metadata: Option<ObjectMeta>,
-    /// `data`.
     #[prost(btree_map = "string, string", tag = "2")]
     data: BTreeMap<String, String>,
-    /// `binaryData`.
     #[prost(btree_map = "string, bytes", tag = "3")]
     binary_data: BTreeMap<String, Vec<u8>>,
 }

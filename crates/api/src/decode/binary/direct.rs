@@ -1,7 +1,7 @@
-//! Straight from the bytes to our own objects, for the kinds of which there are most: texts that other objects have already
-//! are not even copied.
+//! Direct decoding of bytes to objects, for the kinds with the most objects: texts that other objects have already are not
+//! copied.
 //!
-//! Only what is as it should be is read so; the rest is left to the decoder of all messages, which can say what is wrong.
+//! Only valid objects are decoded here; others are left to the general decoder, which reports errors.
 
 mod endpoint_slice;
 mod meta;
@@ -16,7 +16,7 @@ use crate::decode::{Outcome, Subject};
 use crate::object::{Kind, Object};
 use crate::shared_texts::SharedTexts;
 
-/// Reads an event in which an object is there; `None` where it is another event, or is not read so.
+/// Decodes an event that adds or modifies an object; `None` for other events, or if it must be left to the general decoder.
 #[expect(clippy::wildcard_enum_match_arm, reason = "of others there are few")]
 pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option<WatchEvent> {
     let stored = match kind {
@@ -31,7 +31,7 @@ pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option
 /// Reads an object and its version.
 type Read<T> = fn(&[u8], &mut SharedTexts) -> Result<(Object<T>, String), UnexpectedField>;
 
-/// Reads an event in which an object is there.
+/// Decodes an event that adds or modifies an object.
 fn put<T>(frame: &[u8], texts: &mut SharedTexts, read: Read<T>) -> Result<StoredObject, UnexpectedField>
 where
     AnyObject: From<Object<T>>,

@@ -13,16 +13,12 @@ use crate::object::Object;
 /// `discovery.v1.EndpointSlice`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EndpointSlice {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     pub(super) metadata: Option<ObjectMeta>,
-    /// `endpoints`.
     #[prost(message, repeated, tag = "2")]
     pub(super) endpoints: Vec<Endpoint>,
-    /// `ports`.
     #[prost(message, repeated, tag = "3")]
     pub(super) ports: Vec<Port>,
-    /// `addressType`.
     #[prost(string, tag = "4")]
     pub(super) address_type: String,
 }
@@ -30,10 +26,8 @@ pub(super) struct EndpointSlice {
 /// `discovery.v1.Endpoint`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Endpoint {
-    /// `addresses`.
     #[prost(string, repeated, tag = "1")]
     pub(super) addresses: Vec<String>,
-    /// `conditions`.
     #[prost(message, optional, tag = "2")]
     pub(super) conditions: Option<Conditions>,
     /// `targetRef`.
@@ -44,13 +38,10 @@ pub(super) struct Endpoint {
 /// `discovery.v1.EndpointConditions`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Conditions {
-    /// `ready`.
     #[prost(bool, optional, tag = "1")]
     pub(super) ready: Option<bool>,
-    /// `serving`.
     #[prost(bool, optional, tag = "2")]
     pub(super) serving: Option<bool>,
-    /// `terminating`.
     #[prost(bool, optional, tag = "3")]
     pub(super) terminating: Option<bool>,
 }
@@ -58,13 +49,10 @@ pub(super) struct Conditions {
 /// `v1.ObjectReference`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Target {
-    /// `kind`.
     #[prost(string, tag = "1")]
     pub(super) kind: String,
-    /// `namespace`.
     #[prost(string, tag = "2")]
     pub(super) namespace: String,
-    /// `name`.
     #[prost(string, tag = "3")]
     pub(super) name: String,
 }
@@ -72,10 +60,8 @@ pub(super) struct Target {
 /// `discovery.v1.EndpointPort`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Port {
-    /// `name`.
     #[prost(string, optional, tag = "1")]
     pub(super) name: Option<String>,
-    /// `port`.
     #[prost(int32, optional, tag = "3")]
     pub(super) port: Option<i32>,
 }

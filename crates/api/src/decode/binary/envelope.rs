@@ -1,11 +1,11 @@
-//! What every message is wrapped in.
+//! The envelope of every message.
 
 use prost::Message;
 
 use super::BinaryError;
 use super::metadata::ObjectMeta;
 
-/// How every message starts.
+/// The magic prefix of every message.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// `metav1.WatchEvent`.
@@ -14,7 +14,6 @@ pub(super) struct WatchEvent {
     /// `type`.
     #[prost(string, tag = "1")]
     pub(super) kind: String,
-    /// `object`.
     #[prost(message, optional, tag = "2")]
     pub(super) object: Option<RawExtension>,
 }
@@ -22,23 +21,21 @@ pub(super) struct WatchEvent {
 /// `runtime.RawExtension`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RawExtension {
-    /// `raw`.
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) raw: bytes::Bytes,
 }
 
-/// An object of any kind, of which only the metadata counts.
+/// An object of any kind, of which only the metadata is used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Bare {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     pub(super) metadata: Option<ObjectMeta>,
 }
 
-/// What a wrapped message (`runtime.Unknown`, of which field 2 is `raw`) holds.
+/// The content of a wrapped message (`runtime.Unknown`, of which field 2 is `raw`).
 pub(super) fn content(message: &[u8]) -> Result<&[u8], BinaryError> {
     let mut rest = message.strip_prefix(MAGIC).ok_or(BinaryError::Foreign)?;
-    // By hand, for large contents would be copied otherwise.
+    // Decoded by hand, since prost would copy large contents.
     while !rest.is_empty() {
         let key = prost::encoding::decode_varint(&mut rest)?;
         if key & 7 != 2 {
@@ -55,7 +52,7 @@ pub(super) fn content(message: &[u8]) -> Result<&[u8], BinaryError> {
     Ok(&[])
 }
 
-/// A message wrapped as Kubernetes does it.
+/// A message wrapped as by Kubernetes.
 #[cfg(test)]
 pub(super) fn wrapped(message: &impl Message) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();

@@ -1,22 +1,22 @@
-//! The fields of a message, one after the other, without copies.
+//! An iterator over the fields of a message without copies.
 
 use prost::encoding::decode_varint;
 
-/// A message is not as Kubernetes writes it.
+/// A message that Kubernetes would not encode in this way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UnexpectedField;
 
-/// The fields of a message: their numbers and what they hold.
+/// The fields of a message: numbers and contents.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
-/// What a field holds.
+/// The content of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content<'a> {
-    /// A number or a truth value.
+    /// A number or a boolean.
     Number(u64),
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
-    /// What nothing here reads.
+    /// A wire type that is not used here.
     Other,
 }
 
@@ -55,7 +55,6 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// The bytes.
     pub(super) fn bytes(self) -> Result<&'a [u8], UnexpectedField> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -63,12 +62,10 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// The text.
     pub(super) fn text(self) -> Result<&'a str, UnexpectedField> {
         std::str::from_utf8(self.bytes()?).map_err(|_| UnexpectedField)
     }
 
-    /// The number.
     pub(super) fn number(self) -> Result<u64, UnexpectedField> {
         match self {
             Self::Number(number) => Ok(number),
@@ -92,7 +89,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Sets what a message holds once; of two, the decoder would make one.
+/// Sets a value that may occur once; prost would merge two.
 pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), UnexpectedField> {
     if place.replace(value).is_some() { Err(UnexpectedField) } else { Ok(()) }
 }

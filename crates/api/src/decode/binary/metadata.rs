@@ -12,37 +12,26 @@ use crate::decode::stored::LAST_APPLIED;
 /// `metav1.ObjectMeta`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ObjectMeta {
-    /// `name`.
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// `generateName`.
     #[prost(string, tag = "2")]
     pub(super) generate_name: String,
-    /// `namespace`.
     #[prost(string, tag = "3")]
     pub(super) namespace: String,
-    /// `uid`.
     #[prost(string, tag = "5")]
     pub(super) uid: String,
-    /// `resourceVersion`.
     #[prost(string, tag = "6")]
     pub(super) resource_version: String,
-    /// `generation`.
     #[prost(int64, tag = "7")]
     pub(super) generation: i64,
-    /// `creationTimestamp`.
     #[prost(message, optional, tag = "8")]
     pub(super) creation_timestamp: Option<Time>,
-    /// `deletionTimestamp`.
     #[prost(message, optional, tag = "9")]
     pub(super) deletion_timestamp: Option<Time>,
-    /// `labels`.
     #[prost(btree_map = "string, string", tag = "11")]
     pub(super) labels: BTreeMap<String, String>,
-    /// `annotations`.
     #[prost(btree_map = "string, string", tag = "12")]
     pub(super) annotations: BTreeMap<String, String>,
-    /// `ownerReferences`.
     #[prost(message, repeated, tag = "13")]
     pub(super) owner_references: Vec<OwnerReference>,
 }
@@ -58,13 +47,10 @@ pub(super) struct Time {
 /// `metav1.OwnerReference`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct OwnerReference {
-    /// `kind`.
     #[prost(string, tag = "1")]
     pub(super) kind: String,
-    /// `name`.
     #[prost(string, tag = "3")]
     pub(super) name: String,
-    /// `controller`.
     #[prost(bool, optional, tag = "6")]
     pub(super) controller: Option<bool>,
 }

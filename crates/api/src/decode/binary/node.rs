@@ -12,10 +12,8 @@ use crate::object::Object;
 /// `v1.Node`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Node {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     pub(super) metadata: Option<ObjectMeta>,
-    /// `status`.
     #[prost(message, optional, tag = "3")]
     pub(super) status: Option<Status>,
 }
@@ -23,10 +21,8 @@ pub(super) struct Node {
 /// `v1.NodeStatus`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Status {
-    /// `addresses`.
     #[prost(message, repeated, tag = "5")]
     pub(super) addresses: Vec<Address>,
-    /// `nodeInfo`.
     #[prost(message, optional, tag = "7")]
     pub(super) node_info: Option<SystemInfo>,
 }
@@ -34,7 +30,6 @@ pub(super) struct Status {
 /// `v1.NodeSystemInfo`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct SystemInfo {
-    /// `kubeletVersion`.
     #[prost(string, tag = "7")]
     pub(super) kubelet_version: String,
 }
@@ -45,7 +40,6 @@ pub(super) struct Address {
     /// `type`.
     #[prost(string, tag = "1")]
     pub(super) kind: String,
-    /// `address`.
     #[prost(string, tag = "2")]
     pub(super) address: String,
 }

@@ -12,13 +12,10 @@ use crate::object::Object;
 /// `v1.Pod`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Pod {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     pub(super) metadata: Option<ObjectMeta>,
-    /// `spec`.
     #[prost(message, optional, tag = "2")]
     pub(super) spec: Option<Spec>,
-    /// `status`.
     #[prost(message, optional, tag = "3")]
     pub(super) status: Option<Status>,
 }
@@ -26,28 +23,20 @@ pub(super) struct Pod {
 /// `v1.PodSpec`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Spec {
-    /// `containers`.
     #[prost(message, repeated, tag = "2")]
     pub(super) containers: Vec<Container>,
-    /// `serviceAccountName`.
     #[prost(string, tag = "8")]
     pub(super) service_account_name: String,
-    /// `serviceAccount`.
     #[prost(string, tag = "9")]
     pub(super) service_account: String,
-    /// `nodeName`.
     #[prost(string, tag = "10")]
     pub(super) node_name: String,
-    /// `hostNetwork`.
     #[prost(bool, tag = "11")]
     pub(super) host_network: bool,
-    /// `hostname`.
     #[prost(string, tag = "16")]
     pub(super) hostname: String,
-    /// `subdomain`.
     #[prost(string, tag = "17")]
     pub(super) subdomain: String,
-    /// `initContainers`.
     #[prost(message, repeated, tag = "20")]
     pub(super) init_containers: Vec<Container>,
 }
@@ -55,13 +44,10 @@ pub(super) struct Spec {
 /// `v1.Container`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Container {
-    /// `name`.
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// `ports`.
     #[prost(message, repeated, tag = "6")]
     pub(super) ports: Vec<Port>,
-    /// `restartPolicy`.
     #[prost(string, tag = "24")]
     pub(super) restart_policy: String,
 }
@@ -69,13 +55,10 @@ pub(super) struct Container {
 /// `v1.ContainerPort`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Port {
-    /// `name`.
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// `containerPort`.
     #[prost(int32, tag = "3")]
     pub(super) container_port: i32,
-    /// `protocol`.
     #[prost(string, tag = "4")]
     pub(super) protocol: String,
 }
@@ -83,16 +66,12 @@ pub(super) struct Port {
 /// `v1.PodStatus`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Status {
-    /// `phase`.
     #[prost(string, tag = "1")]
     pub(super) phase: String,
-    /// `conditions`.
     #[prost(message, repeated, tag = "2")]
     pub(super) conditions: Vec<Condition>,
-    /// `podIP`.
     #[prost(string, tag = "6")]
     pub(super) pod_ip: String,
-    /// `podIPs`.
     #[prost(message, repeated, tag = "12")]
     pub(super) pod_ips: Vec<Address>,
 }
@@ -103,7 +82,6 @@ pub(super) struct Condition {
     /// `type`.
     #[prost(string, tag = "1")]
     pub(super) kind: String,
-    /// `status`.
     #[prost(string, tag = "2")]
     pub(super) status: String,
 }
@@ -111,7 +89,6 @@ pub(super) struct Condition {
 /// `v1.PodIP` and `v1.HostIP`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Address {
-    /// `ip`.
     #[prost(string, tag = "1")]
     pub(super) ip: String,
 }

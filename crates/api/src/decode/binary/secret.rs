@@ -16,10 +16,8 @@ use crate::object::Object;
 #[derive(Clone, PartialEq, Message)]
 #[prost(skip_debug)]
 pub(super) struct Secret {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     metadata: Option<ObjectMeta>,
-    /// `data`.
     #[prost(btree_map = "string, bytes", tag = "2")]
     data: BTreeMap<String, Vec<u8>>,
     /// `type`.

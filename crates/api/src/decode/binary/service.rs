@@ -15,13 +15,10 @@ use crate::object::Object;
 /// `v1.Service`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Service {
-    /// `metadata`.
     #[prost(message, optional, tag = "1")]
     pub(super) metadata: Option<ObjectMeta>,
-    /// `spec`.
     #[prost(message, optional, tag = "2")]
     pub(super) spec: Option<Spec>,
-    /// `status`.
     #[prost(message, optional, tag = "3")]
     pub(super) status: Option<Status>,
 }
@@ -29,43 +26,31 @@ pub(super) struct Service {
 /// `v1.ServiceSpec`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Spec {
-    /// `ports`.
     #[prost(message, repeated, tag = "1")]
     pub(super) ports: Vec<Port>,
-    /// `selector`.
     #[prost(btree_map = "string, string", tag = "2")]
     pub(super) selector: BTreeMap<String, String>,
-    /// `clusterIP`.
     #[prost(string, tag = "3")]
     pub(super) cluster_ip: String,
     /// `type`.
     #[prost(string, tag = "4")]
     pub(super) kind: String,
-    /// `externalIPs`.
     #[prost(string, repeated, tag = "5")]
     pub(super) external_ips: Vec<String>,
-    /// `sessionAffinity`.
     #[prost(string, tag = "7")]
     pub(super) session_affinity: String,
-    /// `externalName`.
     #[prost(string, tag = "10")]
     pub(super) external_name: String,
-    /// `externalTrafficPolicy`.
     #[prost(string, tag = "11")]
     pub(super) external_traffic_policy: String,
-    /// `publishNotReadyAddresses`.
     #[prost(bool, tag = "13")]
     pub(super) publish_not_ready_addresses: bool,
-    /// `clusterIPs`.
     #[prost(string, repeated, tag = "18")]
     pub(super) cluster_ips: Vec<String>,
-    /// `ipFamilies`.
     #[prost(string, repeated, tag = "19")]
     pub(super) ip_families: Vec<String>,
-    /// `internalTrafficPolicy`.
     #[prost(string, tag = "22")]
     pub(super) internal_traffic_policy: String,
-    /// `trafficDistribution`.
     #[prost(string, tag = "23")]
     pub(super) traffic_distribution: String,
 }
@@ -73,22 +58,17 @@ pub(super) struct Spec {
 /// `v1.ServicePort`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Port {
-    /// `name`.
     #[prost(string, tag = "1")]
     pub(super) name: String,
-    /// `protocol`.
     #[prost(string, tag = "2")]
     pub(super) protocol: String,
-    /// `port`.
     #[prost(int32, tag = "3")]
     pub(super) port: i32,
     /// `targetPort`.
     #[prost(message, optional, tag = "4")]
     pub(super) target: Option<NumberOrName>,
-    /// `nodePort`.
     #[prost(int32, tag = "5")]
     pub(super) node_port: i32,
-    /// `appProtocol`.
     #[prost(string, tag = "6")]
     pub(super) app_protocol: String,
 }
@@ -110,7 +90,6 @@ pub(super) struct NumberOrName {
 /// `v1.ServiceStatus`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Status {
-    /// `loadBalancer`.
     #[prost(message, optional, tag = "1")]
     pub(super) load_balancer: Option<Balancer>,
 }
@@ -118,7 +97,6 @@ pub(super) struct Status {
 /// `v1.LoadBalancerStatus`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Balancer {
-    /// `ingress`.
     #[prost(message, repeated, tag = "1")]
     pub(super) ingress: Vec<Ingress>,
 }
@@ -126,13 +104,10 @@ pub(super) struct Balancer {
 /// `v1.LoadBalancerIngress`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Ingress {
-    /// `ip`.
     #[prost(string, tag = "1")]
     pub(super) ip: String,
-    /// `hostname`.
     #[prost(string, tag = "2")]
     pub(super) hostname: String,
-    /// `ports`.
     #[prost(message, repeated, tag = "4")]
     pub(super) ports: Vec<PortStatus>,
 }
@@ -140,13 +115,10 @@ pub(super) struct Ingress {
 /// `v1.PortStatus`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PortStatus {
-    /// `port`.
     #[prost(int32, tag = "1")]
     pub(super) port: i32,
-    /// `protocol`.
     #[prost(string, tag = "2")]
     pub(super) protocol: String,
-    /// `error`.
     #[prost(string, tag = "3")]
     pub(super) error: String,
 }

@@ -1,4 +1,4 @@
-//! `metav1.Status`: why a server refuses.
+//! `metav1.Status`: the error of an API server.
 
 use prost::Message;
 
@@ -7,13 +7,10 @@ use crate::decode::stored::{ServerStatus, StatusCause, StatusDetails};
 /// `metav1.Status`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Status {
-    /// `message`.
     #[prost(string, tag = "3")]
     message: String,
-    /// `details`.
     #[prost(message, optional, tag = "5")]
     details: Option<Details>,
-    /// `code`.
     #[prost(int32, tag = "6")]
     code: i32,
 }
@@ -21,10 +18,8 @@ pub(super) struct Status {
 /// `metav1.StatusDetails`.
 #[derive(Clone, PartialEq, Message)]
 struct Details {
-    /// `causes`.
     #[prost(message, repeated, tag = "4")]
     causes: Vec<Cause>,
-    /// `retryAfterSeconds`.
     #[prost(int32, tag = "5")]
     retry_after_seconds: i32,
 }
@@ -32,7 +27,6 @@ struct Details {
 /// `metav1.StatusCause`.
 #[derive(Clone, PartialEq, Message)]
 struct Cause {
-    /// `reason`.
     #[prost(string, tag = "1")]
     reason: String,
 }

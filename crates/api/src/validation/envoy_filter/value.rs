@@ -44,7 +44,7 @@ fn under(name: &str, path: &str) -> String {
     }
 }
 
-/// Judges a value: what does not fit is refused, what Envoy may not know is told.
+/// Validates a value: a type mismatch is an error, a field that Envoy may not know a warning.
 pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, value: &Map<String, Value>) {
     if let Err(error) = patch_value(apply_to, value, UnknownFields::Skip) {
         verdict.error(at, error.to_string());

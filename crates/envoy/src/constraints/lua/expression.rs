@@ -11,9 +11,8 @@ const UNARY: u8 = 8;
 pub(super) enum Shape {
     /// A place that can be assigned to.
     Place,
-    /// A call, which can stand alone.
+    /// A call, which is a statement, too.
     Call,
-    /// A value.
     Value,
 }
 
@@ -44,7 +43,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// How strongly the word binds to its left and right, if it is an operator.
+    /// The left and right binding power of the token, if it is an operator.
     fn binding(&self) -> Option<(u8, u8)> {
         if !matches!(self.token.kind, Kind::Keyword | Kind::Sign) {
             return None;
@@ -134,7 +133,6 @@ impl Parser<'_> {
         self.expect(")")
     }
 
-    /// `{…}`.
     fn table(&mut self) -> Result<(), Fault> {
         self.expect("{")?;
         while !self.is("}") {

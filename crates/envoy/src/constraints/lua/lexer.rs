@@ -2,24 +2,20 @@
 
 use super::Fault;
 
-/// What a word is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A name.
     Name,
-    /// A word of the language.
     Keyword,
     /// A string.
     Text,
-    /// A number.
     Number,
-    /// A sign.
     Sign,
     /// The end of the script.
     End,
 }
 
-/// One word of a script.
+/// A token of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     /// What it is.
@@ -52,14 +48,14 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// At the start of a script. A byte order mark and a first line that starts with `#` are passed over.
+    /// At the start of a script. A byte order mark and a first line that starts with `#` are skipped.
     pub(super) fn new(script: &'a str) -> Self {
         let script = script.strip_prefix('\u{feff}').unwrap_or(script);
         let rest = if script.starts_with('#') { script.find('\n').map_or("", |end| tail(script, end)) } else { script };
         Self { rest, line: 1 }
     }
 
-    /// The next word.
+    /// The next token.
     pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
         self.skip_blank()?;
         let Some(first) = self.rest.chars().next() else {
@@ -86,7 +82,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Whether the word before is followed by `=`.
+    /// Whether the previous token is followed by `=`.
     pub(super) fn is_assigned(&self) -> bool {
         let mut ahead = Self { rest: self.rest, line: self.line };
         ahead.next().is_ok_and(|token| token.kind == Kind::Sign && token.text == "=")
@@ -97,7 +93,7 @@ impl<'a> Lexer<'a> {
         Fault { line: self.line, reason: reason.into() }
     }
 
-    /// Takes a word of so many bytes, over however many lines.
+    /// Consumes a token of this length in bytes, which may span lines.
     fn token(&mut self, kind: Kind, length: usize) -> Token<'a> {
         let text = self.rest.get(..length).unwrap_or(self.rest);
         self.rest = tail(self.rest, length);
@@ -174,7 +170,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// What is left of a text after so many bytes.
+/// The rest of a text after this number of bytes.
 fn tail(text: &str, from: usize) -> &str {
     text.get(from..).unwrap_or_default()
 }

@@ -19,7 +19,7 @@ use crate::substitution;
 use navarch_api::mesh::{AccessLogEncoding, EnvoyFileAccessLogProvider, MeshConfig};
 use navarch_push::view::View;
 
-/// The format of a line when nobody sets one (Istio's since 1.9).
+/// The default format of a line (Istio's since 1.9).
 pub(super) const DEFAULT_TEXT: &str = concat!(
     "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" %RESPONSE_CODE% ",
     "%RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% ",
@@ -30,7 +30,7 @@ pub(super) const DEFAULT_TEXT: &str = concat!(
     "%REQUESTED_SERVER_NAME% %ROUTE_NAME%\n"
 );
 
-/// The fields of a JSON entry when nobody sets any.
+/// The default fields of a JSON entry.
 const DEFAULT_FIELDS: [(&str, &str); 24] = [
     ("authority", "%REQ(:AUTHORITY)%"),
     ("bytes_received", "%BYTES_RECEIVED%"),
@@ -90,13 +90,12 @@ pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAcces
     in_file(path, format)
 }
 
-/// A log in a file.
 fn in_file(path: &str, format: SubstitutionFormatString) -> AccessLog {
     let config = FileAccessLog { path: path.to_owned(), access_log_format: Some(AccessLogFormat::LogFormat(format)) };
     log("envoy.access_loggers.file", &config)
 }
 
-/// A text format, or none, which stands for the default, where Envoy would refuse the listener for it.
+/// A text format; `None` (the default format) if Envoy would reject the listener for it.
 pub(super) fn sound_text<'a>(view: &View<'_>, whose: &str, text: &'a str) -> &'a str {
     match substitution::check(text) {
         Ok(()) => text,
@@ -178,7 +177,7 @@ pub(super) fn as_text(value: &Value) -> Option<&str> {
     }
 }
 
-/// The fields of a JSON entry when nobody sets any.
+/// The default fields of a JSON entry.
 fn default_fields() -> Struct {
     let field =
         |(name, format): (&str, &str)| (name.to_owned(), Value { kind: Some(Kind::StringValue(format.to_owned())) });

@@ -10,7 +10,7 @@ use super::log;
 use crate::filters::provider::ProviderCluster;
 use navarch_api::mesh::{EnvoyHttpGrpcV3LogProvider, EnvoyTcpGrpcV3LogProvider};
 
-/// Who is on the other side, as the metadata exchange leaves it in filter state.
+/// Filter state objects with peer metadata.
 const PEERS: [&str; 2] = ["upstream_peer", "downstream_peer"];
 
 /// The same, and as proxies before 1.24 left it.

@@ -12,7 +12,6 @@ use navarch_push::view::View;
 /// The access log providers of the listeners of a class; `None` leaves it to mesh config.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::filters) struct LoggingOf {
-    /// The class.
     pub(in crate::filters) class: ListenerClass,
     /// The service that the listeners are for, at its waypoint.
     pub(in crate::filters) service: Option<PolicyService>,
@@ -21,7 +20,6 @@ pub(in crate::filters) struct LoggingOf {
 /// One access log provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::filters) struct LoggingProvider {
-    /// Its name.
     pub(in crate::filters) name: String,
     /// Whether it is named, but does not log here.
     pub(in crate::filters) disabled: bool,

@@ -19,7 +19,6 @@ use navarch_push::view::View;
 /// The metrics providers of the listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::filters) struct MetricsOf {
-    /// The class.
     pub(in crate::filters) class: ListenerClass,
     /// The service that the listeners are for, at its waypoint.
     pub(in crate::filters) service: Option<PolicyService>,
@@ -28,13 +27,12 @@ pub(in crate::filters) struct MetricsOf {
 /// One metrics provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::filters) struct CountingProvider {
-    /// The provider.
     pub(in crate::filters) provider: ExtensionProvider,
-    /// What it is told.
+    /// Its overrides.
     pub(in crate::filters) counting: Counting,
 }
 
-/// What a provider is told.
+/// The metric settings of a provider.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::filters) struct Counting {
     /// Metrics that are changed, by Istio's names for them, those of others by their own.
@@ -43,7 +41,7 @@ pub(in crate::filters) struct Counting {
     pub(in crate::filters) interval: Option<Duration>,
 }
 
-/// What is said of one provider while levels are laid over each other.
+/// The settings of one provider while levels are merged.
 #[derive(Debug, Default)]
 struct Draft<'a> {
     /// Whether nothing is counted.
@@ -135,7 +133,7 @@ fn selected(selector: Option<&MetricSelector>) -> Option<&str> {
 }
 
 impl<'a> Draft<'a> {
-    /// Lays a change over what was said before.
+    /// Applies an override to earlier ones.
     fn apply(&mut self, change: &'a MetricsOverrides) {
         let selected = selected(change.matches.as_ref());
         if selected.is_none() && change.disabled == Some(true) {
@@ -151,7 +149,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What the provider is told.
+    /// The settings of the provider.
     fn finish(self) -> Counting {
         Counting {
             metrics: self.changes.into_iter().map(|(name, change)| change.finish(prometheus_name(name))).collect(),
@@ -166,7 +164,7 @@ fn prometheus_name(name: &str) -> &str {
 }
 
 impl Change<'_> {
-    /// What the provider is told of a metric.
+    /// The overrides of one metric for the provider.
     fn finish(self, name: &str) -> MetricConfig {
         let mut config = MetricConfig { name: name.to_owned(), drop: self.disabled, ..MetricConfig::default() };
         for (tag, change) in self.tags {

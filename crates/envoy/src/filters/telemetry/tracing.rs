@@ -14,7 +14,6 @@ use navarch_push::view::View;
 /// How the listeners of a class trace; `None` leaves it to mesh config.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::filters) struct TracingOf {
-    /// The class.
     pub(in crate::filters) class: ListenerClass,
     /// The service that the listeners are for, at its waypoint.
     pub(in crate::filters) service: Option<PolicyService>,
@@ -32,7 +31,7 @@ pub(in crate::filters) struct TracingSpec {
     pub(in crate::filters) sampling: Option<f64>,
     /// Tags of spans; empty leaves them to the proxy's configuration.
     pub(in crate::filters) tags: BTreeMap<String, TracingTag>,
-    /// Whether the request id says whether a request is traced.
+    /// Whether the sampling decision is packed into the request id.
     pub(in crate::filters) use_request_id: bool,
     /// Whether spans get Istio's own tags.
     pub(in crate::filters) istio_tags: bool,

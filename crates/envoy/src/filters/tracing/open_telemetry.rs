@@ -20,7 +20,7 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServiceName;
 
-/// The tracer that a provider describes; `None` when a service is not known or the sampler has nobody to ask.
+/// The tracer of a provider; `None` if a service, or that of the sampler, is not known.
 pub(super) fn config(view: &View<'_>, provider: &OpenTelemetryTracingProvider) -> Option<OpenTelemetryConfig> {
     let target = cluster(view, "opentelemetry", &provider.service, provider.port)?;
     let by_conventions = provider.service_attribute_enrichment == ServiceAttributeEnrichment::OtelSemanticConventions;
@@ -74,7 +74,7 @@ fn detectors(provider: &OpenTelemetryTracingProvider, by_conventions: bool) -> V
     detectors
 }
 
-/// Dynatrace's sampler: it asks its own service, or else the collector's.
+/// Dynatrace's sampler, with its own service or that of the collector.
 fn dynatrace(
     view: &View<'_>,
     provider: &OpenTelemetryTracingProvider,

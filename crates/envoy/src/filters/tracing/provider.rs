@@ -17,13 +17,13 @@ use navarch_push::view::View;
 
 /// A provider's tracer in an HTTP connection manager.
 pub(super) struct Chosen {
-    /// What is known from the provider alone.
+    /// Settings from the provider only.
     pub(super) config: Tracing,
     /// Whether a sampler of its own decides what is traced.
     pub(super) samples_itself: bool,
 }
 
-/// How long Envoy waits for a Zipkin collector when nobody says.
+/// Default timeout of a Zipkin collector.
 const ZIPKIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tracer that a provider describes; `None` when it describes none, or a service that is not known.
@@ -84,7 +84,7 @@ pub(super) fn http_uri(uri: String, cluster: &str, timeout: Option<Duration>) ->
     }
 }
 
-/// Zipkin. What old proxies do not know is left out, or said in their way.
+/// Zipkin. Settings that old proxies do not support are omitted, or in their older form.
 #[allow(deprecated, reason = "proxies before 1.29 read the fields that are deprecated by now")]
 fn zipkin_config(view: &View<'_>, zipkin: &ZipkinTracingProvider, target: ProviderCluster) -> ZipkinConfig {
     let path = if zipkin.path.is_empty() { "/api/v2/spans" } else { &zipkin.path };

@@ -15,14 +15,14 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What the proxy's own configuration says of tracing.
+/// The tracing settings of the proxy's own configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TracingSettings;
 
 /// Tracing as the proxy's own configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ProxyTracing {
-    /// The bits of the share of requests, in percent (bits, so that values can be told apart exactly).
+    /// The bits of the share of requests, in percent (as bits, so that values compare exactly).
     sampling: u64,
     /// The longest path that is kept; 0 is Envoy's.
     pub(super) max_path_length: u32,
@@ -64,7 +64,7 @@ const DRY_RUN_TAGS: [(&str, &str); 4] = [
     ("istio.authorization.dry_run.deny_policy.result", "istio_dry_run_deny_shadow_engine_result"),
 ];
 
-/// What tags tell of a peer, and the field of Istio's object that it is read from.
+/// Tags of a peer, and the fields of Istio's object that they are read from.
 const PEER_FIELDS: [(&str, &str); 9] = [
     ("workload", "workload"),
     ("namespace", "namespace"),
@@ -129,7 +129,7 @@ impl Query for CanonicalService {
 
 impl ProxyQuery for CanonicalService {}
 
-/// All tags, ordered by name. `given`, where there are any, stand in place of those of the proxy's configuration.
+/// All tags, ordered by name. `given`, if any, replace those of the proxy's configuration.
 pub(super) fn all(
     view: &View<'_>,
     istio_tags: bool,
@@ -164,7 +164,7 @@ pub(super) fn all(
     tags
 }
 
-/// Whether a tag says from where it is read.
+/// Whether a tag has a source.
 fn names_its_source(source: &custom_tag::Type) -> bool {
     match source {
         custom_tag::Type::RequestHeader(header) => !header.name.is_empty(),
@@ -173,7 +173,7 @@ fn names_its_source(source: &custom_tag::Type) -> bool {
     }
 }
 
-/// Who the proxy is.
+/// Tags for the proxy itself.
 fn service_tags(view: &View<'_>) -> [CustomTag; 5] {
     let proxy = view.proxy();
     let canonical = view.derived(&CanonicalService);
@@ -193,7 +193,7 @@ fn service_tags(view: &View<'_>) -> [CustomTag; 5] {
     .map(|(name, value)| tag(name, custom_tag::Type::Literal(custom_tag::Literal { value })))
 }
 
-/// Who is on both sides of a waypoint.
+/// Tags for both sides of a waypoint.
 fn peer_tags() -> impl Iterator<Item = CustomTag> {
     [("destination", "upstream_peer_obj"), ("source", "downstream_peer_obj")].into_iter().flat_map(|(side, object)| {
         PEER_FIELDS.into_iter().map(move |(name, field)| {
@@ -203,7 +203,7 @@ fn peer_tags() -> impl Iterator<Item = CustomTag> {
     })
 }
 
-/// A tag with the outcome of a dry run; without one there is no tag.
+/// A tag with the outcome of a dry run; absent without one.
 fn dry_run_tag(name: &str, key: &str) -> CustomTag {
     let segment = PathSegment { segment: Some(path_segment::Segment::Key(key.to_owned())) };
     let metadata = custom_tag::Metadata {

@@ -11,7 +11,6 @@ fn server(number: u32, protocol: &str, host: &str) -> Server {
     }
 }
 
-/// A server with TLS.
 fn tls(number: u32, protocol: &str, host: &str, mode: ServerTlsMode) -> Server {
     let tls = Some(ServerTlsSettings { mode, ..ServerTlsSettings::default() });
     Server { tls, ..server(number, protocol, host) }

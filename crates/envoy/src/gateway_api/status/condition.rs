@@ -1,4 +1,4 @@
-//! Conditions: what objects are told of themselves.
+//! Status conditions.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use crate::gateway_api::fault::Fault;
 /// Whether something is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::gateway_api) enum Truth {
-    /// It is.
     True,
     /// It is not.
     False,
@@ -20,7 +19,6 @@ pub(in crate::gateway_api) enum Truth {
 pub(in crate::gateway_api) struct Condition {
     /// Whether it holds.
     status: Truth,
-    /// Why, in one word.
     reason: &'static str,
     /// Why, in words.
     message: String,
@@ -67,7 +65,6 @@ impl Conditions {
         self.bad(kind, fault.reason, fault.message.clone());
     }
 
-    /// Sets a condition.
     pub(in crate::gateway_api) fn set(&mut self, kind: &'static str, condition: Condition) {
         self.0.insert(kind, condition);
     }

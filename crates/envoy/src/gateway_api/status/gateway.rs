@@ -1,4 +1,4 @@
-//! What Gateways and ListenerSets are told (istiod's `reportGatewayStatus` and `ReportListenerSetStatus`).
+//! The status of Gateways and ListenerSets (istiod's `reportGatewayStatus` and `ReportListenerSetStatus`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use navarch_push::view::View;
 
 /// The annotation that names the type of addresses to report.
 const ADDRESS_TYPE: &str = "networking.istio.io/address-type";
-/// The condition that says that clients without good certificates get in.
+/// The condition for accepting clients without valid certificates.
 const INSECURE: &str = "InsecureFrontendValidationMode";
 
 /// The status of a Gateway.
@@ -111,7 +111,7 @@ fn accept(built: &BuiltGateway, conditions: &mut Conditions) {
     }
 }
 
-/// Whether clients without good certificates get in; `None` where the Gateway says nothing of clients.
+/// Whether clients without valid certificates are accepted; `None` without frontend validation.
 fn is_insecure(gateway: &Object<KubernetesGateway>) -> Option<bool> {
     let frontend = gateway.spec.tls.as_ref()?.frontend.as_ref()?;
     let all = frontend.per_port.iter().map(|port| &port.tls).chain([&frontend.default]);
@@ -119,7 +119,7 @@ fn is_insecure(gateway: &Object<KubernetesGateway>) -> Option<bool> {
     Some(modes.any(|mode| mode == "AllowInsecureFallback"))
 }
 
-/// What is wrong with the certificate that is shown to backends.
+/// The fault of the client certificate for backends.
 fn client_certificate_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Option<Fault> {
     let reference = gateway.spec.tls.as_ref()?.backend.as_ref()?.client_certificate_ref.as_ref()?;
     let own = &gateway.meta.key.namespace;
@@ -199,7 +199,7 @@ fn addresses(gateway: &Object<KubernetesGateway>, controller: Controller, instan
     addresses.iter().map(|address| json!({ "type": kind(address), "value": address })).collect()
 }
 
-/// What listeners are told, in their order.
+/// The statuses of listeners, in their order.
 fn listeners(listeners: &[BuiltListener], counts: &BTreeMap<String, i32>, generation: i64) -> Value {
     let mut seen = BTreeSet::new();
     let write = |listener: &BuiltListener| {

@@ -1,4 +1,4 @@
-//! What policies for backends are told: for each target, and for each Gateway that leads to one.
+//! The status of backend policies, for each target and each Gateway that routes to it.
 
 use serde_json::{Map, Value, json};
 
@@ -15,9 +15,9 @@ struct StatusFields {
     list: &'static str,
     /// The reference in each of its items.
     reference: &'static str,
-    /// How many there may be.
+    /// The maximum number of items.
     most: usize,
-    /// Whether Gateways are named with their namespaces.
+    /// Whether Gateways are referenced with their namespaces.
     with_namespaces: bool,
 }
 

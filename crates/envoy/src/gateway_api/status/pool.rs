@@ -51,7 +51,7 @@ pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
         conditions.set("Accepted", accepted);
         conditions.set("ResolvedRefs", resolved.clone());
         json!({
-            // istiod writes the group of its own Gateways, and whoever reads it knows it so.
+            // istiod writes the group of its own Gateways, and readers rely on it.
             "parentRef": {
                 "group": "networking.istio.io",
                 "kind": "Gateway",

@@ -1,4 +1,4 @@
-//! What routes are told, for each of their references (istiod's `createRouteStatus`).
+//! The status of routes, for each parentRef (istiod's `createRouteStatus`).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::gateway_api::settings::ApiSettings;
 use navarch_api::gateway_api::ParentReference;
 use navarch_push::view::View;
 
-/// The status of a route.
 pub(super) fn status(view: &View<'_>, name: &RouteName) -> Option<Value> {
     let route = name.common(view)?;
     let settings = view.get(&ApiSettings);
@@ -37,7 +36,7 @@ pub(super) fn status(view: &View<'_>, name: &RouteName) -> Option<Value> {
     Some(json!({ "parents": parents.into_iter().map(|(_, parent)| parent).collect::<Vec<_>>() }))
 }
 
-/// What is told of one reference: that it is good if one listener took it.
+/// The conditions of one parentRef: accepted if one listener accepts the route.
 fn conditions(view: &View<'_>, name: &RouteName, attachments: &[&Attachment], ambient: bool) -> Conditions {
     let mut conditions = Conditions::default();
     let taken = attachments.iter().filter(|attachment| attachment.denied.is_none()).count();

@@ -24,7 +24,7 @@ pub(super) struct Subjects;
 /// The value of [`Subjects`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubjectList {
-    /// What it was made of.
+    /// The input.
     sets: Vec<Arc<Names>>,
     pub(super) names: NameList,
 }
@@ -101,7 +101,7 @@ impl Query for Subjects {
 
 impl PartialEq for SubjectList {
     fn eq(&self, other: &Self) -> bool {
-        // What it was made of says nothing more.
+        // The input is not compared: the result is determined by it.
         self.names == other.names
     }
 }

@@ -134,7 +134,7 @@ fn listen_port(server: &PlannedServer) -> ListenPort {
     ListenPort { number: server.port, name, protocol: server.protocol }
 }
 
-/// Whether a match is for a server. What it asks of the client is not known before the connection is there.
+/// Whether a match applies to a server. Criteria about the client are evaluated for each connection.
 fn applies(server: &PlannedServer, port: u32, gateways: &[String]) -> bool {
     (port == 0 || port == u32::from(server.port))
         && (gateways.is_empty() || gateways.iter().any(|gateway| **gateway == *server.gateway_name))

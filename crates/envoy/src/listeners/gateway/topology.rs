@@ -1,4 +1,4 @@
-//! What stands before a gateway (`ProxyConfig.gatewayTopology`): proxies that are trusted, and who checks clients.
+//! Trusted proxies in front of a gateway (`ProxyConfig.gatewayTopology`), and forwarding of client certificates.
 
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::SetCurrentClientCertDetails;
@@ -9,14 +9,13 @@ use navarch_api::mesh::ForwardClientCertDetails;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
-/// What stands before the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TopologyOfProxy;
 
-/// What stands before a gateway.
+/// The topology of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Topology {
-    /// How many proxies whose `X-Forwarded-For` is believed.
+    /// The number of trusted proxies for `X-Forwarded-For`.
     trusted_proxies: u32,
     /// What becomes of the client's certificate.
     client_cert: ForwardClientCertDetails,

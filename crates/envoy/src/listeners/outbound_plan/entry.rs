@@ -22,7 +22,7 @@ pub(in crate::listeners) struct PlannedListener {
     pub(in crate::listeners) groups: Vec<Vec<ChainPlan>>,
 }
 
-/// Filter chains to be.
+/// Filter chains of a listener before they are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::listeners) enum ChainPlan {
     Http(HttpChainPlan),
@@ -48,13 +48,12 @@ pub(in crate::listeners) struct HttpChainPlan {
 pub(in crate::listeners) struct TcpChainPlan {
     /// The place of the egress listener that imports the service.
     pub(in crate::listeners) egress: usize,
-    /// The service.
     pub(in crate::listeners) service: ServiceRef,
     /// The port that is listened on.
     pub(in crate::listeners) port: ListenPort,
     /// The main address.
     pub(in crate::listeners) bind: String,
-    /// The ranges that tell the service from others; empty where the address does.
+    /// The ranges that identify the service; empty if the address does.
     pub(in crate::listeners) cidrs: Vec<String>,
     /// Whether the ranges are the addresses of one pod.
     pub(in crate::listeners) by_pod: bool,
@@ -63,9 +62,7 @@ pub(in crate::listeners) struct TcpChainPlan {
 /// A port that is listened on: that of a service, or what a Sidecar declares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::listeners) struct ListenPort {
-    /// The number.
     pub(in crate::listeners) number: u16,
-    /// The name.
     pub(in crate::listeners) name: String,
     /// The declared protocol.
     pub(in crate::listeners) protocol: Protocol,
@@ -92,7 +89,6 @@ pub(super) struct Request<'a> {
 /// What kind of listener a protocol needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// HTTP.
     Http,
     /// Bytes.
     Tcp,
@@ -103,7 +99,7 @@ enum Kind {
 /// A planned listener and what may still join it.
 struct Entry {
     listener: PlannedListener,
-    /// What it speaks: the protocol of the first service, until another kind joins.
+    /// Its protocol: that of the first service, until one of another kind joins.
     protocol: Protocol,
     /// Whether nothing may join it any more.
     locked: bool,
@@ -169,7 +165,7 @@ impl Entries {
     }
 }
 
-/// A listener for one service alone.
+/// A listener for a single service.
 fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
     let sniffed_http = kind == Kind::Http
         && request.port.protocol != Protocol::HttpProxy

@@ -25,7 +25,7 @@ pub(super) struct ServiceShape {
     pub(super) is_alias: bool,
     /// Whether it stems from Kubernetes.
     pub(super) is_kubernetes: bool,
-    /// Whether connections go to the address that the client asked for.
+    /// Whether connections go to the original destination.
     pub(super) is_passthrough: bool,
     /// Whether it selects workloads by labels.
     pub(super) has_selector: bool,

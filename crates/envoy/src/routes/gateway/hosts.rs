@@ -1,6 +1,6 @@
 //! Which virtual hosts a gateway's route configuration has: the hosts of its servers that VirtualServices claim.
 //!
-//! Holds names alone: the routes of each host are encoded on their own ([`HostBytes`](super::virtual_host::HostBytes)).
+//! Names only: the routes of each host are encoded separately ([`HostBytes`](super::virtual_host::HostBytes)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,11 +65,11 @@ pub(super) struct HostNamed {
 /// Virtual hosts in the making, by host.
 struct Hosts<'a> {
     view: &'a View<'a>,
-    /// Whether clients are told that they are served over HTTP/3 as well.
+    /// Whether HTTP/3 is advertised.
     advertises_http3: bool,
     /// Those that are known.
     found: BTreeMap<String, GatewayHost>,
-    /// What stands for a VirtualService on a gateway: the first server on which it has routes decides for the others.
+    /// The source of a VirtualService's routes on a gateway: the first server on which it has routes decides for the others.
     sources: KeyedMap<(Arc<str>, NamespacedName), RouteSource>,
 }
 
@@ -77,7 +77,7 @@ struct Hosts<'a> {
 struct Bound<'a> {
     /// In the order in which they count.
     virtual_services: &'a [NamedHosts],
-    /// Their hosts, with the place of who claims them.
+    /// Their hosts, with the index of the VirtualService.
     hosts: HostIndex<'a, usize>,
 }
 
@@ -232,7 +232,7 @@ impl Hosts<'_> {
         known.requires_tls |= server.redirects_to_https();
     }
 
-    /// Has all hosts of a server redirect to HTTPS, those that nobody claims, too.
+    /// Makes all hosts of a server redirect to HTTPS, those without a VirtualService, too.
     fn redirect(&mut self, server: &PlannedServer) {
         for host in &server.server.hosts {
             let host = host.to_lowercase();

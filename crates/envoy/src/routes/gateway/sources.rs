@@ -20,7 +20,6 @@ use navarch_registry::model::{ExportTo, Service, ServiceKey};
 /// A VirtualService on a server of a gateway; as a query, whether it has any routes there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RouteSource {
-    /// The VirtualService.
     pub(super) virtual_service: NamespacedName,
     /// The gateway, as `namespace/name`.
     pub(super) gateway: Arc<str>,
@@ -28,7 +27,7 @@ pub(super) struct RouteSource {
     pub(super) port: u16,
     /// Whether the server has TLS settings.
     pub(super) is_tls: bool,
-    /// Whether clients are told that the server speaks HTTP/3.
+    /// Whether the server advertises HTTP/3.
     pub(super) advertises_http3: bool,
 }
 
@@ -36,7 +35,7 @@ pub(super) struct RouteSource {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Routed {
     pub(super) run: Run<NamespacedName>,
-    /// Where; it stands for no VirtualService.
+    /// The server; it has no VirtualService.
     pub(super) on: RouteSource,
 }
 

@@ -23,7 +23,7 @@ use navarch_push::view::View;
 /// A virtual host, ready to stand in a route configuration: key and length of the field `virtual_hosts`, then the message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostBytes {
-    /// Whose routes stand in it.
+    /// The source of its routes.
     pub(super) host: Arc<GatewayHost>,
 }
 

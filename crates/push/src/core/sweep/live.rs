@@ -1,11 +1,11 @@
-//! Marking what subscriptions rest on.
+//! Marking of all that subscriptions depend on.
 
 use super::{Core, Sweep};
 use crate::core::Derived;
 use crate::memo::{AttrId, Dep, NodeId, ValueId};
 
 impl Core {
-    /// Something rests on this result from now on: a sweep under way leaves it, and what it rests on.
+    /// Marks a result that is in use from now on, with its dependencies, for a sweep in progress.
     pub(crate) fn touch(&mut self, id: NodeId) {
         if let Some(sweep) = &mut self.sweeping
             && let Some(node) = self.nodes.get_mut(&id)
@@ -16,14 +16,14 @@ impl Core {
         }
     }
 
-    /// Somebody asks this question: a sweep under way leaves it.
+    /// Somebody asks this question: a sweep in progress leaves it.
     pub(crate) fn touch_attr(&mut self, attr: AttrId) {
         if let Some(sweep) = &mut self.sweeping {
             sweep.attrs.insert(attr);
         }
     }
 
-    /// Somebody gives this answer: a sweep under way leaves it.
+    /// Somebody gives this answer: a sweep in progress leaves it.
     pub(crate) fn touch_value(&mut self, value: ValueId) {
         if let Some(sweep) = &mut self.sweeping {
             sweep.values.insert(value);
@@ -39,7 +39,7 @@ impl Core {
         true
     }
 
-    /// Marks what a marked result rests on.
+    /// Marks the dependencies of a marked result.
     pub(super) fn mark_below(&mut self, sweep: &mut Sweep, id: NodeId) -> usize {
         let Some((deps, attrs)) = self.nodes.get(&id).map(|node| (node.deps.clone(), node.attrs.clone())) else {
             return 1;

@@ -1,4 +1,4 @@
-//! Marking waits where much rests on a result: what comes out is what a fresh start gives, and what did not change costs
+//! Marking waits where much depends on a result: what comes out is what a fresh start gives, and what did not change costs
 //! nothing.
 
 use proptest::prelude::*;
@@ -8,9 +8,9 @@ use super::*;
 
 /// Endpoint sets that the cells read.
 const INPUTS: usize = 6;
-/// Cells: each rests on lower ones.
+/// Cells: each depends on lower ones.
 const CELLS: usize = 24;
-/// Resources that rest on cells.
+/// Resources that depend on cells.
 const RESOURCES: usize = 8;
 
 /// A number made of an input, of lower cells that depend on it, and for some of who asks.
@@ -54,7 +54,7 @@ fn body(view: &View<'_>, name: &str) -> String {
     cells.map(|cell| view.get(&cell).to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// The accounts of an input that has so many.
+/// The accounts of an input with this number of them.
 fn of_number(number: usize) -> Vec<&'static str> {
     ["a", "b", "c", "d"].into_iter().take(number).collect()
 }

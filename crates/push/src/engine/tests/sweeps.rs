@@ -1,11 +1,11 @@
-//! What nothing rests on is freed a little at a time, and nobody is shown anything else for it.
+//! What nothing depends on is freed a little at a time, and nobody is shown anything else for it.
 
 use proptest::prelude::*;
 
 use super::soundness::{AppIfOn, By, accounts, relabel, set, shown};
 use super::*;
 
-/// Resources that rest on each other's inputs, on answers of the proxy, and on answers that rest on inputs.
+/// Resources that depend on each other's inputs, on answers of the proxy, and on answers that depend on inputs.
 const RESOURCES: [&str; 4] = ["a", "b", "c", "d"];
 const PODS: [&str; 3] = ["p", "q", "r"];
 
@@ -37,7 +37,7 @@ fn body(view: &View<'_>, name: &str) -> String {
 enum Turn {
     /// An input names these.
     Set(usize, Vec<usize>),
-    /// Answers that rest on the switch are given, or not.
+    /// Answers that depend on the switch are given, or not.
     Switch(bool),
     /// A pod has another app.
     Relabel(usize, usize),
@@ -81,7 +81,7 @@ fn fresh(context: &Arc<PushContext>, proxies: &[(ProxyId, usize, usize)]) -> (En
     (engine, ids)
 }
 
-/// Sweeps for so many steps.
+/// Sweeps for this number of steps.
 fn sweep(engine: &mut Engine, mut steps: usize) {
     engine.sweep_on(|| {
         steps = steps.saturating_sub(1);

@@ -40,7 +40,6 @@ enum Object {
 struct Variant(u64);
 
 impl Variant {
-    /// One of the choices.
     fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         let count = u64::try_from(choices.len()).unwrap();
         let chosen = choices[usize::try_from(self.0 % count).unwrap()];

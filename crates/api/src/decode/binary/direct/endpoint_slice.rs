@@ -9,7 +9,7 @@ use crate::names::{Namespace, PortName};
 use crate::object::{NamespacedName, Object};
 use crate::shared_texts::SharedTexts;
 
-/// Reads a slice; gives its version, too.
+/// Reads a slice; returns its version, too.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<EndpointSlice>, String), UnexpectedField> {
     let (mut metadata, mut address_type) = (None, "");
     let (mut endpoints, mut ports) = (Vec::new(), Vec::new());

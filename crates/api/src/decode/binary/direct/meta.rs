@@ -9,13 +9,13 @@ use crate::object::{NamespacedName, ObjectMeta};
 use crate::shared_texts::SharedTexts;
 use crate::uid::Uid;
 
-/// What is read of metadata.
+/// Decoded metadata.
 pub(super) struct Meta {
-    /// What is kept; the version is not.
+    /// The metadata without the version.
     pub(super) kept: ObjectMeta,
     /// `resourceVersion`.
     pub(super) version: String,
-    /// Whether `generateName` says something.
+    /// Whether `generateName` is set.
     pub(super) is_generated: bool,
 }
 
@@ -70,7 +70,7 @@ fn moment(bytes: &[u8]) -> Result<Option<Timestamp>, UnexpectedField> {
     Ok(Timestamp::from_second(seconds).ok())
 }
 
-/// `metav1.OwnerReference`: the first controller counts.
+/// `metav1.OwnerReference`: the first controller is kept.
 fn own(kept: &mut ObjectMeta, bytes: &[u8], texts: &mut SharedTexts) -> Result<(), UnexpectedField> {
     let (mut kind, mut name, mut controls) = ("", "", false);
     for field in Fields(bytes) {

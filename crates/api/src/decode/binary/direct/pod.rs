@@ -8,7 +8,7 @@ use crate::names::{PortName, ServiceAccount};
 use crate::object::Object;
 use crate::shared_texts::SharedTexts;
 
-/// Reads a pod; gives its version, too.
+/// Reads a pod; returns its version, too.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Pod>, String), UnexpectedField> {
     let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
     let metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
@@ -58,7 +58,7 @@ fn read_spec(pod: &mut Pod, bytes: &[u8], texts: &mut SharedTexts) -> Result<(),
     Ok(())
 }
 
-/// Reads the ports of a `v1.Container`; gives its `restartPolicy`.
+/// Reads the ports of a `v1.Container`; returns its `restartPolicy`.
 fn read_container<'a>(
     content: Content<'a>,
     texts: &mut SharedTexts,

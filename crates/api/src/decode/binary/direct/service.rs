@@ -11,7 +11,7 @@ use crate::names::PortName;
 use crate::object::Object;
 use crate::shared_texts::SharedTexts;
 
-/// Reads a Service; gives its version, too.
+/// Reads a Service; returns its version, too.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Service>, String), UnexpectedField> {
     let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
     status.map_or(Ok(()), refuse_balancers)?;
@@ -20,17 +20,17 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Serv
     Ok((Object { meta: metadata.kept, spec }, metadata.version))
 }
 
-/// What a rule of the kind refuses is odd.
+/// Objects that violate a rule are left to the general decoder.
 fn odd(_: FieldError) -> UnexpectedField {
     UnexpectedField
 }
 
-/// A text that is there; Kubernetes writes empty texts out.
+/// A non-empty text; Kubernetes encodes empty texts.
 fn there(content: Content<'_>) -> Result<Option<&str>, UnexpectedField> {
     content.text().map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
-/// Refuses a `v1.ServiceStatus` with ways in through load balancers.
+/// Rejects a `v1.ServiceStatus` with load balancer ingresses.
 fn refuse_balancers(status: &[u8]) -> Result<(), UnexpectedField> {
     for field in Fields(status) {
         if let (1, content) = field? {
@@ -111,7 +111,7 @@ fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<ServicePort, Unexp
     })
 }
 
-/// Reads an `intstr.IntOrString`; what says nothing means the port itself.
+/// Decodes an `intstr.IntOrString`; an unset one means the port itself.
 fn read_target(bytes: &[u8], port: u16, texts: &mut SharedTexts) -> Result<TargetPort, UnexpectedField> {
     let (mut kind, mut number, mut name) = (0, 0, "");
     for field in Fields(bytes) {
