@@ -23,12 +23,12 @@ use agent_parity::{bootstrap, cases, iptables};
 
 #[test]
 fn iptables_rules_are_those_of_istio_iptables() {
-    cases::judge("iptables", iptables::differences);
+    cases::judge("iptables", 20, iptables::differences);
 }
 
 #[test]
 fn bootstraps_are_those_of_pilot_agent() {
-    cases::judge("bootstrap", bootstrap::differences);
+    cases::judge("bootstrap", 11, bootstrap::differences);
 }
 
 /// Envoy is told to take paths with a fragment: it must cut the fragment off then, before policies look at the path.

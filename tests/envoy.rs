@@ -20,6 +20,9 @@ mod accepts;
 #[path = "parity/case.rs"]
 #[expect(dead_code, reason = "the parity test uses the rest")]
 mod case;
+#[path = "parity/deliberate.rs"]
+#[expect(dead_code, reason = "the parity test uses the rest")]
+mod deliberate;
 #[path = "envoy/hostile.rs"]
 mod hostile;
 #[path = "parity/input.rs"]

@@ -10,11 +10,13 @@ mod installations;
 #[path = "injection/pods.rs"]
 mod pods;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use navarch::webhook::inject::{InjectRequest, Injection, Injector, InjectorInputs, Note, inject_object};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 /// An injector of the default installation with other values.
@@ -58,31 +60,40 @@ fn containers(pod: &Value) -> Vec<&Value> {
     lists.iter().filter_map(|list| pod.pointer(list)?.as_array()).flatten().collect()
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+/// How many pods are made.
+const PODS: u32 = 400;
 
-    #[test]
-    fn any_pod_is_injected_once_and_keeps_what_is_the_users(pod in pods::pod(), values in installations::values()) {
+#[test]
+fn any_pod_is_injected_once_and_keeps_what_is_the_users() {
+    let config = ProptestConfig { cases: PODS, source_file: Some(file!()), ..ProptestConfig::default() };
+    let (injected, again) = (Cell::new(0), Cell::new(0));
+    let outcome = TestRunner::new(config).run(&(pods::pod(), installations::values()), |(pod, values)| {
         let injector = injector(&values);
         let Some(injection) = inject(&injector, &pod) else { return Ok(()) };
         let same = inject(&injector, &pod);
         prop_assert_eq!(Some(&injection), same.as_ref());
         let Some(patch) = injection.patch() else { return Ok(()) };
-        let injected = default::patched(&pod, patch);
-        serde_json::from_value::<Pod>(injected.clone()).unwrap();
+        injected.set(injected.get() + 1);
+        let patched = default::patched(&pod, patch);
+        serde_json::from_value::<Pod>(patched.clone()).unwrap();
         for before in containers(&pod).into_iter().filter(|container| container["name"] != "istio-proxy") {
-            let after = containers(&injected).into_iter().find(|after| after["name"] == before["name"]).unwrap();
+            let after = containers(&patched).into_iter().find(|after| after["name"] == before["name"]).unwrap();
             check_container(before, after);
         }
         // Two kinds of proxies beside one of the pod's own make two of a name, with istiod, too: no API server takes that.
-        let names: Vec<_> = containers(&injected).into_iter().map(|container| &container["name"]).collect();
+        let names: Vec<_> = containers(&patched).into_iter().map(|container| &container["name"]).collect();
         if names.iter().filter(|name| **name == "istio-proxy").count() > 1 {
             return Ok(());
         }
-        let again = inject(&injector, &injected).expect("what was injected can be injected again");
-        let again = default::patched(&injected, again.patch().unwrap());
-        prop_assert_eq!(&again, &injected);
-    }
+        let once_more = inject(&injector, &patched).expect("what was injected can be injected again");
+        let once_more = default::patched(&patched, once_more.patch().unwrap());
+        prop_assert_eq!(&once_more, &patched);
+        again.set(again.get() + 1);
+        Ok(())
+    });
+    assert!(outcome.is_ok(), "{}", outcome.unwrap_err());
+    let (injected, again) = (injected.get(), again.get());
+    assert!(injected > PODS / 2 && again > PODS / 4, "of {PODS} pods {injected} were injected, {again} twice");
 }
 
 #[test]

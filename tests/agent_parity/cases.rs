@@ -8,9 +8,14 @@ use serde_json::{Map, Value, json};
 /// Cases are added by each kind's test, which may run at once.
 static REPORT: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
-/// Runs all cases of a kind by `differences`, reports them and fails where one differs.
-pub(crate) fn judge(kind: &str, differences: impl Fn(&Value) -> Vec<String>) {
+/// Runs all cases of a kind by `differences`, reports them and fails where one differs. There are `count` of them where no other
+/// folder is named.
+pub(crate) fn judge(kind: &str, count: usize, differences: impl Fn(&Value) -> Vec<String>) {
     let cases = cases(kind);
+    match other_folder() {
+        Some(folder) => assert!(!cases.is_empty(), "{}: no case of {kind}", folder.display()),
+        None => assert_eq!(cases.len(), count, "{kind}: cases are missing or not counted here"),
+    }
     let outcome: BTreeMap<String, Vec<String>> =
         cases.iter().map(|(name, case)| (format!("{kind}/{name}"), differences(case))).collect();
     report(&outcome);
@@ -31,8 +36,12 @@ pub(crate) fn cases(kind: &str) -> BTreeMap<String, Value> {
 
 /// The folder with the cases.
 fn folder() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent_parity");
-    std::env::var_os("NAVARCH_AGENT_PARITY").map_or(own, PathBuf::from)
+    other_folder().unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent_parity"))
+}
+
+/// The folder that is named in place of the own one.
+fn other_folder() -> Option<PathBuf> {
+    std::env::var_os("NAVARCH_AGENT_PARITY").map(PathBuf::from)
 }
 
 /// Adds outcomes to the report, where one is asked for.

@@ -275,6 +275,7 @@ impl Report {
 
     /// Fails when there was too much of anything.
     pub(crate) async fn judge(&mut self) -> Result<()> {
+        ensure!(!self.rows.is_empty(), "NAVARCH_ATTACKS names no attack");
         let after = self.memory_within(LEFT_KB).await?;
         if after > self.memory_kb + LEFT_KB {
             self.faults.push(format!("{after} kB are left after all attacks, {} kB were used before", self.memory_kb));

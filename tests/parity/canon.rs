@@ -1,4 +1,5 @@
-//! The canonical form in which two sets of resources are compared: the rules of `canon.py`, which is the definition.
+//! The canonical form in which two sets of resources are compared: what has no order of its own is sorted, and what no two runs of
+//! istiod have in common is replaced.
 
 use std::collections::BTreeMap;
 

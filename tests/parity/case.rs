@@ -1,8 +1,8 @@
 //! A parity case on disk: its world, its proxies and what istiod answered.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -39,24 +39,45 @@ pub(crate) struct CaseProxy {
 }
 
 impl Case {
-    /// All cases under a folder of areas, sorted.
+    /// All cases under a folder of areas, sorted. Each has something to compare: what some of its proxies get, or, if it has none,
+    /// what is written back.
     pub(crate) fn all(root: &Path) -> Vec<Self> {
         let mut cases = Vec::new();
         for area in folders(root) {
             for folder in folders(&area) {
                 let name = format!("{}/{}", file_name(&area), file_name(&folder));
-                // Cases about what is written back have none.
-                let text = fs::read_to_string(folder.join("proxies.yaml")).unwrap_or_else(|_| "[]".to_owned());
-                let proxies = serde_saphyr::from_str(&text).expect("proxies.yaml is a list of proxies");
-                cases.push(Self { name, folder, proxies });
+                let mut case = Self { name, folder, proxies: Vec::new() };
+                if let Some(text) = case.file("proxies.yaml") {
+                    let proxies = serde_saphyr::from_str(&text);
+                    case.proxies = proxies.unwrap_or_else(|error| panic!("{}: proxies.yaml: {error}", case.name));
+                }
+                case.check_expectations();
+                cases.push(case);
             }
         }
         cases
     }
 
+    /// Fails where a proxy has no expectations, expectations no proxy, or the case neither proxies nor anything written back.
+    fn check_expectations(&self) {
+        let names: BTreeSet<&str> = self.proxies.iter().map(|proxy| proxy.name.as_str()).collect();
+        assert_eq!(names.len(), self.proxies.len(), "{}: two proxies have one name", self.name);
+        let recorded: BTreeSet<String> =
+            folders(&self.folder.join("expect")).iter().map(|path| file_name(path)).collect();
+        let recorded: BTreeSet<&str> = recorded.iter().map(String::as_str).collect();
+        assert_eq!(recorded, names, "{}: folders of expect/, and proxies of proxies.yaml", self.name);
+        let is_written = ["expect/status.json", "expect/created.yaml"].iter().any(|name| self.file(name).is_some());
+        assert!(!names.is_empty() || is_written, "{}: nothing is expected", self.name);
+    }
+
     /// A file of the case, if it has it.
     pub(crate) fn file(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.folder.join(name)).ok()
+        let path = self.folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
     }
 
     /// The remote clusters of the case, sorted: each has a file `input.<cluster>.yaml`.
@@ -105,7 +126,7 @@ impl CaseProxy {
         format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local")
     }
 
-    /// The metadata with which it connects: the defaults of the cases' README, overlaid by its own.
+    /// The metadata with which it connects: that with which every case was recorded, overlaid by its own.
     pub(crate) fn metadata(&self) -> Value {
         let mut metadata = json!({
             "NAMESPACE": self.namespace,
@@ -153,8 +174,7 @@ impl CaseProxy {
 fn folders(root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = fs::read_dir(root)
         .unwrap_or_else(|error| panic!("{}: {error}", root.display()))
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
+        .map(|entry| entry.expect("a folder can be listed").path())
         .filter(|path| path.is_dir())
         .collect();
     folders.sort();

@@ -26,7 +26,7 @@ struct Client {
     responses: Streaming<DiscoveryResponse>,
 }
 
-/// Asks as the cases' README says for the area `grpc`.
+/// Asks as the cases of the area `grpc` were recorded: listeners, their routes, the clusters of these, their endpoints.
 pub(crate) async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
     let mut client = Client::connect(server, proxy, codec).await?;
     let mut answers = Answers::new();

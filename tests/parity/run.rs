@@ -79,7 +79,7 @@ pub(crate) async fn no_faults(push: &PushHandle) -> Result<(), String> {
     faults.first().map_or(Ok(()), |fault| Err(format!("{} panicked: {}", fault.query, fault.message)))
 }
 
-/// Asks as the cases' README says: clusters, their endpoints, listeners, their routes, then what is named anywhere.
+/// Asks as the cases were recorded: clusters, their endpoints, listeners, their routes, then what is named anywhere.
 async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
     if proxy.is_grpc() {
         return grpc::ask_all(server, proxy, codec).await;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use navarch_proto::istio::v1::auth::IstioCertificateRequest;
 use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use navarch_testkit::client as web;
+use navarch_testkit::skip::skip;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
     KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
@@ -52,12 +53,15 @@ async fn the_ca_is_ordered_about_from_its_own_machine_alone_and_by_nobodys_brows
     let operator = server.issuer.token(json!({"sub": "system:serviceaccount:istio-system:istiod"}));
     let bearer = format!("Bearer {operator}");
     let ordered = [("x-navarch-order", "begin"), ("authorization", bearer.as_str())];
-    if let Some(own) = own_address() {
-        let elsewhere = SocketAddr::new(own, http.port());
-        let seen = web::get(elsewhere, "istiod", "/debug/ca", &ordered).await?;
-        ensure!(seen.status == 200, "operators see where the roots stand: {seen:?}");
-        let refused = web::send("POST", elsewhere, "istiod", "/debug/ca", &ordered).await?;
-        ensure!(refused.status == 403, "and change nothing: {refused:?}");
+    match own_address() {
+        Some(own) => {
+            let elsewhere = SocketAddr::new(own, http.port());
+            let seen = web::get(elsewhere, "istiod", "/debug/ca", &ordered).await?;
+            ensure!(seen.status == 200, "operators see where the roots stand: {seen:?}");
+            let refused = web::send("POST", elsewhere, "istiod", "/debug/ca", &ordered).await?;
+            ensure!(refused.status == 403, "and change nothing: {refused:?}");
+        }
+        None => skip("the machine has no address but loopback from which somebody else could come"),
     }
     // By another host's name a token is asked for, and counts for reading alone.
     ensure!(web::get(http, "istiod", "/debug/ca", &ordered).await?.status == 200);
