@@ -1,16 +1,115 @@
 //! Waiting for what comes about by itself.
 
+use std::cell::RefCell;
+use std::fmt::{self, Debug};
 use std::time::Duration;
+
+/// How long is waited for anything that does not take longer by itself.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How often is looked.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until something is so.
 ///
 /// # Panics
 /// When it is not so after a minute: what it was is said.
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    until_within(TIMEOUT, what, condition).await;
+}
+
+/// As [`until`], for so long.
+///
+/// # Panics
+/// When it is not so in time: what it was is said.
+pub async fn until_within<F: Future<Output = bool>>(timeout: Duration, what: &str, condition: impl Fn() -> F) {
     let wait = async {
         while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok(), "not so after 60 s: {what}");
+    assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "not so after {timeout:?}: {what}");
+}
+
+/// Waits until a look finds what is looked for, and gives it. Until then a look gives what it sees instead (`Err`), such as an error or
+/// the state that is not yet the wanted one.
+///
+/// # Panics
+/// When it is not found after a minute: what it was and what was seen last is said.
+pub async fn until_some<T, S: Debug>(what: &str, look: impl AsyncFnMut() -> Result<T, S>) -> T {
+    until_some_within(TIMEOUT, what, look).await
+}
+
+/// As [`until_some`], for so long.
+///
+/// # Panics
+/// When it is not found in time: what it was and what was seen last is said.
+#[expect(clippy::panic, reason = "a test fails")]
+pub async fn until_some_within<T, S: Debug>(
+    timeout: Duration,
+    what: &str,
+    mut look: impl AsyncFnMut() -> Result<T, S>,
+) -> T {
+    let last = RefCell::new(None);
+    let wait = async {
+        loop {
+            match look().await {
+                Ok(found) => return found,
+                Err(seen) => *last.borrow_mut() = Some(seen),
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    let found = tokio::time::timeout(timeout, wait).await.ok();
+    match (found, last.into_inner()) {
+        (Some(found), _) => found,
+        (None, Some(seen)) => panic!("not so after {timeout:?}: {what}; seen last: {seen:#?}"),
+        (None, None) => panic!("not so after {timeout:?}: {what}; the first look did not end"),
+    }
+}
+
+/// A text that is seen as it is, its lines not made one: a log.
+pub struct Verbatim(pub String);
+
+impl fmt::Debug for Verbatim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a look has seen, as [`until_some`] takes it: found where it is as wanted.
+///
+/// # Errors
+/// With what was seen where it is not.
+pub fn wanted<S>(seen: S, is_wanted: impl FnOnce(&S) -> bool) -> Result<S, S> {
+    if is_wanted(&seen) { Ok(seen) } else { Err(seen) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// For what never comes about.
+    const SHORT: Duration = Duration::from_millis(50);
+
+    #[tokio::test]
+    async fn what_is_found_is_given_after_looks_that_did_not() {
+        let mut looks = 0;
+        let found = until_some("the third look", async || {
+            looks += 1;
+            wanted(looks, |looks| *looks == 3)
+        });
+        assert_eq!(found.await, 3);
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "not so after 50ms: the moon is blue; seen last: \"grey\"")]
+    async fn what_was_seen_last_is_told() {
+        until_some_within(SHORT, "the moon is blue", async || Err::<(), _>("grey")).await;
+    }
+
+    #[tokio::test]
+    #[should_panic(expected = "the first look did not end")]
+    async fn a_look_that_does_not_end_is_told() {
+        until_some_within(SHORT, "an answer", async || std::future::pending::<Result<(), ()>>().await).await;
+    }
 }
