@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::{gullible, ports};
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
@@ -60,7 +60,8 @@ impl Port {
         std::fs::write(&program, script)?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--log-level=error".to_owned()];
-        let navarch = Navarch::start(&program, &mesh, &arguments).await?;
+        // Its log, by which it would say which ports it chose, is not part of what is measured.
+        let navarch = Navarch::start_at(&program, &mesh, &arguments, &[], Addresses::free()?).await?;
         Ok(Self { _navarch: navarch, port, taken: Mutex::default(), _folder: folder })
     }
 

@@ -197,7 +197,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     log_panics();
     let mut metrics = Registry::default();
     let rejections = Rejections::register(&mut metrics);
-    let Ports { grpc, secure, https, http, monitoring } = Ports::bind(&config, &rejections).await?;
+    let Ports { grpc, secure, https, http, monitoring, addresses } = Ports::bind(&config, &rejections).await?;
     let plan = plan(&mut config).await?;
     let (client, described) = (plan.client.clone(), plan.describe());
     let looks = (rejections.clone(), pages::look(&config, &plan));
@@ -246,7 +246,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
             readiness.release(PORTS);
-            log_start(&config, &described);
+            log_start(&config, &described, &addresses);
         }
         () = told.cancelled() => {}
     }

@@ -16,7 +16,7 @@ use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_testkit::client;
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::ports;
 use navarch_testkit::wait::until;
 use tokio_stream::wrappers::ReceiverStream;
@@ -109,9 +109,7 @@ async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Navarch {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-configuration");
     std::fs::create_dir_all(&folder).unwrap();
     let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
-    let address = || std::net::SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
-    let program = Path::new(PROGRAM);
-    Navarch::start_at(program, &folder, &arguments, environment, address(), address(), address()).await.unwrap()
+    Navarch::start_at(Path::new(PROGRAM), &folder, &arguments, environment, Addresses::ANY).await.unwrap()
 }
 
 /// The lines of the log that warn.

@@ -48,12 +48,16 @@ mod weather;
 use std::path::Path;
 
 use anyhow::Result;
+use navarch_testkit::bookshop;
 use navarch_testkit::cluster::Cluster;
+use navarch_testkit::ports::{self, Taken};
 use serde_json::json;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The cluster that all tests share; held by each test while it runs.
 static CLUSTER: Mutex<Option<Cluster>> = Mutex::const_new(None);
+/// The ports of the sample, which no other program has as long as this one runs.
+static PORTS: OnceCell<Taken> = OnceCell::const_new();
 
 /// The program under test.
 fn program() -> &'static Path {
@@ -67,6 +71,7 @@ fn root() -> &'static Path {
 /// The cluster, for as long as the guard is held. It knows Istio's kinds and holds nothing of other tests.
 async fn cluster() -> Result<MutexGuard<'static, Option<Cluster>>> {
     let mut guard = CLUSTER.lock().await;
+    PORTS.get_or_try_init(async || ports::take(&bookshop::kubernetes::ports()).await).await?;
     if guard.is_none() {
         let cluster = Cluster::start().await?;
         cluster.apply_crds(root())?;

@@ -24,10 +24,13 @@ mod replicas;
 #[path = "page/served.rs"]
 mod served;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::process::Process;
+use navarch_testkit::wait::until_some;
 use tempfile::TempDir;
 
 fn root() -> &'static Path {
@@ -55,6 +58,21 @@ async fn start() -> (TempDir, Navarch) {
     ];
     let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), &mesh, &flags).await.unwrap();
     (folder, navarch)
+}
+
+/// Starts `navarch dashboard` before some control planes, with its log in a folder; also where it is.
+async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) {
+    let mut args = vec!["dashboard".to_owned()];
+    args.extend(planes.iter().map(|plane| format!("--address={}", plane.monitoring)));
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let dashboard = Process::start("dashboard", program, &args, &folder.join("dashboard.log")).unwrap();
+    let own = until_some("the dashboard says where it is", async || {
+        let said = dashboard.output();
+        let (url, _) = said.split_once("/ shows the mesh of ").ok_or_else(|| said.clone())?;
+        url.strip_prefix("http://").and_then(|address| address.parse().ok()).ok_or(said)
+    });
+    let own = own.await;
+    (dashboard, own)
 }
 
 /// Where `scripts/web` has put the packages of `web/`; `None` where they cannot be had.

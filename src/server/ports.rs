@@ -6,6 +6,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use super::http::OpenHttpPort;
+use super::start_log::Addresses;
 use super::{Config, ListenAddress};
 use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
@@ -29,10 +30,12 @@ pub(super) struct Ports {
     pub(super) http: Option<OpenHttpPort>,
     /// Metrics, version and debug.
     pub(super) monitoring: Option<OpenHttpPort>,
+    /// Where they are.
+    pub(super) addresses: Addresses,
 }
 
 impl Ports {
-    /// Opens the enabled ports.
+    /// Opens the enabled ports, and logs their addresses.
     pub(super) async fn bind(config: &Config, rejections: &Rejections) -> anyhow::Result<Self> {
         let limits = &config.connections;
         limits.log(config.files);
@@ -46,12 +49,23 @@ impl Ports {
             let (listener, port) = open(name, listener, limits)?;
             Some(OpenHttpPort { listener, port, answers: answers.clone() })
         };
+        let listeners = [
+            ("http", bind(config.http, "--http-addr")?),
+            ("grpc", bind(config.grpc, "--grpc-addr")?),
+            ("secure-grpc", bind(config.secure, "--secure-grpc-addr")?),
+            ("https", bind(config.https, "--https-addr")?),
+            ("monitoring", bind(config.monitoring, "--monitoring-addr")?),
+        ];
+        let addresses = Addresses::of(&listeners)?;
+        addresses.log();
+        let [for_http, for_grpc, for_secure, for_https, for_monitoring] = listeners.map(|(_, listener)| listener);
         Ok(Self {
-            grpc: open("grpc", bind(config.grpc, "--grpc-addr")?, plain),
-            secure: open("secure-grpc", bind(config.secure, "--secure-grpc-addr")?, xds),
-            https: open_http("https", bind(config.https, "--https-addr")?, webhooks),
-            http: open_http("http", bind(config.http, "--http-addr")?, http),
-            monitoring: open_http("monitoring", bind(config.monitoring, "--monitoring-addr")?, web),
+            grpc: open("grpc", for_grpc, plain),
+            secure: open("secure-grpc", for_secure, xds),
+            https: open_http("https", for_https, webhooks),
+            http: open_http("http", for_http, http),
+            monitoring: open_http("monitoring", for_monitoring, web),
+            addresses,
         })
     }
 }

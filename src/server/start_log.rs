@@ -1,19 +1,59 @@
-//! The log line of the start.
+//! The log lines of the start.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
 
 use super::Config;
 
+/// The addresses of the ports by name, each with the port that the operating system chose where 0 was asked for.
+pub(super) struct Addresses(Vec<(&'static str, Option<SocketAddr>)>);
+
+impl Addresses {
+    /// Of what listens; `None` is a port that is off.
+    pub(super) fn of(listeners: &[(&'static str, Option<TcpListener>)]) -> std::io::Result<Self> {
+        let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
+        let addresses = listeners.iter().map(|(name, listener)| Ok((*name, address(listener)?)));
+        addresses.collect::<std::io::Result<_>>().map(Self)
+    }
+
+    /// Logs the addresses before any port is served: a client that let the operating system choose asks there why it is not ready.
+    pub(super) fn log(&self) {
+        tracing::info!(addresses = self.to_string(), "listening");
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, address)) in self.0.iter().enumerate() {
+            let space = if index == 0 { "" } else { " " };
+            match address {
+                Some(address) => write!(f, "{space}{name}={address}")?,
+                None => write!(f, "{space}{name}=off")?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Logs the start: the release, the cluster and the addresses.
-pub(super) fn log_start(config: &Config, sources: &str) {
-    let ports = [
-        ("http", config.http),
-        ("grpc", config.grpc),
-        ("secure-grpc", config.secure),
-        ("https", config.https),
-        ("monitoring", config.monitoring),
-    ];
-    let addresses: Vec<_> = ports.iter().map(|(name, address)| format!("{name}={address}")).collect();
+pub(super) fn log_start(config: &Config, sources: &str, addresses: &Addresses) {
     let revision = if config.webhooks.revision.is_empty() { "default" } else { &config.webhooks.revision };
     let (cluster, namespace) = (config.settings.cluster_id.as_str(), config.settings.system_namespace.as_str());
-    let (version, addresses) = (config.build.version, addresses.join(" "));
+    let (version, addresses) = (config.build.version, addresses.to_string());
     tracing::info!(version, revision, cluster, namespace, sources, addresses, "started");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_port_that_was_chosen_is_told_and_not_0() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let addresses = Addresses::of(&[("http", Some(listener)), ("grpc", None)]).unwrap();
+        assert_eq!(addresses.to_string(), format!("http=127.0.0.1:{port} grpc=off"));
+    }
 }

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::backend::Backend;
-use crate::client;
 use crate::envoy::{AdsProtocol, Envoy, EnvoyConfig};
+use crate::ports::Taken;
+use crate::{client, ports};
 
 /// The port that every backend listens on (`targetPort` of the sample's services).
 const BACKEND_PORT: u16 = 8081;
@@ -25,6 +26,9 @@ pub const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST),
 /// Where the client's sidecar takes requests for the shop's services: they all have port 9080.
 pub const SIDECAR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9080);
 
+/// All ports that the sample prescribes.
+pub const PORTS: [u16; 3] = [BACKEND_PORT, GATEWAY.port(), SIDECAR.port()];
+
 /// The sample mesh's files and backends.
 #[derive(Debug)]
 pub struct Bookshop {
@@ -32,6 +36,8 @@ pub struct Bookshop {
     folder: TempDir,
     /// The backends.
     pub backends: Vec<Backend>,
+    /// Its ports, which one test has at a time.
+    _ports: Taken,
 }
 
 impl Bookshop {
@@ -40,6 +46,7 @@ impl Bookshop {
     /// # Errors
     /// When a file cannot be copied or an address is taken.
     pub async fn open(root: &Path) -> Result<Self> {
+        let ports = ports::take(&PORTS).await?;
         let folder = tempfile::tempdir()?;
         let sample = root.join("deploy/samples/bookshop");
         for entry in std::fs::read_dir(&sample).with_context(|| format!("cannot read {}", sample.display()))? {
@@ -51,7 +58,7 @@ impl Bookshop {
         for (name, last) in BACKENDS {
             backends.push(Backend::start(name, SocketAddr::from(([127, 0, 10, last], BACKEND_PORT))).await?);
         }
-        Ok(Self { folder, backends })
+        Ok(Self { folder, backends, _ports: ports })
     }
 
     /// The directory to give to `--config-dir`.

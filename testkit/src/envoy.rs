@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::client;
 use crate::process::Process;
-use crate::{client, ports};
 
 /// How long an Envoy may take to start or to take a configuration over.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -84,12 +84,13 @@ impl Envoy {
             bail!("{} is missing: run `make tools`", program.display());
         }
         let folder = tempfile::tempdir()?;
-        let admin = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
-        let bootstrap = folder.path().join("bootstrap.json");
-        std::fs::write(&bootstrap, config.bootstrap(admin).to_string())?;
+        let (bootstrap, admin_path) = (folder.path().join("bootstrap.json"), folder.path().join("admin"));
+        std::fs::write(&bootstrap, config.bootstrap().to_string())?;
         let args: Vec<String> = [
             "-c",
             &bootstrap.to_string_lossy(),
+            "--admin-address-path",
+            &admin_path.to_string_lossy(),
             "--disable-hot-restart",
             "--concurrency",
             "1",
@@ -101,7 +102,8 @@ impl Envoy {
         .iter()
         .map(ToString::to_string)
         .collect();
-        let process = Process::start("envoy", program, &args, &folder.path().join("envoy.log"))?;
+        let mut process = Process::start("envoy", program, &args, &folder.path().join("envoy.log"))?;
+        let admin = admin_address(&mut process, &admin_path).await?;
         let mut envoy = Self { process, admin, _folder: folder };
         envoy.wait("its admin port to answer", |_| true).await?;
         Ok(envoy)
@@ -177,6 +179,26 @@ impl Envoy {
     }
 }
 
+/// Where an Envoy has its admin interface, once it has written that to a file.
+async fn admin_address(process: &mut Process, file: &Path) -> Result<SocketAddr> {
+    let end = tokio::time::Instant::now() + START_TIMEOUT;
+    loop {
+        let written = std::fs::read_to_string(file).unwrap_or_default();
+        // It may be half written.
+        if let Ok(address) = written.trim().parse::<SocketAddr>()
+            && address.port() != 0
+            && client::get(address, "admin", "/server_info", &[]).await.is_ok()
+        {
+            return Ok(address);
+        }
+        process.check_running()?;
+        if tokio::time::Instant::now() > end {
+            bail!("it says {written:?} of its admin port; envoy says:\n{}", process.output());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// The text of `/stats`.
 #[derive(Clone, Debug)]
 pub struct Stats(String);
@@ -210,8 +232,8 @@ impl EnvoyConfig {
         std::iter::once(grpc_cluster("xds-grpc", self.xds)).chain(sds).collect()
     }
 
-    /// The bootstrap: node, ADS and the static cluster that leads to the server.
-    fn bootstrap(&self, admin: SocketAddr) -> Value {
+    /// The bootstrap: node, ADS and the static cluster that leads to the server. Envoy chooses the port of its admin interface.
+    fn bootstrap(&self) -> Value {
         let Self { kind, pod, namespace, ip, .. } = self;
         let mut metadata = json!({
             "NAMESPACE": namespace,
@@ -237,7 +259,7 @@ impl EnvoyConfig {
                 "cluster": format!("{pod}.{namespace}"),
                 "metadata": metadata,
             },
-            "admin": {"address": socket(admin)},
+            "admin": {"address": socket(SocketAddr::from(([127, 0, 0, 1], 0)))},
             "dynamic_resources": {
                 "ads_config": {
                     "api_type": api_type,

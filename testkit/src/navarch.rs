@@ -1,6 +1,7 @@
 //! The navarch process on a directory of YAML.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +14,34 @@ use crate::{client, ports};
 /// How long it may take to be ready.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A port of loopback that the operating system chooses.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Where a Navarch listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Plaintext xDS; where that has no port of its own, the one of health and debug.
+    pub xds: SocketAddr,
+    /// Health and debug.
+    pub http: SocketAddr,
+    /// Metrics; where they have no port of their own, the one of health and debug.
+    pub monitoring: SocketAddr,
+}
+
+impl Addresses {
+    /// Ports of loopback that Navarch chooses itself and says in its log, which must take lines of level `info`.
+    pub const ANY: Self = Self { xds: ANY, http: ANY, monitoring: ANY };
+
+    /// Ports of loopback that are known before: another Navarch may come to where one was.
+    ///
+    /// # Errors
+    /// When the machine has none.
+    pub fn free() -> std::io::Result<Self> {
+        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        Ok(Self { xds: address()?, http: address()?, monitoring: address()? })
+    }
+}
+
 /// A running `navarch discovery`. It is killed when dropped.
 #[derive(Debug)]
 pub struct Navarch {
@@ -23,6 +52,10 @@ pub struct Navarch {
     pub http: SocketAddr,
     /// Metrics.
     pub monitoring: SocketAddr,
+    /// xDS and certificates over TLS; off unless an argument has it on.
+    secure: Option<SocketAddr>,
+    /// Webhooks over TLS; off unless an argument has them on.
+    https: Option<SocketAddr>,
     _folder: TempDir,
 }
 
@@ -32,12 +65,10 @@ impl Navarch {
     /// # Errors
     /// When it ends or is not ready in time.
     pub async fn start(program: &Path, config_dir: &Path, args: &[String]) -> Result<Self> {
-        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        Self::start_at(program, config_dir, args, &[], address()?, address()?, address()?).await
+        Self::start_at(program, config_dir, args, &[], Addresses::ANY).await
     }
 
-    /// As [`Navarch::start`], with further variables of the environment and on given addresses (xDS, HTTP, monitoring), to come
-    /// back where another was.
+    /// As [`Navarch::start`], with further variables of the environment and on given addresses.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -46,15 +77,11 @@ impl Navarch {
         config_dir: &Path,
         args: &[String],
         environment: &[(&str, &str)],
-        xds: SocketAddr,
-        http: SocketAddr,
-        monitoring: SocketAddr,
+        at: Addresses,
     ) -> Result<Self> {
         let mut all = vec![format!("--config-dir={}", config_dir.display())];
         all.extend(args.iter().cloned());
-        let mut navarch = Self::launch(program, &all, environment, xds, http, monitoring)?;
-        navarch.wait_ready().await?;
-        Ok(navarch)
+        Self::start_with_args_at(program, &all, environment, at).await
     }
 
     /// Starts it on a cluster, on ports that are free, with further arguments and variables of the environment, and waits
@@ -68,12 +95,12 @@ impl Navarch {
         args: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self> {
-        let mut navarch = Self::launch_on_kubernetes(program, kubeconfig, args, environment)?;
+        let mut navarch = Self::launch_on_kubernetes(program, kubeconfig, args, environment).await?;
         navarch.wait_ready().await?;
         Ok(navarch)
     }
 
-    /// As [`Navarch::start_on_kubernetes`] on given addresses (xDS, HTTP, monitoring); `args` name the kubeconfig.
+    /// Starts it with these arguments, which say what it reads, and waits until it is ready.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -81,44 +108,35 @@ impl Navarch {
         program: &Path,
         args: &[String],
         environment: &[(&str, &str)],
-        xds: SocketAddr,
-        http: SocketAddr,
-        monitoring: SocketAddr,
+        at: Addresses,
     ) -> Result<Self> {
-        let mut navarch = Self::launch(program, args, environment, xds, http, monitoring)?;
+        let mut navarch = Self::launch(program, args, environment, at).await?;
         navarch.wait_ready().await?;
         Ok(navarch)
     }
 
-    /// As [`Navarch::start_on_kubernetes`], without waiting.
+    /// As [`Navarch::start_on_kubernetes`]; it need not be ready.
     ///
     /// # Errors
-    /// When it cannot be started.
-    pub fn launch_on_kubernetes(
+    /// When it cannot be started, or ends at once.
+    pub async fn launch_on_kubernetes(
         program: &Path,
         kubeconfig: &Path,
         args: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<Self> {
-        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let mut all = vec![format!("--kubeconfig={}", kubeconfig.display())];
         all.extend(args.iter().map(ToString::to_string));
-        Self::launch(program, &all, environment, address()?, address()?, address()?)
+        Self::launch(program, &all, environment, Addresses::ANY).await
     }
 
-    /// Starts it; it need not be ready.
-    fn launch(
-        program: &Path,
-        args: &[String],
-        environment: &[(&str, &str)],
-        xds: SocketAddr,
-        http: SocketAddr,
-        monitoring: SocketAddr,
-    ) -> Result<Self> {
+    /// Starts it, and waits until its ports are open; it need not be ready.
+    async fn launch(program: &Path, args: &[String], environment: &[(&str, &str)], at: Addresses) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         // `env` sets the variables and becomes the program, under the same process id.
         let mut all: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         all.extend([program.display().to_string(), "discovery".to_owned()]);
+        let Addresses { xds, http, monitoring } = at;
         let addresses = [
             ("--grpc-addr", xds.to_string()),
             ("--http-addr", http.to_string()),
@@ -135,7 +153,55 @@ impl Navarch {
         }
         all.extend(args.iter().cloned());
         let process = Process::start("navarch", Path::new("/usr/bin/env"), &all, &folder.path().join("navarch.log"))?;
-        Ok(Self { process, xds, http, monitoring, _folder: folder })
+        let mut navarch = Self { process, xds, http, monitoring, secure: None, https: None, _folder: folder };
+        if all.iter().any(|arg| arg.ends_with(":0")) {
+            navarch.learn_addresses().await?;
+        }
+        Ok(navarch)
+    }
+
+    /// Reads where its ports are off its log.
+    async fn learn_addresses(&mut self) -> Result<()> {
+        let end = tokio::time::Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(addresses) = addresses(&self.process.output()) {
+                let of = |name: &str| addresses.get(name).copied();
+                self.http = of("http").unwrap_or(self.http);
+                self.xds = of("grpc").unwrap_or(self.http);
+                self.monitoring = of("monitoring").unwrap_or(self.http);
+                (self.secure, self.https) = (of("secure-grpc"), of("https"));
+                return Ok(());
+            }
+            self.process.check_running()?;
+            if tokio::time::Instant::now() > end {
+                bail!("it does not log where it listens:\n{}", self.process.output());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Where it gives xDS and certificates over TLS.
+    ///
+    /// # Panics
+    /// When no argument gave it that port as `:0`.
+    #[must_use]
+    pub fn secure(&self) -> SocketAddr {
+        self.secure.expect("it was started with --secure-grpc-addr")
+    }
+
+    /// Where its webhooks are.
+    ///
+    /// # Panics
+    /// When no argument gave it that port as `:0`.
+    #[must_use]
+    pub fn https(&self) -> SocketAddr {
+        self.https.expect("it was started with --https-addr")
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> Addresses {
+        Addresses { xds: self.xds, http: self.http, monitoring: self.monitoring }
     }
 
     /// Whether it says that it is ready.
@@ -219,5 +285,30 @@ impl Navarch {
     /// When it cannot be waited for.
     pub async fn stop(self) -> Result<bool> {
         self.process.stop(Duration::from_secs(12)).await
+    }
+}
+
+/// The addresses by name in the line that says where it listens, in either format of the log; `None` before that line is whole.
+fn addresses(log: &str) -> Option<BTreeMap<&str, SocketAddr>> {
+    let mut lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let line = lines.find(|line| line.contains("listening") && line.contains("addresses"))?;
+    let words = line.split([' ', '"']).filter_map(|word| word.split_once('='));
+    Some(words.filter_map(|(name, address)| Some((name, address.parse().ok()?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_off_either_format_of_the_log() {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let expected = BTreeMap::from([("http", address(41)), ("secure-grpc", address(42))]);
+        let plain = "INFO navarch: first\nINFO navarch::server: listening addresses=\"http=127.0.0.1:41 grpc=off secure-grpc=127.0.0.1:42\"\n";
+        let json = "{\"msg\":\"listening\",\"addresses\":\"http=127.0.0.1:41 grpc=off secure-grpc=127.0.0.1:42\"}\n";
+        for log in [plain, json] {
+            assert_eq!(addresses(log).as_ref(), Some(&expected), "{log}");
+        }
+        assert_eq!(addresses(&plain[..plain.len() - 4]), None, "a line that is being written");
     }
 }

@@ -1,30 +1,155 @@
-//! Free ports on loopback.
+//! Ports of this machine, each for one test program at a time.
+//!
+//! A server that chooses its port when it opens it (port 0) is to be preferred. This is for ports that something else must know
+//! before, and for those that a sample prescribes.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::BuildHasher as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-/// Where ports are looked for: below those that the kernel gives to connections, one of which might have it before it is used.
-const FIRST: u16 = 20_000;
-/// How many there are.
-const COUNT: u16 = 12_000;
+use parking_lot::Mutex;
+
+/// The ports among which a free one is looked for. Below are those that samples and programs prescribe.
+const PORTS: RangeInclusive<u16> = 20_000..=65_535;
+/// The ports of Services of type NodePort.
+const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+/// The ports that Linux gives to connections where it is not set up otherwise.
+const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
 /// How many are tried.
-const TRIES: usize = 100;
+const TRIES: usize = 200;
+/// How long another test may keep a prescribed port; some programs keep them for all their tests.
+const HELD_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// A TCP port on 127.0.0.1 that was free a moment ago, and that nobody gets by chance.
+/// The locks of the free ports of this process; the operating system releases them when it ends, however it ends.
+static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+
+/// A port that is free on all addresses, for TCP and UDP, and that no other call, in this process or another, gets before this
+/// process ends. The kernel gives it to no connection.
 ///
 /// # Errors
 /// When the machine has none.
 pub fn free() -> io::Result<u16> {
-    let mut last = None;
-    for attempt in 0..TRIES {
-        let random = RandomState::new().hash_one(attempt) % u64::from(COUNT);
-        let port = FIRST + u16::try_from(random).unwrap_or_default();
-        match TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))) {
-            Ok(_) => return Ok(port),
-            Err(error) => last = Some(error),
+    let ephemeral = ephemeral();
+    let ports: Vec<u16> = PORTS.filter(|port| !ephemeral.contains(port) && !NODE_PORTS.contains(port)).collect();
+    let mut last = io::Error::other(format!("the kernel gives all ports to connections: {ephemeral:?}"));
+    for attempt in 0..TRIES.min(ports.len()) {
+        let random = RandomState::new().hash_one(attempt) % ports.len() as u64;
+        let port = ports.get(usize::try_from(random).unwrap_or_default()).copied().unwrap_or(*PORTS.start());
+        let Some(file) = lock(port)? else { continue };
+        match open(port) {
+            Ok(()) => {
+                HELD.lock().push(file);
+                return Ok(port);
+            }
+            Err(error) => last = error,
         }
     }
-    Err(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::AddrInUse)))
+    Err(last)
+}
+
+/// Prescribed ports that no other test has, of this program or of another, until this is dropped.
+#[derive(Debug)]
+pub struct Taken(#[expect(dead_code, reason = "they are locked as long as they are open")] Vec<File>);
+
+/// Takes prescribed ports, and waits while another test has them.
+///
+/// # Errors
+/// When that lasts too long.
+pub async fn take(ports: &[u16]) -> io::Result<Taken> {
+    // In one order, so that no two wait for each other.
+    let ports: BTreeSet<u16> = ports.iter().copied().collect();
+    let end = Instant::now() + HELD_TIMEOUT;
+    let mut files = Vec::new();
+    for port in ports {
+        loop {
+            if let Some(file) = lock(port)? {
+                files.push(file);
+                break;
+            }
+            if Instant::now() >= end {
+                let why = format!("another test has had port {port} for {HELD_TIMEOUT:?}");
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(Taken(files))
+}
+
+/// The locked file of a port; `None` where somebody has it, this process included.
+fn lock(port: u16) -> io::Result<Option<File>> {
+    let file = folder()?.join(port.to_string());
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// The folder with a file for each port that was ever held. It stays, as the files do: one that is removed while it is locked
+/// would be made and locked anew by another.
+fn folder() -> io::Result<PathBuf> {
+    let user = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    let folder = std::env::temp_dir().join(format!("navarch-test-ports-{user}"));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Fails where somebody listens at a port, be it at one address.
+fn open(port: u16) -> io::Result<()> {
+    drop(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?);
+    drop(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?);
+    Ok(())
+}
+
+/// The ports that the kernel gives to connections.
+fn ephemeral() -> RangeInclusive<u16> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut bounds = text.split_whitespace().filter_map(|bound| bound.parse().ok());
+    match (bounds.next(), bounds.next()) {
+        (Some(first), Some(last)) => first..=last,
+        _ => EPHEMERAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice_and_none_that_a_connection_may_have() {
+        let ports: Vec<u16> = (0..20).map(|_| free().expect("a port")).collect();
+        let different: BTreeSet<_> = ports.iter().collect();
+        assert_eq!(different.len(), ports.len());
+        assert!(ports.iter().all(|port| !ephemeral().contains(port)), "{ports:?}");
+        assert!(ports.iter().all(|port| lock(*port).expect("it can be tried").is_none()), "another could have one");
+    }
+
+    #[test]
+    fn a_port_with_a_listener_at_one_address_is_not_free() {
+        let port = free().expect("a port");
+        assert!(open(port).is_ok());
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("it is free");
+        assert!(open(port).is_err());
+        drop(listener);
+    }
+
+    #[tokio::test]
+    async fn prescribed_ports_are_waited_for() {
+        // Ports that nobody prescribes.
+        let first = take(&[11, 7]).await.expect("nobody has them");
+        let second = tokio::spawn(take(&[7]));
+        tokio::task::yield_now().await;
+        assert!(!second.is_finished());
+        drop(first);
+        second.await.expect("it ends").expect("they are free again");
+    }
 }

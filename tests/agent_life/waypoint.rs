@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use axum::Router;
+use navarch_testkit::ports;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -166,6 +167,7 @@ async fn ask(client: &Workload, port: u16, bytes: &str, wanted: &str, pod: &Pod)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_through_a_waypoint_is_counted_with_who_asked_whom() -> Result<()> {
+    let _ports = ports::take(&INNER).await?;
     let server = Server::with_variables(&mesh(), "PILOT_ENABLE_AMBIENT=true").await?;
     let _application = application().await?;
     let _end = End::start(POD.parse::<IpAddr>()?, &workload(&server, "web").await?)?;

@@ -1,12 +1,11 @@
 //! Changes that reach proxies in stages, of a running control plane with simulated sidecars.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -189,9 +188,7 @@ async fn a_query_that_holds_no_more_takes_a_change_back() {
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let variables =
         [("NAVARCH_PROMETHEUS_URL", address.as_str()), ("NAVARCH_ROLLOUT", "50%"), ("NAVARCH_ROLLOUT_PAUSE", "0s")];
-    let address = || SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
-    let navarch =
-        Navarch::start_at(program, folder.path(), &flags, &variables, address(), address(), address()).await.unwrap();
+    let navarch = Navarch::start_at(program, folder.path(), &flags, &variables, Addresses::ANY).await.unwrap();
     let sidecars = sidecars(&navarch, &[Manner::Takes; 10]).await;
     settled(&sidecars, "split", 10).await;
     // The mesh's own stages hold for objects that say nothing.

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
-use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::wait::until;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -127,10 +126,8 @@ fn text(span: &Span, key: &str) -> String {
 /// A control plane on a copy of the sample mesh, with these variables.
 async fn start(variables: &[(&str, &str)]) -> (TempDir, Navarch) {
     let folder = bookshop();
-    let address = || SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
     let (program, flags) = (Path::new(env!("CARGO_BIN_EXE_navarch")), ["--registries=".to_owned()]);
-    let (xds, http, monitoring) = (address(), address(), address());
-    let started = Navarch::start_at(program, folder.path(), &flags, variables, xds, http, monitoring).await;
+    let started = Navarch::start_at(program, folder.path(), &flags, variables, Addresses::ANY).await;
     (folder, started.unwrap())
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use navarch_testkit::bookshop::{self, Bookshop, GATEWAY, SIDECAR};
 use navarch_testkit::client;
 use navarch_testkit::envoy::{AdsProtocol, Envoy};
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use tokio::time::Instant;
 
 use super::ONE_AT_A_TIME;
@@ -20,7 +20,9 @@ fn program() -> &'static Path {
 /// The sample mesh under Navarch.
 async fn open() -> Result<(Bookshop, Navarch)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-    let navarch = Navarch::start(program(), shop.folder(), &shop.flags()).await?;
+    // Some end it and start another where it was: nobody else may have got its ports by then.
+    let at = Addresses::free()?;
+    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], at).await?;
     Ok((shop, navarch))
 }
 
@@ -179,10 +181,10 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     shop.write("gateway.yaml", &good)?;
     eventually("back again", "shop.example.com", "/", "storefront").await?;
     // Navarch goes: Envoy serves on. Navarch comes back: edits count again.
-    let (xds, http, monitoring) = (navarch.xds, navarch.http, navarch.monitoring);
+    let addresses = navarch.addresses();
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     eventually("without navarch", "shop.example.com", "/", "storefront").await?;
-    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], xds, http, monitoring).await?;
+    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], addresses).await?;
     shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
     shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
     let end = Instant::now() + Duration::from_secs(30);
@@ -208,14 +210,13 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
     gateway.wait_ready().await?;
     sidecar.wait_ready().await?;
     eventually("pages", "shop.example.com", "/", "storefront").await?;
-    let (xds, http, monitoring) = (navarch.xds, navarch.http, navarch.monitoring);
+    let addresses = navarch.addresses();
     let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     let inside = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
     for (round, form) in ["true", "false", "true"].into_iter().enumerate() {
         ensure!(navarch.stop().await?, "navarch ends when asked to");
         let environment = [("NAVARCH_FINE_GRAINED_ROUTES", form)];
-        navarch =
-            Navarch::start_at(program(), shop.folder(), &shop.flags(), &environment, xds, http, monitoring).await?;
+        navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &environment, addresses).await?;
         let (v1, v2) = if round % 2 == 0 { ("0", "100") } else { ("100", "0") };
         let split = |text: &str| {
             let text = text.replace("weight: 90", &format!("weight: {v1}"));

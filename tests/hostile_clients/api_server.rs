@@ -10,7 +10,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use navarch_proto::istio::v1::auth::IstioCertificateRequest;
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::usage::usage;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
@@ -68,7 +68,8 @@ impl World {
             format!("--secure-grpc-addr={SECURE}"),
             format!("--https-addr={HTTPS}"),
         ];
-        let navarch = Navarch::start_with_args_at(&program(), &args, &[], XDS, HTTP, MONITORING).await?;
+        let at = Addresses { xds: XDS, http: HTTP, monitoring: MONITORING };
+        let navarch = Navarch::start_with_args_at(&program(), &args, &[], at).await?;
         Ok(Self { cluster, navarch, audit, _folder: folder })
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use tempfile::TempDir;
 
 use crate::issuer::Issuer;
@@ -85,8 +85,8 @@ impl Plane {
         environment.extend(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         // Every address of the machine, loopback too: who is on the machine itself may do more.
         let any = |address: SocketAddr| SocketAddr::from(([0, 0, 0, 0], address.port()));
-        let mut navarch =
-            Navarch::start_at(&script, &mesh, &args, &environment, XDS, any(HTTP), any(MONITORING)).await?;
+        let at = Addresses { xds: XDS, http: any(HTTP), monitoring: any(MONITORING) };
+        let mut navarch = Navarch::start_at(&script, &mesh, &args, &environment, at).await?;
         (navarch.http, navarch.monitoring) = (HTTP, MONITORING);
         Ok(Self { navarch, issuer, folder, state, variables })
     }

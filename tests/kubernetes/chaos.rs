@@ -1,7 +1,6 @@
 //! An API server that is paused or slow, a replica that is killed while a root is replaced, and a clock that is stepped: nothing
 //! is lost, and nothing is served that should not be.
 
-use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +10,7 @@ use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCerti
 use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::wire::{Weather, Wire};
-use navarch_testkit::{envoy, ports, skip};
+use navarch_testkit::{envoy, skip};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -74,7 +73,6 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
 /// A replica with its TLS port.
 struct Replica {
     navarch: Navarch,
-    secure: SocketAddr,
 }
 
 impl Replica {
@@ -83,13 +81,12 @@ impl Replica {
     }
 
     async fn start_with(cluster: &Cluster, name: &str, further: &[(&str, &str)]) -> Result<Self> {
-        let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let own = [("POD_NAME", name), ("POD_NAMESPACE", "istio-system"), ("NAVARCH_ROOT_OVERLAP", "1s")];
         let environment = [&own[..], further].concat();
-        let flag = format!("--secure-grpc-addr={secure}");
+        let flags = ["--secure-grpc-addr=127.0.0.1:0"];
         let navarch =
-            Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[&flag], &environment).await?;
-        Ok(Self { navarch, secure })
+            Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &flags, &environment).await?;
+        Ok(Self { navarch })
     }
 
     /// Runs `navarch ca`.
@@ -102,7 +99,7 @@ impl Replica {
     /// Gets a certificate as a workload that trusts `roots` alone; the chain.
     async fn certificate(&self, roots: &str, token: &str, csr: &str) -> Result<Vec<String>> {
         let proof = Proof::Token(token.to_owned());
-        let channel = client::channel(self.secure, roots, &proof);
+        let channel = client::channel(self.navarch.secure(), roots, &proof);
         let csr = csr.to_owned();
         let request = IstioCertificateRequest {
             csr,

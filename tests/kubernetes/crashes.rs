@@ -66,7 +66,7 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
         edge.writer.put(&object).await?;
     }
     let kubeconfig = cluster.kubeconfig_of("edge", "no-maps").await?;
-    let mut navarch = Navarch::launch_on_kubernetes(program(), &kubeconfig, &[], &[])?;
+    let mut navarch = Navarch::launch_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
     let named = async || navarch.output().contains("onfigMap");
     edge::eventually("what may not be read is named", named).await?;
     ensure!(!navarch.is_ready().await, "not ready on a mesh config that it does not know");

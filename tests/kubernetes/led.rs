@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use navarch_security::ca::{Bundle, KeyType};
 use navarch_testkit::cluster::{Cluster, ClusterConfig, Writer};
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::{ports, wait};
+use navarch_testkit::wait;
 use serde_json::{Value, json};
 
 use super::{cluster, program};
@@ -107,11 +107,7 @@ fn secret(name: &str, remote: &Cluster) -> Result<Value> {
 
 /// Starts Navarch on the primary cluster, with its ports.
 async fn start(primary: &Cluster, more: &[(&str, &str)]) -> Result<Navarch> {
-    let flags = [
-        format!("--secure-grpc-addr=127.0.0.1:{}", ports::free()?),
-        format!("--https-addr=127.0.0.1:{}", ports::free()?),
-    ];
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let flags = ["--secure-grpc-addr=127.0.0.1:0", "--https-addr=127.0.0.1:0"];
     let environment = [&[("EXTERNAL_ISTIOD", "true")], more].concat();
     Navarch::start_on_kubernetes(program(), &primary.admin_kubeconfig(), &flags, &environment).await
 }

@@ -13,7 +13,6 @@ use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_c
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
 use prost::Message;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
@@ -170,9 +169,8 @@ async fn has_roots(writer: &Writer, namespace: &str) -> Result<()> {
 
 /// Starts Navarch on the primary cluster.
 async fn start(kubeconfig: &Path) -> Result<Navarch> {
-    let secure = format!("--secure-grpc-addr=127.0.0.1:{}", ports::free()?);
     let environment = [("EXTERNAL_ISTIOD", "true"), ("PILOT_REMOTE_CLUSTER_TIMEOUT", "3s")];
-    Navarch::start_on_kubernetes(program(), kubeconfig, &[&secure], &environment).await
+    Navarch::start_on_kubernetes(program(), kubeconfig, &["--secure-grpc-addr=127.0.0.1:0"], &environment).await
 }
 
 /// Changes the credentials of the remote cluster in several ways; its endpoints are served throughout.

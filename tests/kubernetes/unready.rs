@@ -28,7 +28,7 @@ async fn the_own_pod_is_told_what_keeps_navarch_from_being_ready() -> Result<()>
     writer.put(&pod).await?;
     writer.put(&edge::mesh("istio", "connectTimeout: [broken\n")).await?;
     let environment = [("POD_NAME", POD), ("POD_NAMESPACE", NAMESPACE)];
-    let mut navarch = Navarch::launch_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment)?;
+    let mut navarch = Navarch::launch_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
     let path = format!("/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events");
     let events = async || -> Vec<Value> {
         let all = writer.get(&path).await.unwrap_or_default()["items"].as_array().cloned().unwrap_or_default();

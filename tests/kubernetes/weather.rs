@@ -162,7 +162,7 @@ async fn rights_may_be_taken_and_given_back() -> Result<()> {
     let counted = "navarch_refused_configs{kind=\"VirtualService\"} 1";
     ensure!(navarch.metrics().await?.contains(counted), "it is counted");
     // One that starts now is not ready, as istiod would not be: rules that it cannot see may be those that deny.
-    let mut late = Navarch::launch_on_kubernetes(program(), &direct, &[], &[])?;
+    let mut late = Navarch::launch_on_kubernetes(program(), &direct, &[], &[]).await?;
     let lacks = async || late.page("/ready").await.is_ok_and(|body| body.contains("k8s://VirtualService"));
     edge::eventually("who asks whether it is ready is told what it lacks", lacks).await?;
     ensure!(!late.is_ready().await, "not ready without a kind");

@@ -6,8 +6,7 @@ use std::path::Path;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -57,10 +56,8 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
     std::fs::write(mesh.join("reviews.yaml"), RULE).unwrap();
     let flags = [format!("--state-dir={}", folder.path().join("state").display()), "--registries=".to_owned()];
     let environment = [("POD_NAME", "istiod-a"), ("PILOT_ENABLE_AMBIENT", "true")];
-    let address = || SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-    let navarch =
-        Navarch::start_at(program, &mesh, &flags, &environment, address(), address(), address()).await.unwrap();
+    let navarch = Navarch::start_at(program, &mesh, &flags, &environment, Addresses::ANY).await.unwrap();
     let mut sidecars = Vec::new();
     for n in 0..5 {
         let manner = if n == 4 { Manner::Refuses("bad-mark", "no such header") } else { Manner::Takes };

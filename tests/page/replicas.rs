@@ -1,11 +1,9 @@
 //! The page of several replicas: `navarch dashboard` lists the proxies of all.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use navarch_testkit::client::get;
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
 use navarch_testkit::process::Process;
 use navarch_testkit::wait::until;
 use serde_json::Value;
@@ -32,16 +30,7 @@ impl Replicas {
             connect(navarch.xds, (pod, "bookshop", ip), &[("app", "web")], Manner::Takes).await
         };
         let sidecars = [sidecar(&first, "web-0", "10.7.0.1").await, sidecar(&second, "web-1", "10.7.0.2").await];
-        let own = SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
-        let args = [
-            "dashboard".to_owned(),
-            format!("--port={}", own.port()),
-            format!("--address={}", first.monitoring),
-            format!("--address={}", second.monitoring),
-        ];
-        let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-        let dashboard = Process::start("dashboard", program, &args, &folder.path().join("dashboard.log")).unwrap();
-        until("the dashboard says where it is", async || dashboard.output().contains("shows the mesh")).await;
+        let (dashboard, own) = crate::dashboard(&[&first, &second], folder.path()).await;
         let replicas = [first, second];
         let all = Self { folder, replicas, _sidecars: sidecars, dashboard, own, _other: other };
         until("both have taken what they were sent", async || {

@@ -1,10 +1,8 @@
 //! Who gets the page, and with which headers.
 
 use navarch_testkit::client::{get, post};
-use navarch_testkit::process::Process;
-use navarch_testkit::wait::until;
 
-use crate::start;
+use crate::{dashboard, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_is_for_those_who_may_see_debug_pages_and_takes_nothing_from_elsewhere() {
@@ -82,16 +80,10 @@ async fn answers_for_the_page_hold_some_rows_however_many_there_are() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_forwards_what_reads_with_its_token_and_nothing_else() {
     let (_folder, navarch) = start().await;
-    let port = navarch_testkit::ports::free().unwrap();
-    let own = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let logs = tempfile::tempdir().unwrap();
-    let args = ["dashboard".to_owned(), format!("--port={port}"), format!("--address={}", navarch.monitoring)];
-    let program = std::path::Path::new(env!("CARGO_BIN_EXE_navarch"));
-    let dashboard = Process::start("dashboard", program, &args, &logs.path().join("log")).unwrap();
-    until("the dashboard says where it is", || async {
-        dashboard.output().contains(&format!("http://{own}/ shows the mesh of {}", navarch.monitoring))
-    })
-    .await;
+    let (dashboard, own) = dashboard(&[&navarch], logs.path()).await;
+    let said = dashboard.output();
+    assert!(said.contains(&format!("http://{own}/ shows the mesh of {}", navarch.monitoring)), "{said}");
     let page = get(own, "localhost", "/", &[]).await.unwrap();
     assert!(page.status == 200 && page.headers.contains_key("content-security-policy"), "{page:?}");
     let tag = page.headers["etag"].to_str().unwrap();

@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::process::Process;
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
@@ -53,11 +52,6 @@ async fn has(navarch: &Navarch, expected: &[&str]) {
     until(&format!("{expected:?}"), || async move { hosts(http).await.is_ok_and(|hosts| hosts == expected) }).await;
 }
 
-/// A free address on loopback.
-pub(crate) fn free() -> Result<SocketAddr> {
-    Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?)))
-}
-
 /// The mesh config of a control plane that reads another.
 fn mesh_config(folder: &Path, source: &str, tls: &Value) -> Result<String> {
     let file = folder.join("mesh-config.yaml");
@@ -93,7 +87,7 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
         "subjectAltNames": ["istiod.istio-system.svc"],
     });
     let args = [mesh_config(folder.path(), &format!("xds://{}", source.secure), &tls)?, "--registries=".to_owned()];
-    let reader = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], free()?, free()?, free()?).await?;
+    let reader = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
     ensure!(hosts(reader.http).await? == ["a.example.com:80", "b.example.com:81"], "{}", reader.output());
 
     source.write_mesh(&[service("b", 82), service("c", 80)].concat())?;
@@ -135,11 +129,10 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
             "Unauthenticated",
         ),
     ] {
-        let address = |flag: &str| Ok::<_, anyhow::Error>(format!("--{flag}={}", free()?));
         let mut args =
             vec!["discovery".to_owned(), mesh_config(folder.path(), &format!("xds://{}", source.secure), &tls)?];
         args.extend(["--registries=", "--secure-grpc-addr=", "--https-addr=", "--ctrlz_address="].map(str::to_owned));
-        args.extend([address("grpc-addr")?, address("http-addr")?, address("monitoring-addr")?]);
+        args.extend(["grpc", "http", "monitoring"].map(|port| format!("--{port}-addr=127.0.0.1:0")));
         let unready = Process::start("navarch", Path::new(NAVARCH), &args, &folder.path().join("unready.log"))?;
         until(reason, || async { unready.output().contains(reason) }).await;
     }
@@ -152,12 +145,12 @@ async fn what_a_source_told_stays_in_force_while_it_is_away() -> Result<()> {
     let mesh = folder.path().join("mesh");
     std::fs::create_dir(&mesh)?;
     std::fs::write(mesh.join("mesh.yaml"), [service("a", 80), service("b", 81)].concat())?;
-    let (xds, http, monitoring) = (free()?, free()?, free()?);
+    let at = Addresses::free()?;
     let open = [("ENABLE_XDS_API_GENERATOR_AUTH", "false")];
-    let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &open, xds, http, monitoring);
+    let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &open, at);
     let source = start().await?;
-    let args = [format!("--config-source=xds://{xds}")];
-    let reader = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], free()?, free()?, free()?).await?;
+    let args = [format!("--config-source=xds://{}", at.xds)];
+    let reader = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
     has(&reader, &["a.example.com:80", "b.example.com:81"]).await;
 
     source.kill()?;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
-use navarch_testkit::navarch::Navarch;
+use navarch_testkit::navarch::{Addresses, Navarch};
+use navarch_testkit::ports;
 use navarch_testkit::process::Process;
 use navarch_testkit::skip::leave_out;
 use navarch_testkit::wait::until;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::client::Proof;
-use crate::config_source::{free, hosts, service};
+use crate::config_source::{hosts, service};
 use crate::server::{node, subscribe};
 
 const NAVARCH: &str = env!("CARGO_BIN_EXE_navarch");
@@ -27,6 +28,11 @@ const OPEN: (&str, &str) = ("ENABLE_XDS_API_GENERATOR_AUTH", "false");
 /// istiod, where it is built.
 fn program() -> Option<PathBuf> {
     Some(navarch_testkit::istio::istiod()?.join("pilot-discovery"))
+}
+
+/// An address on loopback for istiod, which has to be told it.
+fn free() -> Result<SocketAddr> {
+    Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?)))
 }
 
 /// A running istiod. Without a Kubernetes API there is none, though nothing here is in that.
@@ -142,10 +148,10 @@ async fn istiod_reads_what_navarch_serves_and_follows_it(istiod: (&Path, &Cluste
     let routes = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: shop}\n\
         spec: {hosts: [a.example.com], http: [{timeout: 3s, route: [{destination: {host: b.example.com}}]}]}\n";
     write(&[&service("a", 80), &service("b", 81), routes].concat())?;
-    let (xds, http, monitoring) = (free()?, free()?, free()?);
-    let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &[OPEN], xds, http, monitoring);
+    let at = Addresses::free()?;
+    let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &[OPEN], at);
     let navarch = start().await?;
-    let source = json!({ "address": format!("xds://{xds}") });
+    let source = json!({ "address": format!("xds://{}", at.xds) });
     let mut istiod = Istiod::start(istiod, folder.path(), &source, OPEN).await?;
     istiod.has(&["a.example.com:80", "b.example.com:81"]).await?;
     let page = navarch_testkit::client::get(istiod.http, "localhost", "/debug/configz", &[]).await?.body;
@@ -197,7 +203,7 @@ async fn navarch_reads_what_istiod_serves(istiod: (&Path, &Cluster), is_open: bo
     let file = folder.path().join("of-navarch.yaml");
     std::fs::write(&file, json!({ "configSources": [config] }).to_string())?;
     let args = [format!("--mesh-config={}", file.display()), "--registries=".to_owned()];
-    let navarch = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], free()?, free()?, free()?).await?;
+    let navarch = Navarch::start_with_args_at(Path::new(NAVARCH), &args, &[], Addresses::ANY).await?;
     let http = navarch.http;
     // istiod also tells of the Services of its cluster, which has one.
     let told = async || {

@@ -83,6 +83,7 @@ pub(crate) async fn envoy(
 #[tokio::test]
 async fn envoys_with_certificates_of_the_ca_speak_mtls_and_strict_takes_nothing_else() -> Result<()> {
     let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let _sidecar = ports::take(&[SIDECAR_PORT]).await?;
     let port = ports::free()?;
     let server = Server::with_mesh(&mesh(port, application.address)).await?;
     let metadata = json!({"INTERCEPTION_MODE": "NONE", "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"});

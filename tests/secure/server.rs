@@ -11,8 +11,7 @@ use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_c
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource};
 use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
-use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use prost::Message;
 use prost_types::value::Kind;
 use rcgen::{CertificateParams, KeyPair};
@@ -95,19 +94,18 @@ impl Server {
             format!("#!/bin/sh\n{variables} JWT_RULE='{rule}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_navarch"));
         std::fs::write(&program, script)?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-        let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let state = folder.path().join("state");
-        let https = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let mut args = vec![
-            format!("--secure-grpc-addr={secure}"),
-            format!("--https-addr={https}"),
+            "--secure-grpc-addr=127.0.0.1:0".to_owned(),
+            "--https-addr=127.0.0.1:0".to_owned(),
             format!("--state-dir={}", state.display()),
         ];
         args.extend(further.iter().cloned());
         let mesh = folder.path().join("mesh");
-        let free = |ip| ports::free().map(|port| SocketAddr::new(ip, port));
-        let (xds, http, monitoring) = (free(LOOPBACK)?, free(web)?, free(web)?);
-        let navarch = Navarch::start_at(&program, &mesh, &args, &[], xds, http, monitoring).await?;
+        let web = SocketAddr::new(web, 0);
+        let at = Addresses { http: web, monitoring: web, ..Addresses::ANY };
+        let navarch = Navarch::start_at(&program, &mesh, &args, &[], at).await?;
+        let (secure, https) = (navarch.secure(), navarch.https());
         Ok(Self { navarch, secure, https, issuer, folder, variables })
     }
 

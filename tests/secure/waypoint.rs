@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use axum::Router;
 use axum::extract::Request;
-use navarch_testkit::client;
 use navarch_testkit::envoy::Envoy;
+use navarch_testkit::{client, ports};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -180,6 +180,7 @@ async fn until(client: &Workload, method: &str, headers: &str, wanted: &[&str], 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Result<()> {
+    let _ports = ports::take(&[INNER, PORT, GATEWAY]).await?;
     let variables = "PILOT_ENABLE_AMBIENT=true PILOT_ENABLE_SIDECAR_LISTENING_HBONE=false";
     let server = Server::with_variables(&mesh(), variables).await?;
     application("one", PODS[0]).await?;

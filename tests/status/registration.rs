@@ -11,7 +11,6 @@ use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_c
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_proto::google::rpc::Status as ErrorDetail;
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -44,11 +43,11 @@ impl Replica {
         let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
         let environment =
             [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", grace)];
-        let secure = SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
-        let flags = [format!("--secure-grpc-addr={secure}"), format!("--keepaliveMaxServerConnectionAge={age}")];
-        let flags = [flags[0].as_str(), &flags[1]];
+        let age = format!("--keepaliveMaxServerConnectionAge={age}");
+        let flags = ["--secure-grpc-addr=127.0.0.1:0", &age];
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
         let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &flags, &environment).await.unwrap();
+        let secure = navarch.secure();
         Self { navarch, secure }
     }
 }

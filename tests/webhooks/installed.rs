@@ -89,7 +89,7 @@ impl Installed {
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-        Navarch::launch_on_kubernetes(program, &kubeconfig, &arguments, &environment).unwrap()
+        Navarch::launch_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap()
     }
 
     /// An object as it is now; null when there is none.

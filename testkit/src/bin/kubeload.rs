@@ -62,7 +62,7 @@ async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> 
 /// Starts it once.
 async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
     let begun = Instant::now();
-    let mut navarch = Navarch::launch_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[])?;
+    let mut navarch = Navarch::launch_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
     let pid = navarch.pid();
     // What is printed meanwhile tells a long wait from one for ever.
     let progress = async {

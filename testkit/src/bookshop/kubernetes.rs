@@ -34,6 +34,13 @@ fn backend_address(machine: IpAddr, last: u8) -> SocketAddr {
     SocketAddr::new(machine, FIRST_PORT + u16::from(last))
 }
 
+/// All ports that are used for the sample.
+#[must_use]
+pub fn ports() -> Vec<u16> {
+    let own = BACKENDS.map(|(_, last)| FIRST_PORT + u16::from(last));
+    own.into_iter().chain(super::PORTS).collect()
+}
+
 /// Starts the sample's backends at an address of the machine and at those of the sample.
 ///
 /// # Errors

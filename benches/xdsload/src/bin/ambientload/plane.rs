@@ -73,7 +73,7 @@ pub(crate) struct Started {
 pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Started> {
     let begun = Instant::now();
     let kubeconfig = cluster.admin_kubeconfig();
-    let mut navarch = Navarch::launch_on_kubernetes(&programs.navarch, &kubeconfig, &[], &ENVIRONMENT)?;
+    let mut navarch = Navarch::launch_on_kubernetes(&programs.navarch, &kubeconfig, &[], &ENVIRONMENT).await?;
     navarch.wait_ready_within(SYNC_TIMEOUT).await?;
     let (ready, usage) = (begun.elapsed(), usage(navarch.pid())?);
     Ok(Started { navarch, begun, ready, usage })

@@ -1,13 +1,11 @@
 //! A control plane on a mesh made to measure, and proxies that are connected to it.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
+use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::process::Process;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -76,10 +74,7 @@ impl<'a> Plane<'a> {
         run(Command::new(&programs.xdsload).arg("generate").arg("--config-dir").arg(&mesh).args(&size))?;
         let mut all = vec![format!("--mesh-config={}", programs.root.join("deploy/samples/mesh.yaml").display())];
         all.extend_from_slice(args);
-        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let addresses = (address()?, address()?, address()?);
-        let (xds, http, monitoring) = addresses;
-        let navarch = Navarch::start_at(&programs.navarch, &mesh, &all, environment, xds, http, monitoring).await?;
+        let navarch = Navarch::start_at(&programs.navarch, &mesh, &all, environment, Addresses::ANY).await?;
         Ok(Self { programs, navarch, size, folder })
     }
 
