@@ -45,6 +45,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use navarch_testkit::wait::{until_some, wanted};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -153,7 +154,10 @@ async fn pods_talk_by_mutual_tls_through_thick_and_thin() -> Result<()> {
     // The pod ends with requests under way: each gets its answer.
     let slow = json!({"op": "many", "host": "web.shop", "path": "/open?wait=2000", "count": 8});
     let (outcome, ended) = tokio::join!(client.app(&slow), async {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        until_some("all requests have come to the pod", async || {
+            wanted(web.app(&json!({"op": "counts"})).await.unwrap_or_default(), |counts| counts["waiting"] == 8)
+        })
+        .await;
         web.terminate(Duration::from_secs(15)).await
     });
     let outcome = outcome?;

@@ -41,9 +41,11 @@ impl Sniffer {
         let thread = std::thread::spawn(move || {
             let (mut frames, mut buffer) = (Vec::new(), vec![0; 65536]);
             loop {
+                // What was sent before it is stopped is there by then: it is taken before the end.
+                let is_stopped = stopped.load(Ordering::SeqCst);
                 match recv(socket.as_raw_fd(), &mut buffer, nix::sys::socket::MsgFlags::empty()) {
                     Ok(length) => frames.push(buffer.get(..length).unwrap_or_default().to_vec()),
-                    Err(_) if stopped.load(Ordering::Relaxed) => return frames,
+                    Err(_) if is_stopped => return frames,
                     Err(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
                 }
             }
@@ -57,8 +59,7 @@ impl Sniffer {
     /// When its thread has.
     #[must_use]
     pub fn stop(self, one: Ipv4Addr, other: Ipv4Addr, word: &str) -> Seen {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::SeqCst);
         let frames = self.thread.join().expect("the thread only receives");
         let between = frames.iter().filter(|frame| {
             let parties = (frame.get(26..30), frame.get(30..34));

@@ -32,7 +32,37 @@ pub struct Wire {
     /// Where it listens.
     pub address: SocketAddr,
     weather: Arc<watch::Sender<Weather>>,
+    connections: Arc<watch::Sender<Connections>>,
     task: JoinHandle<()>,
+}
+
+/// How many connections there are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Connections {
+    /// Those that were ever begun.
+    begun: usize,
+    /// Those that have not ended.
+    open: usize,
+}
+
+/// An open connection; counted out when dropped.
+struct Open(Arc<watch::Sender<Connections>>);
+
+impl Open {
+    /// Counts one in.
+    fn new(connections: &Arc<watch::Sender<Connections>>) -> Self {
+        connections.send_modify(|count| {
+            count.begun += 1;
+            count.open += 1;
+        });
+        Self(connections.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| count.open -= 1);
+    }
 }
 
 impl Wire {
@@ -44,11 +74,14 @@ impl Wire {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
         let (sender, weather) = watch::channel(Weather::Fair);
+        let counts = Arc::new(watch::Sender::new(Connections::default()));
+        let counted = counts.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
-                let mut weather = weather.clone();
+                let (open, mut weather) = (Open::new(&counted), weather.clone());
                 connections.spawn(async move {
+                    let _open = open;
                     let mut storm = weather.clone();
                     let forward = async move {
                         // Who connects in silence gets no answer until it ends.
@@ -64,12 +97,26 @@ impl Wire {
                 });
             }
         });
-        Ok(Self { address, weather: Arc::new(sender), task })
+        Ok(Self { address, weather: Arc::new(sender), connections: counts, task })
     }
 
     /// Changes the weather.
     pub fn set(&self, weather: Weather) {
         self.weather.send_replace(weather);
+    }
+
+    /// Cuts all connections, and lets others be made as soon as none is left.
+    pub async fn cut(&self) {
+        self.set(Weather::Storm);
+        // It is never closed: its sender is here.
+        drop(self.connections.subscribe().wait_for(|count| count.open == 0).await);
+        self.set(Weather::Fair);
+    }
+
+    /// How many connections were ever begun: who has noticed that one is broken begins another.
+    #[must_use]
+    pub fn begun(&self) -> usize {
+        self.connections.borrow().begun
     }
 }
 

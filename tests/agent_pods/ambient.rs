@@ -264,7 +264,12 @@ async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
     node.world.writer().delete(&only).await?;
     until("no policy of the pod is left", async || node.ask("client", &web, "/open").await.is_ok()).await;
     no_request_is_lost(node, LOAD, async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let answered = async || {
+            let counts = node.app("web-one", &json!({"op": "counts"})).await.unwrap_or_default();
+            counts["answered"].as_u64().unwrap_or_default()
+        };
+        let before = answered().await;
+        until("requests go through the waypoint", async || answered().await > before + 20).await;
         node.put(&service(false)).await?;
         until("the service is without a waypoint", async || {
             node.app("client", &order).await.is_ok_and(|answer| answer["status"] == 200)

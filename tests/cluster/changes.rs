@@ -7,7 +7,6 @@ use navarch_testkit::bookshop::pods;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::wait;
 use serde_json::Value;
-use tokio::time::sleep;
 
 use crate::istioctl::tags;
 use crate::traffic::{all_see, split};
@@ -102,9 +101,9 @@ fn restarts(mesh: &Mesh) -> Result<u64> {
 /// The API server is killed and comes back. The control plane goes on with what it knows, and then with what is new.
 pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     mesh.node.kill("apiserver")?;
-    sleep(seconds(10)).await;
-    ensure!(mesh.node.kubectl(&["get", "namespaces"]).is_err(), "the API server is away");
-    watched.count_lost("API server away", Duration::ZERO).await?;
+    wait::until("the API server is away", || async { mesh.node.kubectl(&["get", "namespaces"]).is_err() }).await;
+    watched.count_lost("API server away", seconds(10)).await?;
+    ensure!(mesh.node.kubectl(&["get", "namespaces"]).is_err(), "the API server is away still");
     mesh.node.revive("apiserver")?;
     wait::until("the API server is back", || async { mesh.node.kubectl(&["get", "--raw", "/readyz"]).is_ok() }).await;
     split(mesh, 0)?;

@@ -10,6 +10,7 @@ use navarch::agent::secrets::{
     CaClient, CertificateFiles, Grace, KeyKind, Secret, SecretWatch, Secrets, SecretsConfig,
 };
 use navarch::agent::upstream::{KeyFiles, Roots, Transport, Upstream, UpstreamConfig};
+use navarch_testkit::wait::{until, until_some, wanted};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -72,20 +73,21 @@ async fn the_agent_renews_its_certificate_by_token_and_by_what_it_has() -> Resul
     let (mut certificate, mut roots) = (secrets.watch("default")?, secrets.watch("ROOTCA")?);
     let running = tokio::spawn(task.run());
     // Without a token nobody gets anything, and nothing is given up.
-    ensure!(tokio::time::timeout(Duration::from_millis(300), certificate.changed()).await.is_err());
+    let (mut registry, retries) = (Registry::default(), "istio_agent_num_outgoing_retries{request_type=\"csr\"}");
+    metrics.register(&mut registry);
+    until_some("it tries again", async || {
+        let mut counted = String::new();
+        encode(&mut counted, &registry).map_err(|error| error.to_string())?;
+        wanted(counted, |counted| counted.contains(retries))
+    })
+    .await;
+    ensure!(!certificate.has_changed()?, "nothing is given");
     std::fs::write(path("token"), server.issuer.token(json!({})))?;
     let first = chain(&*next(&mut certificate).await?)?;
     ensure!(next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()), "the root of the CA");
-    let (mut registry, mut counted) = (Registry::default(), String::new());
-    metrics.register(&mut registry);
-    encode(&mut counted, &registry)?;
-    ensure!(counted.contains("istio_agent_num_outgoing_retries{request_type=\"csr\"}"), "{counted}");
     // The token is gone, as on a machine that has rebooted: the certificate in the files does.
-    let end = tokio::time::Instant::now() + TIMEOUT;
-    while std::fs::read_to_string(path("out/cert-chain.pem")).unwrap_or_default() != first {
-        ensure!(tokio::time::Instant::now() < end, "the certificate was not written");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let written = async || std::fs::read_to_string(path("out/cert-chain.pem")).is_ok_and(|written| written == first);
+    until("the certificate is written", written).await;
     std::fs::remove_file(path("token"))?;
     let second = chain(&*next(&mut certificate).await?)?;
     ensure!(second != first, "another one");

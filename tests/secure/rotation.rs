@@ -11,6 +11,7 @@ use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_testkit::backend::Backend;
+use navarch_testkit::wait::{until_some, wanted};
 use navarch_testkit::{client, ports};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -113,6 +114,24 @@ async fn retired(pod: &Pod, new: &str) -> Result<()> {
         ensure!(Instant::now() < end, "the old root is still trusted:\n{roots}\n{}", pod.log());
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Waits until a pod's Envoy trusts a root alone: it has it a moment after the file.
+async fn is_trusted_alone(pod: &Pod, root: &str) -> Result<()> {
+    let (_, root) = x509_parser::pem::parse_x509_pem(root.as_bytes())?;
+    let serial = root.parse_x509()?.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let serial = serial.trim_start_matches('0').to_owned();
+    until_some("Envoy trusts the new root alone", async || {
+        let page = pod.get(pod.admin, "/certs").await.map(|answer| answer.1).unwrap_or_default();
+        let seen: Value = serde_json::from_str(&page).unwrap_or_default();
+        let all = seen["certificates"].as_array().into_iter().flatten();
+        let roots: Vec<_> = all.flat_map(|one| one["ca_cert"].as_array().cloned().unwrap_or_default()).collect();
+        let is_root =
+            |one: &Value| one["serial_number"].as_str().is_some_and(|text| text.trim_start_matches('0') == serial);
+        wanted(roots, |roots| !roots.is_empty() && roots.iter().all(is_root))
+    })
+    .await;
+    Ok(())
 }
 
 /// No certificate was found wanting by a pod's Envoy.
@@ -245,11 +264,8 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     }
     let status = wait_status(&server, |status| status["phase"] == "settled").await?;
     ensure!(status["roots"].as_array().is_some_and(|roots| roots.len() == 1), "{status}");
-    for pod in [&web, &caller] {
-        retired(pod, &new).await?;
-    }
-    // Envoy has them a moment after the file.
-    sleep(Duration::from_secs(1)).await;
+    tokio::try_join!(retired(&web, &new), retired(&caller, &new))?;
+    tokio::try_join!(is_trusted_alone(&web, &new), is_trusted_alone(&caller, &new))?;
     traffic.end().await?;
     verified(&web).await?;
     verified(&caller).await

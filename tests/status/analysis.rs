@@ -60,7 +60,12 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     let broken = get(deployed, "broken").await;
     assert_eq!(broken["status"]["conditions"][0]["type"], "Mine");
     assert_eq!(broken["status"]["observedGeneration"], "2");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    // Two rounds later, of which each writes of another object.
+    let told_later = async || get(deployed, "later").await["status"]["validationMessages"].clone();
+    put(deployed, "later", &json!([{}]), "default");
+    until("the fault of another is told", async || told_later().await[0]["type"]["code"] == "IST0106").await;
+    put(deployed, "later", &good, "default");
+    until("it is mended, too", async || told_later().await == json!([])).await;
     assert_eq!(get(deployed, "broken").await["metadata"]["resourceVersion"], broken["metadata"]["resourceVersion"]);
     for untouched in ["good", "other"] {
         assert_eq!(get(deployed, untouched).await["status"], Value::Null);

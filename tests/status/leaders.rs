@@ -65,6 +65,20 @@ async fn holder(deployed: &Deployed) -> Value {
     record(deployed).await["holderIdentity"].clone()
 }
 
+/// How often a control plane has looked at the lock.
+fn looks(deployed: &Deployed) -> usize {
+    deployed.asked(&format!("\"get\" /api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}")).len()
+}
+
+/// Waits until its holder has renewed the lock twice: who waits for it looks as often as it renews it.
+async fn is_renewed_twice(deployed: &Deployed, name: &str) {
+    for _ in 0..2 {
+        let before = record(deployed).await["renewTime"].clone();
+        until("the lock is renewed", async || record(deployed).await["renewTime"] != before).await;
+        assert_eq!(holder(deployed).await, name);
+    }
+}
+
 /// Writes a record into the lock as istiod does.
 fn write(deployed: &Deployed, holder: &str, second: u32) {
     let record = json!({
@@ -82,9 +96,12 @@ pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
     write(deployed, "istiod-0", 0);
     let (_told, default_revision) = watch::channel(String::new());
     let replica = Replica::start(deployed, "navarch-0", "default", default_revision).await;
-    for second in 1..=4 {
-        tokio::time::sleep(TTL / 3).await;
+    // It looks four times in the time for which a lock holds that is not renewed.
+    for second in 1..=6 {
+        let looks = looks(deployed);
+        until("it looks at the lock", async || self::looks(deployed) > looks).await;
         assert!(!replica.leads(), "istiod renews it");
+        assert_eq!(holder(deployed).await, "istiod-0");
         write(deployed, "istiod-0", second);
     }
     // istiod ends and gives it back.
@@ -106,7 +123,7 @@ pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
     let first = Replica::start(deployed, "first", "green", default_revision.clone()).await;
     until("the first leads", async || first.leads()).await;
     let second = Replica::start(deployed, "second", "green", default_revision.clone()).await;
-    tokio::time::sleep(TTL / 2).await;
+    is_renewed_twice(deployed, "first").await;
     assert!(first.leads() && !second.leads());
 
     // A replica that ends gives the lease back: nobody waits for it to run out.
@@ -118,7 +135,7 @@ pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
 
     // Another revision waits until it is the default one, and then does not.
     let blue = Replica::start(deployed, "blue", "blue", default_revision.clone()).await;
-    tokio::time::sleep(TTL / 2).await;
+    is_renewed_twice(deployed, "second").await;
     assert!(second.leads() && !blue.leads());
     let tag = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

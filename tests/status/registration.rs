@@ -272,6 +272,7 @@ async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Paper
 /// A machine registers, is well or not, moves to another control plane, and goes.
 async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Papers) {
     const NAME: &str = "web-10.9.0.7-lan";
+    const MARKER: &str = "web-10.9.0.7-marker";
     let metadata = json!({
         "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan", "LABELS": { "version": "v1" },
         "PROXY_CONFIG": { "readinessProbe": { "periodSeconds": 1, "tcpSocket": { "port": 8080 } } },
@@ -302,7 +303,12 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Pape
     let second = Replica::start(deployed, "second").await;
     let moved = Machine::open(second.secure, Some(vm), &metadata).await.unwrap();
     machine.close().await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // One that goes after it from where it was, and does not come back: its grace is over later.
+    let metadata_of_marker = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "marker" });
+    let marker = Machine::open(first.secure, Some(vm), &metadata_of_marker).await.unwrap();
+    assert!(!entry(deployed, MARKER).await.is_null(), "it is registered");
+    marker.close().await;
+    until("the grace of the later one is over", async || entry(deployed, MARKER).await.is_null()).await;
     let found = entry(deployed, NAME).await;
     assert_eq!(annotation(&found, "istio.io/workloadController").as_deref(), Some("second"), "{found}");
     assert_eq!(annotation(&found, "istio.io/disconnectedAt"), None, "it has only moved");
@@ -320,7 +326,7 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Pape
     until("its grace is over", async || entry(deployed, NAME).await.is_null()).await;
     until("nobody is sent there", async || !is_served().await).await;
     let metrics = first.navarch.metrics().await.unwrap();
-    for counted in ["auto_registration_success_total 1", "auto_registration_deletes_total 1"] {
+    for counted in ["auto_registration_success_total 2", "auto_registration_deletes_total 2"] {
         assert!(metrics.contains(counted), "{counted}: {metrics}");
     }
 }
@@ -341,8 +347,17 @@ async fn one_that_a_crash_left_behind_goes(deployed: &Deployed, vm: &Papers) {
         annotations["istio.io/connectedAt"].is_string() && annotations["istio.io/disconnectedAt"].is_null(),
         "{left}"
     );
+    // Another was left behind, of which it was told that it is gone. Who cleans up looks at entries in the order of their names.
+    let mut gone = left.clone();
+    gone["metadata"] = json!({
+        "name": "zz-gone", "namespace": "vms", "labels": left["metadata"]["labels"],
+        "annotations": left["metadata"]["annotations"],
+    });
+    let begun = gone["metadata"]["annotations"].as_object_mut().unwrap().remove("istio.io/connectedAt").unwrap();
+    gone["metadata"]["annotations"]["istio.io/disconnectedAt"] = begun;
+    deployed.cluster.apply(&gone.to_string()).unwrap();
     let patient = Replica::start_with(deployed, "patient", "200ms", "30m").await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    until("entries are cleaned up", async || entry(deployed, "zz-gone").await.is_null()).await;
     assert_eq!(
         entry(deployed, NAME).await["metadata"]["uid"],
         left["metadata"]["uid"],

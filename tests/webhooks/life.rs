@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use navarch_testkit::navarch::Navarch;
 use serde_json::{Value, json};
 
 use crate::configuration::{broken, good};
@@ -28,12 +29,7 @@ async fn the_api_server_asks_and_is_answered_all_along() {
     any_pods::are_taken(&installed).await;
     edits_are_undone(&installed, &root).await;
 
-    // A second replica has the same root: it writes nothing.
-    let versions = versions(&installed).await;
-    let second = installed.navarch_at("second", navarch_testkit::ports::free().unwrap()).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(self::versions(&installed).await, versions);
-    assert!(second.stop().await.unwrap());
+    a_second_replica_writes_what_somebody_edits_alone(&installed, &first, &root).await;
 
     rotation_leaves_no_gap(&installed, &root).await;
 
@@ -58,42 +54,74 @@ async fn the_api_server_asks_and_is_answered_all_along() {
     assert!(!installed.apply(&broken("back-broken")).well);
 }
 
-/// The versions of all webhook configurations.
-async fn versions(installed: &Installed) -> Vec<Value> {
+/// A second replica has the same root: it writes nothing before somebody edits something.
+async fn a_second_replica_writes_what_somebody_edits_alone(installed: &Installed, first: &Navarch, root: &str) {
+    const EDITED: &str = "istiod-default-validator";
+    let before = versions(installed).await;
+    let second = installed.navarch_at("second", navarch_testkit::ports::free().unwrap()).await;
+    let signal = |name: &str| {
+        let pid = first.pid().to_string();
+        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+    };
+    // The first sees the edit when the second has undone it.
+    signal("-STOP");
+    let garbage = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" }]);
+    patch(installed, EDITED, &garbage);
+    until("the second undoes an edit", async || installed.is_registered(root).await).await;
+    signal("-CONT");
+    let written = |(one, version): &(String, Value)| (one != EDITED).then(|| (one.clone(), version.clone()));
+    let others = |versions: &[(String, Value)]| versions.iter().filter_map(written).collect::<Vec<_>>();
+    let after = versions(installed).await;
+    assert_eq!(others(&after), others(&before));
+    assert!(second.stop().await.unwrap());
+}
+
+/// The names and versions of all webhook configurations.
+async fn versions(installed: &Installed) -> Vec<(String, Value)> {
     let mut versions = Vec::new();
     for kind in ["mutating", "validating"] {
         let list = installed.get(&format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")).await;
-        versions
-            .extend(list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["resourceVersion"].clone()));
+        versions.extend(list["items"].as_array().unwrap().iter().map(|item| {
+            let metadata = &item["metadata"];
+            (metadata["name"].as_str().unwrap().to_owned(), metadata["resourceVersion"].clone())
+        }));
     }
     versions
 }
 
+/// Edits a validating webhook configuration.
+fn patch(installed: &Installed, name: &str, patch: &Value) {
+    let patch = patch.to_string();
+    let said = installed.kubectl(&["patch", "validatingwebhookconfiguration", name, "--type=json", "-p", &patch], "");
+    assert!(said.well, "{said:?}");
+}
+
 /// Somebody edits the configurations: ours are mended, others stay.
 async fn edits_are_undone(installed: &Installed, root: &str) {
-    let patch = |name: &str, patch: &Value| {
-        let patch = patch.to_string();
-        let said =
-            installed.kubectl(&["patch", "validatingwebhookconfiguration", name, "--type=json", "-p", &patch], "");
-        assert!(said.well, "{said:?}");
-    };
     let garbage = json!([
         { "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" },
         { "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" },
     ]);
-    patch("istiod-default-validator", &garbage);
+    patch(installed, "istiod-default-validator", &garbage);
     until("an edit is undone", async || installed.is_registered(root).await).await;
 
-    let other = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": "other", "labels": { "istio.io/rev": "canary" } },
-        "webhooks": [{
-            "name": "other.example.com", "clientConfig": { "url": "https://localhost:1/" }, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
-        }],
-    });
-    assert!(installed.apply(&other).well);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let of_revision = |name: &str, revision: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": { "name": name, "labels": { "istio.io/rev": revision } },
+            "webhooks": [{
+                "name": "other.example.com", "clientConfig": { "url": "https://localhost:1/" }, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+            }],
+        })
+    };
+    assert!(installed.apply(&of_revision("other", "canary")).well);
+    // One of our own that comes after it is filled.
+    let own = of_revision("own", "default");
+    assert!(installed.apply(&own).well);
+    let is_filled = async || installed.webhooks("validating", "own").await[0]["clientConfig"]["caBundle"].is_string();
+    until("one of our revision has our roots", is_filled).await;
+    assert!(installed.kubectl(&["delete", "validatingwebhookconfiguration", "own"], "").well);
     let hooks = installed.webhooks("validating", "other").await;
     assert!(hooks[0]["clientConfig"]["caBundle"].is_null() && hooks[0]["failurePolicy"] == "Ignore", "{hooks:?}");
 }

@@ -2,11 +2,14 @@
 //!
 //! `pod NAME PORT SOCKET`: answers on the port with the name, the path and the certificate that the caller had; on the socket
 //! takes one order a line as JSON, and gives one answer a line: `{"op": "resolve", "name": …}`, `{"op": "get", "host": …,
-//! "path": …}`, `many` with a `count` at once, `load` one after the other for `millis`.
+//! "path": …}`, `many` with a `count` at once, `load` one after the other for `millis`; `{"op": "counts"}` tells how many requests it
+//! has answered itself and how many wait for an answer.
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -30,29 +33,49 @@ async fn main() -> Result<()> {
     let (name, port): (String, u16) = (name.clone(), port.parse().context("PORT is no port")?);
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;
     let orders = UnixListener::bind(socket)?;
-    let app = Router::new().fallback(move |request: Request| answer(name.clone(), request));
+    let counts = Arc::new(Counts::default());
+    let counted = counts.clone();
+    let app = Router::new().fallback(move |request: Request| answer(name.clone(), request, counted.clone()));
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { axum::serve(listener, app).await });
     loop {
         let (stream, _) = orders.accept().await?;
-        tasks.spawn(serve(stream, port));
+        tasks.spawn(serve(stream, port, counts.clone()));
     }
 }
 
 /// Does what comes over one connection until it ends.
-async fn serve(stream: UnixStream, port: u16) -> std::io::Result<()> {
+async fn serve(stream: UnixStream, port: u16, counts: Arc<Counts>) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
     while let Some(line) = lines.next_line().await? {
         let order = serde_json::from_str(&line).unwrap_or(Value::Null);
-        let answer = obey(&order, port).await.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
+        let answer = obey(&order, port, &counts).await.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
         writer.write_all(format!("{answer}\n").as_bytes()).await?;
     }
     Ok(())
 }
 
+/// The requests of others.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Those that were answered.
+    answered: AtomicUsize,
+    /// Those that wait.
+    waiting: AtomicUsize,
+}
+
 /// Says who it is and who asks.
-async fn answer(name: String, request: Request) -> String {
+async fn answer(name: String, request: Request, counts: Arc<Counts>) -> String {
+    counts.waiting.fetch_add(1, Ordering::SeqCst);
+    let body = body(&name, request).await;
+    counts.waiting.fetch_sub(1, Ordering::SeqCst);
+    counts.answered.fetch_add(1, Ordering::SeqCst);
+    body
+}
+
+/// What is answered, once it is time.
+async fn body(name: &str, request: Request) -> String {
     if request.uri().path() == "/metrics" {
         return "# TYPE app_requests counter\napp_requests 1\n".to_owned();
     }
@@ -65,7 +88,7 @@ async fn answer(name: String, request: Request) -> String {
 }
 
 /// Does what it is told; pods ask each other on the same port.
-async fn obey(order: &Value, port: u16) -> Result<Value> {
+async fn obey(order: &Value, port: u16, counts: &Counts) -> Result<Value> {
     let text = |key: &str| order[key].as_str().with_context(|| format!("no {key}"));
     match text("op")? {
         "resolve" => {
@@ -92,6 +115,10 @@ async fn obey(order: &Value, port: u16) -> Result<Value> {
                 tokio::time::sleep(REQUEST_INTERVAL).await;
             }
             Ok(tally.told())
+        }
+        "counts" => {
+            let Counts { answered, waiting } = counts;
+            Ok(json!({"answered": answered.load(Ordering::SeqCst), "waiting": waiting.load(Ordering::SeqCst)}))
         }
         other => bail!("{other} is no order"),
     }

@@ -81,19 +81,19 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
     let (chain, _) = put(&one, "one");
     put(&other, "other");
     let stop = CancellationToken::new();
-    let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, AgentMetrics::default()), stop.clone());
+    let metrics = AgentMetrics::default();
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop.clone());
     let name = |chain: &Path, key: &Path| {
         format!("file-cert:{}~{}", chain.join("cert-chain.pem").display(), key.join("key.pem").display())
     };
     let mut good = secrets.watch(&name(&one, &one)).unwrap();
     until(&mut good, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
-    let mut bad = secrets.watch(&name(&one, &other)).unwrap();
-    assert!(tokio::time::timeout(Duration::from_millis(300), bad.changed()).await.is_err());
+    let bad = secrets.watch(&name(&one, &other)).unwrap();
+    has_failed(&metrics, "num_file_secret_failures_total").await;
+    assert!(!bad.has_changed().unwrap());
     assert_eq!(secrets.watch("kubernetes://tls").unwrap_err(), WatchError::Unknown("kubernetes://tls".to_owned()));
     drop((good, bad));
-    while !secrets.0.files.lock().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("nothing is watched any more", || secrets.0.files.lock().is_empty()).await;
     assert!(!format!("{secrets:?}").contains("PRIVATE"));
     stop.cancel();
 }
@@ -106,13 +106,31 @@ async fn files_that_come_later_are_found() {
     let (secrets, _task) = Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop);
     let late = folder.path().join("late");
     let mut roots = secrets.watch(&format!("file-root:{}", late.join("root-cert.pem").display())).unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    for failures in ["num_file_watcher_failures_total", "num_file_secret_failures_total"] {
+        has_failed(&metrics, failures).await;
+    }
     let (chain, _) = put(&late, "late");
     until(&mut roots, |secret| *secret == Secret::Roots(Bytes::from(chain.clone()))).await;
-    let (mut registry, mut text) = (Registry::default(), String::new());
+}
+
+/// Waits until a failure is counted.
+async fn has_failed(metrics: &AgentMetrics, counter: &str) {
+    let mut registry = Registry::default();
     metrics.register(&mut registry);
-    encode(&mut text, &registry).unwrap();
-    for failures in ["num_file_watcher_failures_total", "num_file_secret_failures_total"] {
-        assert!(!text.contains(&format!("{failures} 0")), "{failures}: {text}");
-    }
+    eventually(counter, || {
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text.contains(&format!("{counter} ")) && !text.contains(&format!("{counter} 0"))
+    })
+    .await;
+}
+
+/// Waits for a condition.
+async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok(), "it never holds: {what}");
 }
