@@ -51,6 +51,7 @@ mod workload_sds;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use navarch_testkit::wait::until;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -89,13 +90,8 @@ async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
     pod.kill()?;
-    for _ in 0..200 {
-        if pod.processes() == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("Envoy is still there");
+    until("Envoy has ended with its agent", async || pod.processes() == 0).await;
+    Ok(())
 }
 
 #[tokio::test]

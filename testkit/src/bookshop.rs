@@ -6,15 +6,17 @@ pub mod pods;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use crate::backend::Backend;
 use crate::envoy::{AdsProtocol, Envoy, EnvoyConfig};
 use crate::ports::Taken;
-use crate::{client, ports};
+use crate::{client, ports, wait};
 
 /// The port that every backend listens on (`targetPort` of the sample's services).
 const BACKEND_PORT: u16 = 8081;
@@ -155,6 +157,24 @@ pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
         sds: None,
     };
     Envoy::start(&config).await
+}
+
+/// Waits until ten requests in a row to a host of the shop, by its gateway or the shopper's sidecar, are answered by whom is wanted;
+/// says how long that took.
+///
+/// # Panics
+/// When they are not in time: who answered last is said.
+pub async fn answered(what: &str, host: &str, path: &str, wanted: &str) -> Duration {
+    let begun = Instant::now();
+    let address = if host.contains("example.com") { GATEWAY } else { SIDECAR };
+    let what = format!("{what}: {host}{path} is answered by {wanted:?}");
+    let found = wait::until_some(&what, async || {
+        wait::wanted(ask(address, host, path, 10).await, |answers| {
+            answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10))
+        })
+    });
+    drop(found.await);
+    begun.elapsed()
 }
 
 /// Sends `count` requests one after the other and counts who answered; anything but 200 is counted by its status.

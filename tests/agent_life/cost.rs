@@ -72,11 +72,11 @@ async fn each_of_many_requests_is_counted_once() -> Result<()> {
     let labels = |side| [side, "response_code=\"200\"", "destination_service=\"web.shop.svc.cluster.local\""];
     let count = |metrics: &str, side| value(metrics, "istio_requests_total", &labels(side));
     for (pod, side) in sides {
-        until(pod, "the first request", |metrics| count(metrics, side) == Some(1)).await?;
+        until(pod, "the first request", |metrics| count(metrics, side) == Some(1)).await;
     }
     let counted = cost(&mesh, requests).await?;
     for (pod, side) in sides {
-        let metrics = until(pod, "all requests", |metrics| count(metrics, side) > Some(requests as u64)).await?;
+        let metrics = until(pod, "all requests", |metrics| count(metrics, side) > Some(requests as u64)).await;
         ensure!(count(&metrics, side) == Some(requests as u64 + 1), "{:?} of {requests}", count(&metrics, side));
     }
     server.write_mesh(&world.mesh("{disabled: true}"))?;

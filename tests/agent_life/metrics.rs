@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::client::{self, Reply};
 use navarch_testkit::ports;
+use navarch_testkit::wait::{Verbatim, until_some};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -139,18 +140,16 @@ pub(crate) fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
 }
 
 /// Waits until a pod's metrics are as wanted.
-pub(crate) async fn until(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
-        if wanted(&metrics) {
+pub(crate) async fn until(pod: &Pod, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+    until_some(what, async || {
+        let metrics = pod.get(pod.status, "/stats/prometheus").await.map(|answer| answer.1).unwrap_or_default();
+        if is_wanted(&metrics) {
             return Ok(metrics);
         }
-        let mesh: Vec<&str> =
-            metrics.lines().filter(|line| line.starts_with("istio_") && line.contains("reporter")).collect();
-        ensure!(Instant::now() < end, "{what}:\n{}\n{}", mesh.join("\n"), pod.log());
-        sleep(Duration::from_millis(100)).await;
-    }
+        let of_mesh = |line: &&str| line.starts_with("istio_") && line.contains("reporter");
+        Err((metrics.lines().filter(of_mesh).map(str::to_owned).collect::<Vec<_>>(), Verbatim(pod.log())))
+    })
+    .await
 }
 
 /// Two pods, and where the client's sidecar takes requests.
@@ -202,7 +201,7 @@ impl Mesh {
         for (pod, own) in [(&self.caller, &at_client[..]), (&self.web, &at_web)] {
             let labels = [&CLIENT[..], &SERVICE, own].concat();
             let is_counted = |metrics: &str| value(metrics, "istio_requests_total", &labels) >= Some(2);
-            let metrics = until(pod, "two requests", is_counted).await?;
+            let metrics = until(pod, "two requests", is_counted).await;
             for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
                 let count = value(&metrics, &format!("istio_{name}_count"), &labels);
                 ensure!(
@@ -227,12 +226,12 @@ impl Mesh {
         };
         for pod in self.pods() {
             let wanted = [1, 0, 1000, 1000].map(Some);
-            until(pod, "an open connection", |metrics| of(metrics) == wanted).await?;
+            until(pod, "an open connection", |metrics| of(metrics) == wanted).await;
         }
         drop(stream);
         for pod in self.pods() {
             let wanted = [1, 1, 1000, 1000].map(Some);
-            until(pod, "a closed connection", |metrics| of(metrics) == wanted).await?;
+            until(pod, "a closed connection", |metrics| of(metrics) == wanted).await;
         }
         Ok(())
     }
@@ -246,7 +245,7 @@ impl Mesh {
         let are_counted =
             |metrics: &str| wanted.iter().all(|code| value(metrics, "istio_requests_total", &[code]).is_some());
         let (client, server) =
-            (until(&self.caller, "failures", are_counted).await?, until(&self.web, "failures", are_counted).await?);
+            (until(&self.caller, "failures", are_counted).await, until(&self.web, "failures", are_counted).await);
         crate::dashboards::have_data([&client, &server])
     }
 

@@ -191,18 +191,18 @@ async fn what_goes_through_a_waypoint_is_counted_with_who_asked_whom() -> Result
     let answered =
         with("request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"");
     let is_counted = |metrics: &str| value(metrics, "istio_requests_total", &answered) >= Some(1);
-    let metrics = until(&way, "a request", is_counted).await?;
+    let metrics = until(&way, "a request", is_counted).await;
     for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
         let count = value(&metrics, &format!("istio_{name}_count"), &answered);
         ensure!(count == value(&metrics, "istio_requests_total", &answered), "{name}: {count:?}");
     }
     let refused = [LABELS[0], LABELS[5], "destination_workload=\"unknown\"", "response_code=\"403\""];
-    until(&way, "what is refused", |metrics| value(metrics, "istio_requests_total", &refused) >= Some(1)).await?;
+    until(&way, "what is refused", |metrics| value(metrics, "istio_requests_total", &refused) >= Some(1)).await;
     let bytes = with("request_protocol=\"tcp\"");
     let closed = |metrics: &str| {
         let of = |name: &str| value(metrics, &format!("istio_tcp_{name}_total"), &bytes);
         of("connections_opened") >= Some(1) && of("connections_closed") >= Some(1) && of("sent_bytes") >= Some(5)
     };
-    until(&way, "a connection", closed).await?;
+    until(&way, "a connection", closed).await;
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Which fields of objects made a resource (`navarch why proxy`).
 
-use std::time::{Duration, Instant};
-
+use navarch_testkit::wait::{until_some, wanted};
 use serde_json::{Value, json};
 
 use crate::edited;
@@ -56,18 +55,12 @@ async fn the_fields_that_made_a_resource_are_named_and_no_others() {
 
     // The edit has come once a try of its last object knows it; what is shown may be a moment behind.
     let partner = cluster(9443, "", "partner.example.com");
-    let end = Instant::now() + Duration::from_secs(20);
-    let told = loop {
-        let told = navarch
-            .page(&format!("/debug/why/proxy?proxy={proxy}&resource={}&fields=1", partner.replace('|', "%7C")))
-            .await;
-        let told: Value = serde_json::from_str(&told.unwrap_or_default()).unwrap_or_default();
-        if told["resources"][0]["objects"][0]["field"]["fields"].is_array() {
-            break told;
-        }
-        assert!(Instant::now() < end, "{told}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+    let told = until_some("the fields of the last object are known", async || {
+        let page = format!("/debug/why/proxy?proxy={proxy}&resource={}&fields=1", partner.replace('|', "%7C"));
+        let told: Value = serde_json::from_str(&navarch.page(&page).await.unwrap_or_default()).unwrap_or_default();
+        wanted(told, |told| told["resources"][0]["objects"][0]["field"]["fields"].is_array())
+    })
+    .await;
     assert_eq!(
         field(&told, "ServiceEntry bookshop/partner"),
         &json!({"fields": ["spec.hosts[0]", "spec.ports[https]"]})

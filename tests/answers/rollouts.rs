@@ -3,9 +3,9 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use navarch_testkit::navarch::{Addresses, Navarch};
+use navarch_testkit::wait::{Verbatim, until_some, wanted};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -13,8 +13,6 @@ use crate::edited;
 use crate::live::{asked, sidecars, start};
 use crate::proxy::{Manner, Sidecar};
 
-/// How long what follows an order may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// The object, as commands take it.
 const REVIEWS: [&str; 4] = ["vs", "reviews", "-n", "bookshop"];
 
@@ -39,23 +37,17 @@ fn count(sidecars: &[Sidecar], mark: &str) -> usize {
 
 /// Waits until the rollout of the reviews is so; gives it, and the exit code.
 async fn stands(navarch: &Navarch, what: &str, is_so: impl Fn(&Value) -> bool) -> (Value, i32) {
-    let end = Instant::now() + PATIENCE;
-    loop {
+    until_some(what, async || {
         let (told, code) = asked(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
-        if is_so(&told["rollouts"][0]) {
-            return (told["rollouts"][0].clone(), code);
-        }
-        assert!(Instant::now() < end, "{what}: {told}\n{}", navarch.output());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let rollout = &told["rollouts"][0];
+        if is_so(rollout) { Ok((rollout.clone(), code)) } else { Err((told, Verbatim(navarch.output()))) }
+    })
+    .await
 }
 
-async fn settled(sidecars: &[Sidecar], mark: &str, wanted: usize) {
-    let end = Instant::now() + PATIENCE;
-    while count(sidecars, mark) != wanted {
-        assert!(Instant::now() < end, "{mark}: {} of {wanted}", count(sidecars, mark));
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn settled(sidecars: &[Sidecar], mark: &str, expected: usize) {
+    until_some(&format!("{expected} route by {mark}"), async || wanted(count(sidecars, mark), |now| *now == expected))
+        .await;
 }
 
 async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {

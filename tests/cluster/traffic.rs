@@ -3,12 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::bookshop::{self, pods};
 use navarch_testkit::mesh::Mesh;
 use navarch_testkit::sniffer::Seen;
+use navarch_testkit::wait::{until_some, wanted};
 use navarch_testkit::{client, wait};
 use serde_json::{Value, json};
 
@@ -16,8 +16,6 @@ use crate::program;
 
 /// What is never to be seen on the wire.
 const SECRET: &str = "the-word-that-nobody-may-read";
-/// The pause between two looks at something that comes about.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Moves the gateway's readers: so many percent see the new reviews.
 pub(crate) fn split(mesh: &Mesh, new: u32) -> Result<()> {
@@ -78,16 +76,12 @@ fn ask_from(mesh: &Mesh, namespace: &str, deployment: &str, count: usize, target
 }
 
 /// Waits until all of some requests from a pod are as wanted.
-async fn until_asked(mesh: &Mesh, from: (&str, &str), target: &str, wanted: impl Fn(&Value) -> bool) -> Result<()> {
-    let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        let tally = ask_from(mesh, from.0, from.1, 5, target)?;
-        if wanted(&tally) {
-            return Ok(());
-        }
-        ensure!(tokio::time::Instant::now() < end, "{target} from {}: {tally}", from.1);
-        tokio::time::sleep(PAUSE).await;
-    }
+async fn until_asked(mesh: &Mesh, from: (&str, &str), target: &str, are_wanted: impl Fn(&Value) -> bool) {
+    until_some(&format!("{target} answers {} as wanted", from.1), async || {
+        let tally = ask_from(mesh, from.0, from.1, 5, target).map_err(|error| format!("{error:#}"))?;
+        wanted(tally, &are_wanted).map_err(|tally| tally.to_string())
+    })
+    .await;
 }
 
 /// Whether every request failed with a text in what is said of it.
@@ -110,10 +104,10 @@ pub(crate) async fn a_fault_and_a_policy_are_obeyed(mesh: &Mesh) -> Result<()> {
             "route": [{"destination": {"host": "catalog"}}],
         }]},
     })])?;
-    until_asked(mesh, reader, target, |tally| all_failed(tally, "418")).await?;
+    until_asked(mesh, reader, target, |tally| all_failed(tally, "418")).await;
     let namespace = ["--namespace", pods::NAMESPACE];
     mesh.node.kubectl(&[&namespace[..], &["delete", "virtualservice", "catalog"]].concat())?;
-    until_asked(mesh, reader, target, |tally| tally["failed"] == 0).await?;
+    until_asked(mesh, reader, target, |tally| tally["failed"] == 0).await;
 
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
     let denied = format!("cluster.local/ns/{0}/sa/{0}", pods::GATEWAY);
@@ -187,7 +181,7 @@ pub(crate) async fn what_is_between_pods_is_encrypted(mesh: &Mesh) -> Result<()>
         "spec": {"mtls": {"mode": "STRICT"}},
     })])?;
     let reset = |tally: &Value| tally["failed"] == tally["asked"];
-    until_asked(mesh, (outside.0, outside.1), &target, reset).await?;
+    until_asked(mesh, (outside.0, outside.1), &target, reset).await;
     let seen = watch(inside)?;
     ensure!(seen.frames > 0 && seen.clear == 0, "between sidecars under STRICT: {seen:?}");
     let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;

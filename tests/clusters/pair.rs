@@ -1,5 +1,6 @@
 //! Two nodes, joined by a wire.
 
+use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use navarch_testkit::joined;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::node::{self, Node};
+use navarch_testkit::wait::until_some;
 use serde_json::{Value, json};
 
 use crate::{program, root};
@@ -15,10 +17,17 @@ use crate::{program, root};
 pub(crate) const GATEWAY: &str = "istio-eastwestgateway";
 /// How long pods that are to go may stay.
 const LEAVING: Duration = Duration::from_secs(60);
-/// How long what comes about by itself may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What the control planes of both sides say, when it is asked for.
+struct Said<'a>(&'a Pair);
+
+impl fmt::Debug for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.said())
+    }
+}
 
 /// A cluster.
 pub(crate) struct Side {
@@ -70,17 +79,10 @@ impl Pair {
         })
     }
 
-    /// Waits until something is so.
-    ///
-    /// # Errors
-    /// With what the control planes said last, when it is not so in time.
-    pub(crate) async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) -> Result<()> {
-        let end = Instant::now() + TIMEOUT;
-        while !condition().await {
-            ensure!(Instant::now() < end, "not so after {TIMEOUT:?}: {what}\n{}", self.said());
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        Ok(())
+    /// Waits until something is so; in the text of the failure is what the control planes said last.
+    pub(crate) async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
+        let look = async || if condition().await { Ok(()) } else { Err(Said(self)) };
+        until_some(what, look).await;
     }
 
     /// What the control planes said last.
@@ -93,15 +95,12 @@ impl Pair {
     }
 
     /// Waits until the control plane of a side has this line among its metrics.
-    ///
-    /// # Errors
-    /// As [`Pair::until`].
-    pub(crate) async fn counts(&self, side: &Side, wanted: &str) -> Result<()> {
+    pub(crate) async fn counts(&self, side: &Side, wanted: &str) {
         self.until(&format!("the control plane of {} says {wanted}", side.name), async || {
             // While it is started anew nobody answers.
             side.page("/metrics").await.is_ok_and(|page| page.lines().any(|line| line == wanted))
         })
-        .await
+        .await;
     }
 
     /// The other side.

@@ -42,8 +42,8 @@ pub(crate) async fn install(pair: &Pair) -> Result<()> {
     for side in pair.sides() {
         side.reads(pair.other(side), TOKEN).await?;
     }
-    pair.counts(&pair.west, SYNCED).await?;
-    pair.counts(&pair.east, &SYNCED.replace("\"east\"", "\"west\"")).await?;
+    pair.counts(&pair.west, SYNCED).await;
+    pair.counts(&pair.east, &SYNCED.replace("\"east\"", "\"west\"")).await;
     Ok(())
 }
 
@@ -98,13 +98,13 @@ pub(crate) async fn the_other_cluster_is_cut_off(pair: &Pair, shop: &mut Shop) -
     shop.count("its API server cannot be reached").await?;
     pair.west.kubectl(mesh::NAMESPACE, &["rollout", "restart", "deployment/istiod"])?;
     pair.west.settled(mesh::NAMESPACE)?;
-    pair.counts(&pair.west, LATE).await?;
+    pair.counts(&pair.west, LATE).await;
     shop.all_local(pair, "a control plane without the other cluster").await?;
     joined::cut(node, Cut::Everything, false)?;
     shop.all_local(pair, "nothing reaches the other cluster").await?;
     joined::cut(node, Cut::Everything, true)?;
     joined::cut(node, Cut::Api, true)?;
-    pair.counts(&pair.west, SYNCED).await?;
+    pair.counts(&pair.west, SYNCED).await;
     shop.fails_over(pair, &pair.west, &pair.east).await
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Sh
     west.scale(NAMESPACE, "reviews-v1", 0)?;
     west.reads(east, "rotated").await?;
     let rotated = r#"remote_cluster_secret_events_total{event="update"} 1"#;
-    pair.counts(west, rotated).await?;
+    pair.counts(west, rotated).await;
     east.kubectl(mesh::NAMESPACE, &["delete", "secret", TOKEN])?;
     shop.answered("another token", [(west, &[east]), (east, &[east])]).await?;
 
@@ -128,15 +128,15 @@ pub(crate) async fn the_secret_is_rotated_and_removed(pair: &Pair, shop: &mut Sh
     pair.until("what came after the rotation is seen", async || {
         shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["answered"]["news: east"] == 5)
     })
-    .await?;
+    .await;
     west.scale(NAMESPACE, "reviews-v1", 1)?;
     shop.all_local(pair, "pods in west again").await?;
 
     west.kubectl(mesh::NAMESPACE, &["delete", "secret", &joined::secret_name(east.name)])?;
-    pair.counts(west, r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await?;
+    pair.counts(west, r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await;
     pair.until("a cluster without a Secret is no part of the mesh", async || {
         shop::ask(west, 5, "news:9080/news/").is_ok_and(|tally| tally["failed"] == 5)
     })
-    .await?;
+    .await;
     shop.all_local(pair, "without the Secret").await
 }

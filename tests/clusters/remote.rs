@@ -60,7 +60,7 @@ pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> 
         format!("istiodRemote.injectionPath={path}"),
     ])?;
     west.reads(east, "remote").await?;
-    pair.until("the roots are written into the remote cluster", async || roots(east).is_ok()).await?;
+    pair.until("the roots are written into the remote cluster", async || roots(east).is_ok()).await;
     ensure!(roots(east)? == roots(west)?, "the roots of the remote cluster are others");
     pair.until("the remote cluster's webhook has a CA", async || {
         let configuration = east.mesh.node.get("", &["mutatingwebhookconfiguration", "istio-sidecar-injector"]);
@@ -69,7 +69,7 @@ pub(crate) async fn one_control_plane_for_both(pair: &Pair, shop: &mut Shop) -> 
             !hooks.is_empty() && hooks.iter().all(|hook| hook["clientConfig"]["caBundle"].is_string())
         })
     })
-    .await?;
+    .await;
 
     for (namespace, deployment) in [(mesh::NAMESPACE, GATEWAY), (NAMESPACE, "reviews-v1")] {
         east.kubectl(namespace, &["rollout", "restart", &format!("deployment/{deployment}")])?;

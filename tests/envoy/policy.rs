@@ -1,9 +1,7 @@
 //! Policies at a real gateway: who is let in, which tokens are believed, whom else is asked.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use axum::Router;
@@ -16,8 +14,8 @@ use navarch_testkit::bookshop::{self, Bookshop, GATEWAY};
 use navarch_testkit::client;
 use navarch_testkit::envoy::{AdsProtocol, Envoy};
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wait::{until_some, wanted};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::ONE_AT_A_TIME;
 
@@ -52,19 +50,14 @@ fn policy(kind: &str, name: &str, spec: &str) -> String {
     )
 }
 
-/// The status and body of a request, asked for until it is the wanted status, at most ten seconds.
-async fn until_status(wanted: u16, host: &str, path: &str, headers: &[(&str, &str)]) -> Result<String> {
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
+/// The body of a request's answer, asked for until it has the wanted status.
+async fn until_status(status: u16, host: &str, path: &str, headers: &[(&str, &str)]) -> String {
+    let what = format!("{host}{path} {headers:?} is answered with {status}");
+    let reply = until_some(&what, async || {
         let reply = client::get(GATEWAY, host, path, headers).await;
-        if let Ok(reply) = &reply
-            && reply.status.as_u16() == wanted
-        {
-            return Ok(reply.body.clone());
-        }
-        ensure!(Instant::now() < end, "{host}{path} {headers:?}: wanted {wanted}, got {reply:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        wanted(reply, |reply| reply.as_ref().is_ok_and(|reply| reply.status.as_u16() == status))
+    });
+    reply.await.expect("what is wanted is an answer").body
 }
 
 /// Someone who issues tokens: the private key, and the set of keys that proves them.
@@ -108,8 +101,8 @@ async fn authorization_policies_let_in_and_refuse() -> Result<()> {
         "  action: DENY\n  rules:\n  - to: [{operation: {paths: [/reviews*], hosts: [SHOP.example.com, 'shop.example.com:*']}}]",
     );
     let (shop, _navarch, gateway) = open(&deny).await?;
-    until_status(403, SHOP, "/reviews", &[]).await?;
-    until_status(200, SHOP, "/catalog", &[]).await?;
+    until_status(403, SHOP, "/reviews", &[]).await;
+    until_status(200, SHOP, "/catalog", &[]).await;
     // CVE-2021-39155 and -39156: case, ports and fragments lead around nothing.
     for (host, path) in [("Shop.Example.COM", "/reviews"), ("shop.example.com:18080", "/reviews"), (SHOP, "/reviews#x")]
     {
@@ -123,11 +116,11 @@ async fn authorization_policies_let_in_and_refuse() -> Result<()> {
         "  rules:\n  - to: [{operation: {paths: ['/catalog/{*}/page'], methods: [GET]}}]",
     );
     shop.write("policies.yaml", &allow)?;
-    until_status(403, SHOP, "/catalog", &[]).await?;
-    until_status(200, SHOP, "/catalog/7/page", &[]).await?;
-    until_status(403, SHOP, "/catalog/7/8/page", &[]).await?;
+    until_status(403, SHOP, "/catalog", &[]).await;
+    until_status(200, SHOP, "/catalog/7/page", &[]).await;
+    until_status(403, SHOP, "/catalog/7/8/page", &[]).await;
     shop.write("policies.yaml", "")?;
-    until_status(200, SHOP, "/catalog", &[]).await?;
+    until_status(200, SHOP, "/catalog", &[]).await;
     ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
     Ok(())
 }
@@ -149,17 +142,17 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
         policy("AuthorizationPolicy", "required", "  rules:\n  - from: [{source: {requestPrincipals: ['*']}}]");
     let (shop, _navarch, gateway) = open(&format!("{believed}{required}")).await?;
     let ada = issuer.token(&claims("https://issuer.example", "readers"))?;
-    until_status(403, SHOP, "/catalog", &[]).await?;
-    until_status(200, SHOP, "/catalog", &[("authorization", &ada)]).await?;
+    until_status(403, SHOP, "/catalog", &[]).await;
+    until_status(200, SHOP, "/catalog", &[("authorization", &ada)]).await;
     let forged = stranger.token(&claims("https://issuer.example", "readers"))?;
-    until_status(401, SHOP, "/catalog", &[("authorization", &forged)]).await?;
+    until_status(401, SHOP, "/catalog", &[("authorization", &forged)]).await;
     // CVE-2026-31837: keys that cannot be fetched prove nothing.
     let lost = issuer.token(&claims("https://lost.example", "readers"))?;
-    until_status(401, SHOP, "/catalog", &[("authorization", &lost)]).await?;
+    until_status(401, SHOP, "/catalog", &[("authorization", &lost)]).await;
     // CVE-2022-23635: a payload of null is refused, and nobody falls over it.
     let null = issuer.token(&Value::Null)?;
-    until_status(401, SHOP, "/catalog", &[("authorization", &null)]).await?;
-    until_status(200, SHOP, "/catalog", &[("authorization", &ada)]).await?;
+    until_status(401, SHOP, "/catalog", &[("authorization", &null)]).await;
+    until_status(200, SHOP, "/catalog", &[("authorization", &ada)]).await;
     shop.edit(
         "gateway.yaml",
         "    - name: catalog\n",
@@ -168,16 +161,12 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
          name: catalog\n",
     )?;
     let other = issuer.token(&claims("https://issuer.example", "writers"))?;
-    let mut answers = BTreeMap::new();
-    for _ in 0..100 {
-        answers.insert("readers", until_status(200, SHOP, "/claims", &[("authorization", &ada)]).await?);
-        if answers["readers"] == "reviews v2" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    answers.insert("writers", until_status(200, SHOP, "/claims", &[("authorization", &other)]).await?);
-    ensure!(answers["readers"] == "reviews v2" && answers["writers"] == "storefront", "{answers:?}");
+    until_some("readers are led by their claim", async || {
+        wanted(until_status(200, SHOP, "/claims", &[("authorization", &ada)]).await, |body| body == "reviews v2")
+    })
+    .await;
+    let writers = until_status(200, SHOP, "/claims", &[("authorization", &other)]).await;
+    ensure!(writers == "storefront", "{writers}");
     ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
     Ok(())
 }
@@ -200,15 +189,15 @@ async fn an_extension_provider_decides() -> Result<()> {
                  spec:\n  hosts: [judge.example.com]\n  location: MESH_EXTERNAL\n  resolution: STATIC\n  \
                  ports: [{number: 8061, name: http, protocol: HTTP}]\n  endpoints: [{address: 127.0.10.61}]\n---\n";
     let (shop, _navarch, gateway) = open(&format!("{entry}{custom}")).await?;
-    until_status(401, SHOP, "/catalog", &[("x-name", "eve")]).await?;
-    until_status(200, SHOP, "/catalog", &[("x-name", "ada")]).await?;
-    until_status(200, SHOP, "/", &[("x-name", "eve")]).await?;
+    until_status(401, SHOP, "/catalog", &[("x-name", "eve")]).await;
+    until_status(200, SHOP, "/catalog", &[("x-name", "ada")]).await;
+    until_status(200, SHOP, "/", &[("x-name", "eve")]).await;
     judge.abort();
-    until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await?;
+    until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await;
     // A provider that nobody declared refuses all that the rules match.
     shop.edit("policies.yaml", "name: judge}\n  rules", "name: nobody}\n  rules")?;
-    until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await?;
-    until_status(200, SHOP, "/", &[]).await?;
+    until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await;
+    until_status(200, SHOP, "/", &[]).await;
     ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
     Ok(())
 }

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use navarch_testkit::bookshop::{self, Bookshop, SIDECAR};
+use navarch_testkit::bookshop::{self, Bookshop};
 use navarch_testkit::envoy::{AdsProtocol, Envoy};
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wait::{Verbatim, until_some};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -39,16 +40,14 @@ pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String
 }
 
 /// Waits until just these objects are quarantined; gives what Envoy said.
-async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Result<Vec<String>> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let found = quarantined(navarch).await?;
-        if found.iter().map(|(object, _)| object.as_str()).eq(objects.iter().copied()) {
-            return Ok(found.into_iter().map(|(_, said)| said).collect());
-        }
-        ensure!(Instant::now() < end, "wanted {objects:?}, found {found:?}:\n{}", navarch.output());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Vec<String> {
+    let what = format!("{objects:?} are quarantined");
+    let found = until_some(&what, async || {
+        let found = quarantined(navarch).await.map_err(|error| (format!("{error:#}"), Verbatim(navarch.output())))?;
+        let are_these = found.iter().map(|(object, _)| object.as_str()).eq(objects.iter().copied());
+        if are_these { Ok(found) } else { Err((format!("{found:?}"), Verbatim(navarch.output()))) }
+    });
+    found.await.into_iter().map(|(_, said)| said).collect()
 }
 
 /// The bookshop with a control plane and a real sidecar, whose requests to reviews all go to v1.
@@ -59,21 +58,13 @@ pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, En
     sidecar.wait_ready().await?;
     shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
     shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
-    answered("reviews v1").await?;
+    answered("reviews v1").await;
     Ok((shop, navarch, sidecar))
 }
 
 /// Waits until requests for the reviews are answered so.
-pub(crate) async fn answered(wanted: &str) -> Result<()> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let answers = bookshop::ask(SIDECAR, "reviews", "/", 10).await;
-        if answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10)) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "wanted {wanted}, got {answers:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+pub(crate) async fn answered(wanted: &str) {
+    bookshop::answered("the sidecar obeys", "reviews", "/", wanted).await;
 }
 
 #[tokio::test]
@@ -85,11 +76,11 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         // A filter that this Envoy does not have. What else is edited then is obeyed.
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
         shop.write("filter.yaml", &filter("no-such-filter", unknown))?;
-        let said = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await?;
+        let said = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await;
         ensure!(said.iter().any(|said| said.contains("no.such.Filter")), "{said:?}");
         shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
         shop.edit("reviews-routing.yaml", "weight: 0\n      retries", "weight: 100\n      retries")?;
-        answered("reviews v2").await?;
+        answered("reviews v2").await;
         let metrics = navarch.metrics().await?;
         ensure!(metrics.contains("navarch_quarantined_objects 1"), "{metrics}");
         ensure!(navarch.output().contains("quarantined"), "{}", navarch.output());
@@ -97,15 +88,15 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         // A script that fails when it is loaded, beside one that does not, in one edit: it is found which.
         let two = [filter("fine", &lua("function envoy_on_request(h) end")), filter("boom", &lua("error(\"boom\")"))];
         shop.write("filter.yaml", &two.join("---\n"))?;
-        let said = wait_for(&navarch, &["EnvoyFilter bookshop/boom"]).await?;
+        let said = wait_for(&navarch, &["EnvoyFilter bookshop/boom"]).await;
         ensure!(said.iter().any(|said| said.contains("boom")), "{said:?}");
         let config = sidecar.config_dump().await?.to_string();
         ensure!(config.contains("\"fine\"") && !config.contains("\"boom\""), "the good one is there");
-        answered("reviews v2").await?;
+        answered("reviews v2").await;
 
         // The next edit ends it.
         shop.write("filter.yaml", &filter("boom", &lua("function envoy_on_request(h) end")))?;
-        wait_for(&navarch, &[]).await?;
+        wait_for(&navarch, &[]).await;
         let end = Instant::now() + TIMEOUT;
         while !sidecar.config_dump().await?.to_string().contains("\"boom\"") {
             ensure!(Instant::now() < end, "the mended one is there");
@@ -123,10 +114,11 @@ async fn expressions_are_charged(shop: &Bookshop, navarch: &Navarch) -> Result<(
         rule.replace("    - name: split\n", "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n");
     ensure!(large != rule, "{rule}");
     shop.write("reviews-routing.yaml", &large)?;
-    let said = wait_for(navarch, &["VirtualService bookshop/reviews"]).await?;
+    let said = wait_for(navarch, &["VirtualService bookshop/reviews"]).await;
     ensure!(said.iter().any(|said| said.contains("program size")), "{said:?}");
-    answered("reviews v2").await?;
+    answered("reviews v2").await;
     shop.write("reviews-routing.yaml", &rule)?;
-    wait_for(navarch, &[]).await?;
-    answered("reviews v2").await
+    wait_for(navarch, &[]).await;
+    answered("reviews v2").await;
+    Ok(())
 }

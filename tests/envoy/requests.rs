@@ -14,6 +14,7 @@ use anyhow::{Context, Result, ensure};
 use navarch_testkit::client::{Reply, get, send};
 use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wait::{until_some, wanted};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -70,19 +71,14 @@ async fn envoy(kind: &str, pod: &str, ip: &str, metadata: Value, xds: SocketAddr
     Ok(envoy)
 }
 
-/// Asks until an answer is as wanted, at most ten seconds.
-async fn until(address: SocketAddr, host: &str, path: &str, wanted: impl Fn(&Reply) -> bool) -> Result<Reply> {
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
+/// Asks until an answer is as wanted.
+async fn until(address: SocketAddr, host: &str, path: &str, is_wanted: impl Fn(&Reply) -> bool) -> Reply {
+    let what = format!("the answer of {host}{path} is as wanted");
+    let reply = until_some(&what, async || {
         let reply = get(address, host, path, &[]).await;
-        if let Ok(reply) = &reply
-            && wanted(reply)
-        {
-            return Ok(reply.clone());
-        }
-        ensure!(Instant::now() < end, "{host}{path}: {reply:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        wanted(reply, |reply| reply.as_ref().is_ok_and(&is_wanted))
+    });
+    reply.await.expect("what is wanted is an answer")
 }
 
 /// A header of an answer.
@@ -127,7 +123,7 @@ async fn requests_do_what_their_rules_say_at_sidecar_and_gateway() -> Result<()>
     let gateway = envoy("router", "edge-1", "127.0.20.1", edge, navarch.xds).await?;
     for door in doors() {
         let all = async {
-            until(door.http, WEB, "/", |reply| reply.body == "one").await?;
+            until(door.http, WEB, "/", |reply| reply.body == "one").await;
             choices(&door).await.context("choices")?;
             troubles(&door, &shadow).await.context("troubles")?;
             changes(&door).await.context("changes")?;
@@ -148,7 +144,7 @@ async fn choices(door: &ProxyPorts) -> Result<()> {
     let split = spread(door, WEB, "/split", &[], 120).await?;
     let two = split.get("two").copied().unwrap_or_default();
     ensure!((10..60).contains(&two), "75/25: {split:?}");
-    let marked = until(door.http, WEB, "/split", |reply| reply.body == "two").await?;
+    let marked = until(door.http, WEB, "/split", |reply| reply.body == "two").await;
     ensure!(header(&marked, "x-share") == "small", "the header of one share: {marked:?}");
     let jason = spread(door, WEB, "/", &[("x-end-user", "jason")], 5).await?;
     ensure!(jason.get("two") == Some(&5), "by header: {jason:?}");
@@ -162,7 +158,7 @@ async fn choices(door: &ProxyPorts) -> Result<()> {
         *chosen.entry(answers.into_keys().next().unwrap_or_default()).or_insert(0) += 1;
     }
     ensure!(chosen.len() == 2, "users spread over both: {chosen:?}");
-    until(door.http, "api.ext.test", "/", |reply| reply.body == "ext").await.context("egress by DNS")?;
+    until(door.http, "api.ext.test", "/", |reply| reply.body == "ext").await;
     Ok(())
 }
 
@@ -229,7 +225,7 @@ async fn failover(door: &ProxyPorts, near: Upstream) -> Result<()> {
     let answers = spread(door, NEAR, "/", &[], 20).await?;
     ensure!(answers.get("near") == Some(&20), "the own region serves: {answers:?}");
     drop(near);
-    until(door.http, NEAR, "/", |reply| reply.body == "far").await.context("the other region takes over")?;
+    until(door.http, NEAR, "/", |reply| reply.body == "far").await;
     let answers = spread(door, NEAR, "/", &[], 20).await?;
     ensure!(answers.get("far") == Some(&20), "and stays: {answers:?}");
     Ok(())

@@ -1,31 +1,23 @@
 //! Changes that reach a real Envoy in stages: it gets what it takes, and what it refuses goes back by itself.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use navarch_testkit::envoy::AdsProtocol;
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wait::{Verbatim, until_some};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::ONE_AT_A_TIME;
 use super::quarantine::{answered, filter, lua, open, quarantined};
 
-/// How long what follows an edit may take.
-const TIMEOUT: Duration = Duration::from_secs(20);
-
 /// Waits until the rollouts stand so.
-async fn stand(navarch: &Navarch, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let page: Value = serde_json::from_str(&navarch.page("/debug/rollout").await?)?;
+async fn stand(navarch: &Navarch, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    until_some(what, async || {
+        let page = navarch.page("/debug/rollout").await.unwrap_or_default();
+        let page: Value = serde_json::from_str(&page).unwrap_or_default();
         let all = page["rollouts"].as_array().cloned().unwrap_or_default();
-        if is_so(&all) {
-            return Ok(all);
-        }
-        ensure!(Instant::now() < end, "{what}: {all:?}\n{}", navarch.output());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        if is_so(&all) { Ok(all) } else { Err((all, Verbatim(navarch.output()))) }
+    })
+    .await
 }
 
 /// An object that asks for stages.
@@ -45,19 +37,19 @@ async fn an_envoy_gets_what_it_takes_and_what_it_refuses_goes_back() -> Result<(
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
         shop.write("filter.yaml", &staged(&filter("no-such-filter", unknown), "1h"))?;
         let is_stopped = |all: &[Value]| all.iter().any(|one| one["state"] == "stopped");
-        let all = stand(&navarch, "stopped", is_stopped).await?;
+        let all = stand(&navarch, "stopped", is_stopped).await;
         let reason = all[0]["reason"].as_str().unwrap_or_default();
         ensure!(reason.contains("refused lds") && reason.contains("no.such.Filter"), "{reason}");
         ensure!(quarantined(&navarch).await?.is_empty(), "nothing is left to be quarantined");
         // It takes what others change.
         shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
         shop.edit("reviews-routing.yaml", "weight: 0\n      retries", "weight: 100\n      retries")?;
-        answered("reviews v2").await?;
+        answered("reviews v2").await;
         ensure!(quarantined(&navarch).await?.is_empty(), "nor later");
 
         // The mended one goes through both stages.
         shop.write("filter.yaml", &staged(&filter("fine", &lua("function envoy_on_request(h) end")), "0s"))?;
-        stand(&navarch, "complete", <[Value]>::is_empty).await?;
+        stand(&navarch, "complete", <[Value]>::is_empty).await;
         let config = sidecar.config_dump().await?.to_string();
         ensure!(config.contains("\"fine\"") && !config.contains("no-such-filter"), "the good one is there");
 
@@ -68,8 +60,8 @@ async fn an_envoy_gets_what_it_takes_and_what_it_refuses_goes_back() -> Result<(
         let back = rule.replacen("  name: reviews\n", with, 1).replacen("weight: 0\n", "weight: 50\n", 1);
         let back = back.replacen("weight: 100\n", "weight: 0\n", 1).replacen("weight: 50\n", "weight: 100\n", 1);
         shop.write("reviews-routing.yaml", &format!("{head}{back}"))?;
-        answered("reviews v1").await?;
-        let all = stand(&navarch, "taken", |all| all.iter().any(|one| one["taken"] == 1)).await?;
+        answered("reviews v1").await;
+        let all = stand(&navarch, "taken", |all| all.iter().any(|one| one["taken"] == 1)).await;
         ensure!(all[0]["stage"] == 1 && all[0]["state"] == "rolling", "{all:?}");
         let name = "VirtualService/bookshop/reviews";
         let order = format!("{{\"object\":\"{name}\",\"order\":\"abort\"}}");
@@ -77,7 +69,7 @@ async fn an_envoy_gets_what_it_takes_and_what_it_refuses_goes_back() -> Result<(
         let mut curl = tokio::process::Command::new("curl");
         curl.args(["-sf", "-H", "content-type: application/json", "-d", &order, &url]);
         ensure!(curl.status().await?.success(), "the order is taken");
-        answered("reviews v2").await?;
+        answered("reviews v2").await;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use navarch_testkit::bookshop::{self, Bookshop, GATEWAY, SIDECAR};
+use navarch_testkit::bookshop::{self, Bookshop, GATEWAY, SIDECAR, answered};
 use navarch_testkit::client;
 use navarch_testkit::envoy::{AdsProtocol, Envoy};
 use navarch_testkit::navarch::{Addresses, Navarch};
@@ -26,20 +26,6 @@ async fn open() -> Result<(Bookshop, Navarch)> {
     Ok((shop, navarch))
 }
 
-/// Asks until the same answer comes ten times in a row, for at most ten seconds.
-async fn eventually(what: &str, host: &str, path: &str, wanted: &str) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(10);
-    let address = if host == "shop.example.com" { GATEWAY } else { SIDECAR };
-    loop {
-        let answers = bookshop::ask(address, host, path, 10).await;
-        if answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10)) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "{what}: wanted {wanted:?}, got {answers:?}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
 async fn nothing_refused(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
     ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
@@ -55,7 +41,7 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
         let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
         gateway.wait_ready().await?;
         sidecar.wait_ready().await?;
-        eventually("pages", "shop.example.com", "/", "storefront").await?;
+        answered("pages", "shop.example.com", "/", "storefront").await;
         let reviews = bookshop::ask(GATEWAY, "shop.example.com", "/reviews", 100).await?;
         let v1 = reviews.get("reviews v1").copied().unwrap_or_default();
         ensure!((75..100).contains(&v1), "90/10 at the gateway: {reviews:?}");
@@ -71,10 +57,10 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
         // Edit: everyone to v2, at the gateway and inside.
         shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
         shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
-        eventually("edited split", "shop.example.com", "/reviews", "reviews v2").await?;
+        answered("edited split", "shop.example.com", "/reviews", "reviews v2").await;
         shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
         shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
-        eventually("edited split inside", "reviews", "/", "reviews v1").await?;
+        answered("edited split inside", "reviews", "/", "reviews v1").await;
         // Add: a fault for one path. Delete: the whole file.
         let fault = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: storefront-2\n  namespace: bookshop\n\
                      spec:\n  hosts: [teapot.example.com]\n  gateways: [bookshop]\n  http:\n  - directResponse:\n      status: 418\n";
@@ -139,7 +125,7 @@ async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
     let (shop, navarch) = open().await?;
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
-    eventually("pages", "shop.example.com", "/", "storefront").await?;
+    answered("pages", "shop.example.com", "/", "storefront").await;
     let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     for number in 0..200_u32 {
         let v2 = if number == 199 { 100 } else { number % 101 };
@@ -148,7 +134,7 @@ async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
             .replace("weight: 10\n", &format!("weight: {v2}\n"));
         shop.write("gateway.yaml", &edited)?;
     }
-    eventually("the last of 200 edits", "shop.example.com", "/reviews", "reviews v2").await?;
+    answered("the last of 200 edits", "shop.example.com", "/reviews", "reviews v2").await;
     nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -160,7 +146,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     let (shop, navarch) = open().await?;
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::FineGrained).await?;
     gateway.wait_ready().await?;
-    eventually("pages", "shop.example.com", "/", "storefront").await?;
+    answered("pages", "shop.example.com", "/", "storefront").await;
     // A broken file: the last good version stays, and navarch names file and line.
     let good = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     shop.write("gateway.yaml", &good.replace("timeout: 2s", "timeout: [soon"))?;
@@ -168,7 +154,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     while !navarch.page("/debug/push_status").await?.contains("gateway.yaml:") {
         ensure!(Instant::now() < end, "navarch names the broken file");
     }
-    eventually("broken file", "shop.example.com", "/", "storefront").await?;
+    answered("broken file", "shop.example.com", "/", "storefront").await;
     shop.write("gateway.yaml", &good.replace("host: storefront", "host: catalog"))?;
     let end = Instant::now() + Duration::from_secs(10);
     loop {
@@ -179,23 +165,20 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
         ensure!(Instant::now() < end, "the mended file counts: {answers:?}");
     }
     shop.write("gateway.yaml", &good)?;
-    eventually("back again", "shop.example.com", "/", "storefront").await?;
+    answered("back again", "shop.example.com", "/", "storefront").await;
     // Navarch goes: Envoy serves on. Navarch comes back: edits count again.
     let addresses = navarch.addresses();
     ensure!(navarch.stop().await?, "navarch ends when asked to");
-    eventually("without navarch", "shop.example.com", "/", "storefront").await?;
+    answered("without navarch", "shop.example.com", "/", "storefront").await;
     let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], addresses).await?;
     shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
     shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
-    let end = Instant::now() + Duration::from_secs(30);
-    while eventually("after navarch's restart", "shop.example.com", "/reviews", "reviews v2").await.is_err() {
-        ensure!(Instant::now() < end, "edits count after navarch's restart");
-    }
+    answered("after navarch's restart", "shop.example.com", "/reviews", "reviews v2").await;
     // Envoy goes and comes back.
     drop(gateway);
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
-    eventually("after Envoy's restart", "shop.example.com", "/reviews", "reviews v2").await?;
+    answered("after Envoy's restart", "shop.example.com", "/reviews", "reviews v2").await;
     nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -209,7 +192,7 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
     let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
     sidecar.wait_ready().await?;
-    eventually("pages", "shop.example.com", "/", "storefront").await?;
+    answered("pages", "shop.example.com", "/", "storefront").await;
     let addresses = navarch.addresses();
     let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
     let inside = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
@@ -225,11 +208,8 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
         shop.write("gateway.yaml", &split(&text))?;
         shop.write("reviews-routing.yaml", &split(&inside))?;
         let wanted = if round % 2 == 0 { "reviews v2" } else { "reviews v1" };
-        let end = Instant::now() + Duration::from_secs(40);
         for (host, path) in [("shop.example.com", "/reviews"), ("reviews", "/")] {
-            while eventually(form, host, path, wanted).await.is_err() {
-                ensure!(Instant::now() < end, "{host} in form {form} after a restart");
-            }
+            answered(&format!("in form {form} after a restart"), host, path, wanted).await;
         }
         let dump = gateway.config_dump().await?.to_string();
         ensure!(dump.contains("vhds") == (form == "true"), "the gateway has the form {form}");

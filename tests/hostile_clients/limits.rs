@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use navarch_testkit::wait;
 use nix::sys::resource::{Resource, setrlimit};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
@@ -19,13 +20,10 @@ use crate::plane::{HTTP, Plane, XDS, program};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until something is so; says how long that took.
-async fn until(what: &str, holds: impl AsyncFn() -> bool) -> Result<Duration> {
+async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Duration {
     let begun = Instant::now();
-    while !holds().await {
-        ensure!(begun.elapsed() < TIMEOUT, "not so after {TIMEOUT:?}: {what}");
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(begun.elapsed())
+    wait::until_within(TIMEOUT, what, holds).await;
+    begun.elapsed()
 }
 
 /// Runs `navarch ca` on the server's own machine; what it prints, and whether it succeeded.
@@ -67,7 +65,7 @@ async fn full_disk() -> Result<()> {
     let begun = Instant::now();
     let (good, said) = ca(&plane, &["rotate"])?;
     ensure!(good, "there is room: {said}");
-    let rotated = until("another root signs", async || file("ca-cert.pem") != root).await?;
+    let rotated = until("another root signs", async || file("ca-cert.pem") != root).await;
     println!(
         "chaos: disk full: rotation refused, certificates went on; another root signs {rotated:?} after there is room"
     );
@@ -118,7 +116,7 @@ async fn open_files() -> Result<()> {
         page.is_ok_and(|page| page.is_ok_and(|(status, body)| status == 200 && body.contains(host)))
     };
     write("before.example")?;
-    until("the first version is read", async || knows("before.example").await).await?;
+    until("the first version is read", async || knows("before.example").await).await;
 
     // Many clients from many addresses, so that no share of one of them keeps files free.
     let mut open = JoinSet::new();
@@ -130,17 +128,16 @@ async fn open_files() -> Result<()> {
     }
     let held: Vec<_> = open.join_all().await;
     let used = || navarch_testkit::usage::usage(plane.navarch.pid()).map(|usage| usage.files);
-    until("all files are used", async || used().is_ok_and(|files| files >= 120)).await?;
+    until("all files are used", async || used().is_ok_and(|files| files >= 120)).await;
     write("meanwhile.example")?;
     sleep(Duration::from_secs(3)).await;
     let files = used()?;
     drop(held);
     let begun = Instant::now();
     let read = until("what was written meanwhile is read", async || knows("meanwhile.example").await).await;
-    let read = read.with_context(|| plane.navarch.output())?;
     let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
     let token = plane.issuer.token(json!({}));
-    until("certificates are issued", async || certificate(client(4, 1), &token, csr.clone()).await.is_ok()).await?;
+    until("certificates are issued", async || certificate(client(4, 1), &token, csr.clone()).await.is_ok()).await;
     println!(
         "chaos: {files} of 160 files open: a change is in force {read:?}, all is well {:?} after they are free",
         begun.elapsed()

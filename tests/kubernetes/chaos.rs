@@ -35,7 +35,7 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     let kubeconfig = cluster.admin_kubeconfig_through(wire.address)?;
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--kubernetes-idle-timeout=2s"], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
-    edge::expect("a", 201).await?;
+    edge::expect("a", 201).await;
 
     // Longer than a connection may be silent: watches are taken for dead, and new ones are not answered.
     cluster.freeze_api_server(true)?;
@@ -48,7 +48,7 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     cluster.freeze_api_server(false)?;
     let thawed = Instant::now();
     edge.answer("a", 202).await?;
-    edge::expect("a", 202).await?;
+    edge::expect("a", 202).await;
     println!("chaos: API server paused for 5 s: in step {:?} after it goes on", thawed.elapsed());
 
     wire.set(Weather::Slow);
@@ -58,13 +58,13 @@ async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
     }
     edge.writer.put(&edge::answer("gone", 299)).await?;
     edge.writer.delete(&edge::answer("gone", 299)).await?;
-    edge::expect("a", 206).await?;
+    edge::expect("a", 206).await;
     println!("chaos: API server slow: in step after {:?}", slowed.elapsed());
     // One that starts now has to read everything so slowly.
     let late = Navarch::start_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
     println!("chaos: API server slow: another is ready after {:?}", slowed.elapsed());
     ensure!(late.stop().await?, "navarch ends when asked to");
-    edge::expect("gone", 404).await?;
+    edge::expect("gone", 404).await;
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -157,7 +157,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let token = token(cluster, 3600).await?;
     let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
     let (first, second) = (Replica::start(cluster, "first").await?, Replica::start(cluster, "second").await?);
-    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await?;
+    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await;
     let before = published(&edge.writer).await?;
     for replica in [&first, &second] {
         let chain = replica.certificate(&before, &token, &csr).await?;
@@ -232,8 +232,8 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
     ];
     let replica = Replica::start_with(cluster, "stepped", &faked).await?;
     let gateway = edge::start_gateway(replica.navarch.xds).await?;
-    edge::expect("a", 201).await?;
-    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await?;
+    edge::expect("a", 201).await;
+    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await;
     let roots = published(&edge.writer).await?;
     let path = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
     let held = async || -> Result<Vec<(String, String)>> {
@@ -242,7 +242,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         let own = own.filter(|lease| lease["spec"]["holderIdentity"] == "stepped");
         Ok(own.map(|lease| (lease["metadata"]["name"].to_string(), lease["spec"]["renewTime"].to_string())).collect())
     };
-    edge::eventually("it leads", async || held().await.is_ok_and(|held| !held.is_empty())).await?;
+    edge::eventually("it leads", async || held().await.is_ok_and(|held| !held.is_empty())).await;
     let before = held().await?;
 
     for (status, seconds) in [(202, 3600), (203, -3600), (204, 0)] {
@@ -259,11 +259,11 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
             let is_good = |time| is_trusted_at(time, &chain, &roots).unwrap_or_default();
             is_good(ends - Duration::from_mins(1)) && !is_good(ends + Duration::from_mins(1))
         })
-        .await?;
+        .await;
         let is_good = replica.certificate(&roots, &short, &csr).await.is_ok();
         ensure!(is_good == (seconds <= 0), "a token of half an hour is good by its clock alone: {is_good}");
         edge.answer("a", status).await?;
-        edge::expect("a", status).await?;
+        edge::expect("a", status).await;
         ensure!(replica.navarch.is_ready().await, "ready");
         let led = held().await?;
         let names = |held: &[(String, String)]| held.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
@@ -271,7 +271,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         let renewed = async || {
             held().await.is_ok_and(|now| names(&now) == names(&led) && now.iter().zip(&led).all(|(a, b)| a.1 != b.1))
         };
-        edge::eventually("its leases are renewed", renewed).await?;
+        edge::eventually("its leases are renewed", renewed).await;
         ensure!(published(&edge.writer).await? == roots, "the root stays");
         println!("chaos: clock stepped to {seconds:+} s: all in step after {:?}", stepped.elapsed());
     }

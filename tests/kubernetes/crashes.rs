@@ -30,7 +30,7 @@ async fn istio_36541_starts_without_prioritized_leader_election() -> Result<()> 
         let leases = edge.writer.get(path).await.unwrap_or_default();
         leases["items"].as_array().is_some_and(|all| all.iter().any(|lease| lease["spec"]["holderIdentity"] == "only"))
     };
-    edge::eventually("it leads", leads).await?;
+    edge::eventually("it leads", leads).await;
     ensure!(!navarch.output().contains("panicked"), "{}", navarch.output());
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -68,7 +68,7 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
     let kubeconfig = cluster.kubeconfig_of("edge", "no-maps").await?;
     let mut navarch = Navarch::launch_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
     let named = async || navarch.output().contains("onfigMap");
-    edge::eventually("what may not be read is named", named).await?;
+    edge::eventually("what may not be read is named", named).await;
     ensure!(!navarch.is_ready().await, "not ready on a mesh config that it does not know");
     let all = [&others[..], &["configmaps"]].concat();
     edge.writer.put(&role(&all)).await?;
@@ -105,15 +105,15 @@ async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
     let environment = [("PILOT_ENABLE_XDS_CACHE", "false"), ("PILOT_ENABLE_EDS_DEBOUNCE", "false")];
     let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
-    edge::expect("a", 201).await?;
+    edge::expect("a", 201).await;
     let knows = async || navarch.page("/debug/endpointz").await.is_ok_and(|page| page.contains("10.8.0.19"));
-    edge::eventually("the endpoints are known", knows).await?;
+    edge::eventually("the endpoints are known", knows).await;
     for object in &objects {
         edge.writer.delete(object).await?;
     }
-    edge::eventually("they are gone", async || !knows().await).await?;
+    edge::eventually("they are gone", async || !knows().await).await;
     edge.answer("a", 202).await?;
-    edge::expect("a", 202).await?;
+    edge::expect("a", 202).await;
     edge::nothing_refused(&gateway).await?;
     ensure!(!navarch.output().contains("panicked"), "{}", navarch.output());
     ensure!(navarch.stop().await?, "navarch ends when asked to");

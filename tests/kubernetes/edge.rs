@@ -8,11 +8,9 @@ use navarch_testkit::bookshop::{self, GATEWAY};
 use navarch_testkit::client;
 use navarch_testkit::cluster::Writer;
 use navarch_testkit::envoy::{AdsProtocol, Envoy};
+use navarch_testkit::wait::{self, until_some, wanted};
 use serde_json::{Value, json};
 use tokio::time::Instant;
-
-/// How long anything may take.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Writes what the gateway answers.
 pub(crate) struct Edge {
@@ -84,26 +82,17 @@ pub(crate) async fn ask(name: &str) -> u16 {
 }
 
 /// Waits until the gateway answers so; says how long it took.
-pub(crate) async fn expect(name: &str, status: u16) -> Result<Duration> {
+pub(crate) async fn expect(name: &str, status: u16) -> Duration {
     let begun = Instant::now();
-    loop {
-        let got = ask(name).await;
-        if got == status {
-            return Ok(begun.elapsed());
-        }
-        ensure!(begun.elapsed() < TIMEOUT, "{name} answers {got}, not {status}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until_some(&format!("{name} answers {status}"), async || wanted(ask(name).await, |got| *got == status)).await;
+    begun.elapsed()
 }
 
-/// Waits until a condition holds.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Result<Duration> {
+/// Waits until a condition holds; says how long it took.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Duration {
     let begun = Instant::now();
-    while !holds().await {
-        ensure!(begun.elapsed() < TIMEOUT, "{what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    Ok(begun.elapsed())
+    wait::until(what, holds).await;
+    begun.elapsed()
 }
 
 /// Fails when an Envoy has refused anything.

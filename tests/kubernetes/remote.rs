@@ -13,6 +13,7 @@ use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_c
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wait::{Verbatim, until_some, wanted};
 use prost::Message;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
@@ -142,29 +143,26 @@ fn secret(kubeconfig: &str) -> Value {
 }
 
 /// Waits until a page says something.
-async fn says(navarch: &Navarch, page: &str, wanted: &str) -> Result<()> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let text = if page == "metrics" { navarch.metrics().await? } else { navarch.page(page).await? };
-        if text.contains(wanted) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "{page} does not say {wanted:?} but {text}");
-        sleep(Duration::from_millis(50)).await;
-    }
+async fn says(navarch: &Navarch, page: &str, text: &str) {
+    until_some(&format!("{page} says {text:?}"), async || {
+        let said = if page == "metrics" { navarch.metrics().await } else { navarch.page(page).await };
+        let said = said.unwrap_or_else(|error| format!("{error:#}"));
+        if said.contains(text) { Ok(()) } else { Err(Verbatim(said)) }
+    })
+    .await;
 }
 
 /// Waits until the roots are in a namespace.
-async fn has_roots(writer: &Writer, namespace: &str) -> Result<()> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
+async fn has_roots(writer: &Writer, namespace: &str) {
+    until_some(&format!("the roots are in {namespace}"), async || {
         let map = writer.get(&format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert")).await;
-        if map.as_ref().is_ok_and(|map| map["data"]["root-cert.pem"].as_str().is_some_and(|pem| !pem.is_empty())) {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "no roots in {namespace}: {map:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
+        wanted(map, |map| {
+            let pem = map.as_ref().ok().and_then(|map| map["data"]["root-cert.pem"].as_str());
+            pem.is_some_and(|pem| !pem.is_empty())
+        })
+    })
+    .await
+    .ok();
 }
 
 /// Starts Navarch on the primary cluster.
@@ -186,14 +184,14 @@ async fn rotate(
     let mut wrong = config.clone();
     wrong["users"][0]["user"]["token"] = json!("of-nobody");
     here.put(&secret(&wrong.to_string())).await?;
-    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 1"#).await?;
+    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 1"#).await;
     serve(there, &["10.20.0.1", "10.20.0.2"]).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080", "10.20.0.2:8080"]).await?;
     // What would run a program is refused, and changes nothing.
     let mut program = config.clone();
     program["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
     here.put(&secret(&program.to_string())).await?;
-    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 2"#).await?;
+    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 2"#).await;
     let end = Instant::now() + TIMEOUT;
     while !navarch.output().contains("exec is not allowed") {
         ensure!(Instant::now() < end, "{}", navarch.output());
@@ -204,10 +202,10 @@ async fn rotate(
     rotated["users"][0]["name"] = json!("rotated");
     rotated["contexts"][0]["context"]["user"] = json!("rotated");
     here.put(&secret(&rotated.to_string())).await?;
-    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 3"#).await?;
+    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 3"#).await;
     serve(there, &["10.20.0.1"]).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
-    says(navarch, "/debug/clusterz", SYNCED).await?;
+    says(navarch, "/debug/clusterz", SYNCED).await;
     Ok(())
 }
 
@@ -232,9 +230,9 @@ async fn a_remote_cluster_comes_and_goes_with_its_secret_and_holds_up_nobody() -
     proxy.has(&["10.10.0.1:8080"]).await?;
     here.put(&secret(&good)).await?;
     proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
-    says(&navarch, "/debug/clusterz", SYNCED).await?;
-    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 1"#).await?;
-    has_roots(&there, "shop").await?;
+    says(&navarch, "/debug/clusterz", SYNCED).await;
+    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 1"#).await;
+    has_roots(&there, "shop").await;
 
     rotate((&here, &there), &navarch, &mut proxy, &good).await?;
 
@@ -246,20 +244,20 @@ async fn a_remote_cluster_comes_and_goes_with_its_secret_and_holds_up_nobody() -
     proxy.never_without("10.20.0.1:8080")?;
     // Who starts meanwhile goes on without it.
     let second = start(&primary.admin_kubeconfig()).await?;
-    says(&second, "/debug/clusterz", r#""syncStatus":"timeout""#).await?;
-    says(&second, "metrics", r#"remote_cluster_sync_timeouts_total{cluster="east"} 1"#).await?;
+    says(&second, "/debug/clusterz", r#""syncStatus":"timeout""#).await;
+    says(&second, "metrics", r#"remote_cluster_sync_timeouts_total{cluster="east"} 1"#).await;
     let mut late = Proxy::open(second.xds).await?;
     late.has(&["10.10.0.2:8080"]).await?;
     // And takes it in when it is back.
     remote.start_api_server().await?;
     late.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
-    says(&second, "/debug/clusterz", SYNCED).await?;
+    says(&second, "/debug/clusterz", SYNCED).await;
 
     // It goes with its Secret.
     here.delete(&secret("")).await?;
     proxy.has(&["10.10.0.2:8080"]).await?;
     late.has(&["10.10.0.2:8080"]).await?;
-    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await?;
+    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await;
     ensure!(!navarch.page("/debug/clusterz").await?.contains("east"), "it is no longer shown");
     navarch.stop().await?;
     second.stop().await?;

@@ -29,7 +29,7 @@ async fn istio_61563_mesh_config_is_read_anew_and_a_broken_one_refused() -> Resu
     let environment = [("SHARED_MESH_CONFIG", "shared")];
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--revision=blue"], &environment).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
-    edge::expect("a", 201).await?;
+    edge::expect("a", 201).await;
     let says = async |text: &str| navarch.page("/debug/mesh").await.is_ok_and(|page| page.contains(text));
     ensure!(
         says("\"shared\"").await && says("\"3s\"").await,
@@ -37,12 +37,12 @@ async fn istio_61563_mesh_config_is_read_anew_and_a_broken_one_refused() -> Resu
         navarch.page("/debug/mesh").await?
     );
     edge.writer.put(&edge::mesh("istio-blue", "connectTimeout: 4s\n")).await?;
-    edge::eventually("the edited mesh config", async || says("\"4s\"").await).await?;
+    edge::eventually("the edited mesh config", async || says("\"4s\"").await).await;
     edge.writer.put(&edge::mesh("istio-blue", "connectTimeout: [broken\n")).await?;
     let refused = async || {
         navarch.page("/debug/push_status").await.is_ok_and(|page| page.contains("ConfigMap/istio-system/istio-blue"))
     };
-    edge::eventually("the broken mesh config is named", refused).await?;
+    edge::eventually("the broken mesh config is named", refused).await;
     ensure!(says("\"4s\"").await, "the last good one stays");
     let metrics = navarch.metrics().await?;
     ensure!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"), "it is counted: {metrics}");
@@ -58,21 +58,21 @@ async fn istio_61563_mesh_config_is_read_anew_and_a_broken_one_refused() -> Resu
     ensure!(page.contains("\"7s\"") && page.contains("\"shared\"") && !page.contains("\"4s\""), "{page}");
     std::fs::write(&file, "connectTimeout: 8s\n")?;
     let edited = async || with_file.page("/debug/mesh").await.is_ok_and(|page| page.contains("\"8s\""));
-    edge::eventually("the edited file", edited).await?;
+    edge::eventually("the edited file", edited).await;
     edge.writer.put(&edge::mesh("shared", "rootNamespace: other\n")).await?;
     let edited = async || {
         with_file.page("/debug/mesh").await.is_ok_and(|page| page.contains("\"8s\"") && page.contains("\"other\""))
     };
-    edge::eventually("the edited shared map", edited).await?;
+    edge::eventually("the edited shared map", edited).await;
     ensure!(with_file.stop().await?, "navarch ends when asked to");
     // Namespaces enter and leave as selectors and labels say.
     edge.writer.put(&edge::mesh("istio-blue", "discoverySelectors:\n- matchLabels:\n    mesh: in\n")).await?;
-    edge::eventually("selectors are in force", async || says("discoverySelectors").await).await?;
-    edge::expect("a", 201).await?;
+    edge::eventually("selectors are in force", async || says("discoverySelectors").await).await;
+    edge::expect("a", 201).await;
     namespace(&edge.writer, "edge", "out").await?;
-    edge::eventually("a namespace has left", async || edge::ask("a").await != 201).await?;
+    edge::eventually("a namespace has left", async || edge::ask("a").await != 201).await;
     namespace(&edge.writer, "edge", "in").await?;
-    edge::expect("a", 201).await?;
+    edge::expect("a", 201).await;
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
@@ -81,7 +81,7 @@ async fn istio_61563_mesh_config_is_read_anew_and_a_broken_one_refused() -> Resu
 /// What names a tag belongs to the revision that the tag stands for, which may change.
 async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
     edge.writer.put(&edge::labelled(edge::answer("tagged", 201), "istio.io/rev", "prod")).await?;
-    edge::expect("theirs", 201).await?;
+    edge::expect("theirs", 201).await;
     ensure!(edge::ask("tagged").await == 404, "a tag that nobody has");
     let webhook = |revision: &str| {
         json!({
@@ -93,9 +93,9 @@ async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
         })
     };
     edge.writer.put(&webhook("blue")).await?;
-    edge::expect("tagged", 201).await?;
+    edge::expect("tagged", 201).await;
     edge.writer.put(&webhook("green")).await?;
-    edge::expect("tagged", 404).await?;
+    edge::expect("tagged", 404).await;
     let service = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -105,9 +105,9 @@ async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
         "spec": {"ports": [{"port": 443}]},
     });
     edge.writer.put(&service).await?;
-    edge::expect("tagged", 201).await?;
+    edge::expect("tagged", 201).await;
     edge.writer.delete(&service).await?;
-    edge::expect("tagged", 404).await?;
+    edge::expect("tagged", 404).await;
     edge.writer.delete(&webhook("green")).await
 }
 
@@ -124,13 +124,13 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     let kubeconfig = cluster.admin_kubeconfig();
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--revision=blue"], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
-    edge::expect("ours", 201).await?;
-    edge::expect("all", 201).await?;
+    edge::expect("ours", 201).await;
+    edge::expect("all", 201).await;
     ensure!(edge::ask("theirs").await == 404, "another revision's");
     edge.writer.put(&edge::labelled(edge::answer("ours", 201), "istio.io/rev", "green")).await?;
     edge.writer.put(&edge::labelled(edge::answer("theirs", 201), "istio.io/rev", "blue")).await?;
-    edge::expect("theirs", 201).await?;
-    edge::expect("ours", 404).await?;
+    edge::expect("theirs", 201).await;
+    edge::expect("ours", 404).await;
     tags_stand_for_revisions(&edge).await?;
     edge::nothing_refused(&gateway).await?;
     drop(gateway);
@@ -158,12 +158,12 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &sources, &[]).await?;
     let _gateway = edge::start_gateway(navarch.xds).await?;
-    edge::expect("all", 418).await?;
-    edge::expect("theirs", 201).await?;
+    edge::expect("all", 418).await;
+    edge::expect("theirs", 201).await;
     let page = navarch.page("/debug/push_status").await?;
     ensure!(page.contains("k8s:// (VirtualService edge/all)"), "the duplicate is named: {page}");
     std::fs::remove_file(folder.path().join("a.yaml"))?;
-    edge::expect("all", 201).await?;
+    edge::expect("all", 201).await;
     drop(navarch);
     files_go_with_the_services_of_a_cluster(&kubeconfig, folder.path()).await
 }

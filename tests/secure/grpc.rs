@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use navarch_testkit::process::Process;
 use navarch_testkit::skip::skip;
+use navarch_testkit::wait::{Verbatim, until_some};
 use navarch_testkit::{envoy, ports};
 use serde_json::json;
 use tempfile::TempDir;
@@ -208,19 +209,21 @@ async fn call(agent: &Agent, programs: &Path, secure: bool) -> Result<String, St
 
 /// Calls until the outcome is as it shall be: what was changed a moment ago takes a while to be known everywhere.
 async fn until(
-    agent: &Agent,
+    (agent, server): (&Agent, &Echo),
     programs: &Path,
     secure: bool,
+    what: &str,
     is_so: impl Fn(&Result<String, String>) -> bool,
-) -> Result<()> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
+) {
+    until_some(what, async || {
         let outcome = call(agent, programs, secure).await;
         if is_so(&outcome) {
-            return Ok(());
+            Ok(())
+        } else {
+            Err((outcome, Verbatim([agent.log(), server.process.output(), server.agent.log()].join("\n"))))
         }
-        ensure!(Instant::now() < end, "{outcome:?}\nthe agent says:\n{}", agent.log());
-    }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,11 +238,13 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     let v1 = Echo::start(&server, &programs, "echo-v1", V1, ports[0]).await?;
     let v2 = Echo::start(&server, &programs, "echo-v2", V2, ports[1]).await?;
     let counts = || (v1.requests(), v2.requests());
-    let told = || format!("{}\n{}\n{}", v1.process.output(), v2.process.output(), v1.agent.log());
 
     // Requests flow, to both.
-    until(&agent, &programs, true, Result::is_ok).await.with_context(told)?;
-    until(&agent, &programs, true, |outcome| outcome.is_ok() && v1.requests() > 0 && v2.requests() > 0).await?;
+    until((&agent, &v1), &programs, true, "requests flow", Result::is_ok).await;
+    until((&agent, &v1), &programs, true, "both versions are asked", |outcome| {
+        outcome.is_ok() && v1.requests() > 0 && v2.requests() > 0
+    })
+    .await;
 
     // A VirtualService leads all of them to one version, then splits them.
     let of_v1 = |weight: u32| [subsets(false), split(weight)].concat();
@@ -249,7 +254,8 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     led_to(&agent, &programs, (&v2, &v1)).await?;
     server.write_mesh(&mesh(ports, &of_v1(50)))?;
     let (first, _) = counts();
-    until(&agent, &programs, true, |outcome| outcome.is_ok() && v1.requests() > first).await?;
+    until((&agent, &v1), &programs, true, "the split is known", |outcome| outcome.is_ok() && v1.requests() > first)
+        .await;
     let before = counts();
     for _ in 0..TRIES {
         call(&agent, &programs, true).await.map_err(anyhow::Error::msg)?;
@@ -262,9 +268,9 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
     // STRICT takes mutual TLS and nothing else.
     let strict = security("PeerAuthentication", "{mtls: {mode: STRICT}}");
     server.write_mesh(&mesh(ports, &[subsets(true), split(50), strict.clone()].concat()))?;
-    until(&agent, &programs, true, Result::is_ok).await.with_context(told)?;
-    until(&agent, &programs, false, Result::is_err).await.with_context(told)?;
-    until(&agent, &programs, true, Result::is_ok).await.with_context(told)?;
+    until((&agent, &v1), &programs, true, "mutual TLS is spoken", Result::is_ok).await;
+    until((&agent, &v1), &programs, false, "plain text is refused", Result::is_err).await;
+    until((&agent, &v1), &programs, true, "mutual TLS is still spoken", Result::is_ok).await;
 
     // Who may call what is said by identity.
     let only = |account: &str| {
@@ -273,10 +279,12 @@ async fn grpc_applications_are_led_split_and_guarded() -> Result<()> {
         mesh(ports, &[subsets(true), strict.clone(), security("AuthorizationPolicy", &rules)].concat())
     };
     server.write_mesh(&only("somebody"))?;
-    until(&agent, &programs, true, |outcome| outcome.as_ref().is_err_and(|said| said.contains("PermissionDenied")))
-        .await?;
+    until((&agent, &v1), &programs, true, "who may not call is refused", |outcome| {
+        outcome.as_ref().is_err_and(|said| said.contains("PermissionDenied"))
+    })
+    .await;
     server.write_mesh(&only("client"))?;
-    until(&agent, &programs, true, Result::is_ok).await.with_context(told)?;
+    until((&agent, &v1), &programs, true, "who may call is answered", Result::is_ok).await;
     Ok(())
 }
 

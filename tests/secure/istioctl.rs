@@ -1,12 +1,12 @@
 //! istioctl itself against a running Navarch, where `scripts/istioctl` has built it.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Cluster;
 use navarch_testkit::istio::{self, Istioctl};
 use navarch_testkit::skip::leave_out;
+use navarch_testkit::wait::{until_some, wanted};
 use serde_json::Value;
 
 use crate::client::Proof;
@@ -43,23 +43,19 @@ async fn istioctl_itself_sees_no_difference() -> Result<()> {
         users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n";
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
     let (server, folder) = (&server, folder.path());
+    let rows = until_some("istioctl sees what the proxy has", async || {
+        let rows = tokio::task::block_in_place(|| run(&program, server, folder, &["proxy-status"]));
+        wanted(rows.unwrap_or_else(|error| format!("{error:#}")), |rows| rows.contains("2 (CDS,LDS)"))
+    })
+    .await;
     let said = tokio::task::block_in_place(|| -> Result<_> {
-        let wait = Duration::from_millis(100);
-        let mut rows = String::new();
-        for _ in 0..50 {
-            rows = run(&program, server, folder, &["proxy-status"])?;
-            if rows.contains("2 (CDS,LDS)") {
-                break;
-            }
-            std::thread::sleep(wait);
-        }
         let verbose = run(&program, server, folder, &["proxy-status", "-v", "1"])?;
         let version = run(&program, server, folder, &["x", "version"])?;
         let list = run(&program, server, folder, &["x", "internal-debug", "--list"])?;
         let syncz = run(&program, server, folder, &["x", "internal-debug", "syncz"])?;
-        Ok([rows, verbose, version, list, syncz])
+        Ok([verbose, version, list, syncz])
     })?;
-    let [rows, verbose, version, list, syncz] = said;
+    let [verbose, version, list, syncz] = said;
     let row = rows.lines().find(|line| line.starts_with("web-1.shop")).context("no row")?;
     let words: Vec<&str> = row.split_whitespace().collect();
     ensure!(words == ["web-1.shop", "Kubernetes", "istiod-1", "1.32.0", "2", "(CDS,LDS)"], "{rows}");

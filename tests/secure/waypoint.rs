@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use axum::Router;
 use axum::extract::Request;
 use navarch_testkit::envoy::Envoy;
+use navarch_testkit::wait::{Verbatim, until_some};
 use navarch_testkit::{client, ports};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 
 use crate::hbone::{self, End, Tunnel};
 use crate::mtls::{envoy, workload};
@@ -163,19 +163,14 @@ async fn ask(client: &Workload, method: &str, headers: &str) -> Result<String> {
     tokio::time::timeout(Duration::from_secs(5), answer).await?
 }
 
-/// Asks until the answer holds all of these, at most twenty seconds.
-async fn until(client: &Workload, method: &str, headers: &str, wanted: &[&str], envoy: &Envoy) -> Result<String> {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
+/// Asks until the answer holds all of these.
+async fn until(client: &Workload, method: &str, headers: &str, parts: &[&str], envoy: &Envoy) {
+    until_some(&format!("{method} {headers:?} is answered with {parts:?}"), async || {
         let answer = ask(client, method, headers).await;
-        if let Ok(answer) = &answer
-            && wanted.iter().all(|part| answer.contains(part))
-        {
-            return Ok(answer.clone());
-        }
-        ensure!(Instant::now() < end, "{method} {headers:?}: wanted {wanted:?}, got {answer:?}\n{}", envoy.output());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let is_wanted = answer.as_ref().is_ok_and(|answer| parts.iter().all(|part| answer.contains(part)));
+        if is_wanted { Ok(()) } else { Err((answer, Verbatim(envoy.output()))) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -202,8 +197,8 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     let (friend, stranger) = (workload(&server, "friend").await?, workload(&server, "stranger").await?);
 
     let told = "URI=spiffe://cluster.local/ns/shop/sa/friend";
-    until(&friend, "GET", "", &["200 OK", "one for", told], &waypoint).await?;
-    until(&friend, "GET", "x-version: two\r\n", &["200 OK", "two for", told], &waypoint).await?;
+    until(&friend, "GET", "", &["200 OK", "one for", told], &waypoint).await;
+    until(&friend, "GET", "x-version: two\r\n", &["200 OK", "two for", told], &waypoint).await;
     let by_waypoint = |address: &str| Tunnel {
         identity: "spiffe://cluster.local/ns/shop/sa/way".to_owned(),
         authority: format!("{address}:{INNER}"),
@@ -214,8 +209,8 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     }
 
     let before = ends[0].tunnels().len();
-    until(&stranger, "GET", "", &["403 Forbidden"], &waypoint).await.context("who is kept out")?;
-    until(&friend, "POST", "", &["403 Forbidden"], &waypoint).await.context("what nobody may")?;
+    until(&stranger, "GET", "", &["403 Forbidden"], &waypoint).await;
+    until(&friend, "POST", "", &["403 Forbidden"], &waypoint).await;
     ensure!(ends[0].tunnels().len() == before, "what is refused goes no further: {:?}", ends[0].tunnels());
 
     // A gateway goes through the waypoint, too, by tunnels of its own: the service says so.
@@ -223,7 +218,7 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     let mut gateway = envoy(&server, "router", "edge", "127.0.40.4", metadata).await?;
     gateway.wait_ready().await?;
     let edge = SocketAddr::from(([127, 0, 0, 1], GATEWAY));
-    through(&gateway, edge, "one for", "sa/edge").await.context("through the gateway")?;
+    through(&gateway, edge, "one for", "sa/edge").await;
     let end = ends[0].tunnels();
     ensure!(end.iter().all(|one| *one == by_waypoint(PODS[0])), "not around the waypoint: {end:?}");
 
@@ -233,7 +228,7 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     });
     let mut sidecar = envoy(&server, "sidecar", "client", "127.0.40.5", metadata).await?;
     sidecar.wait_ready().await?;
-    through(&sidecar, SocketAddr::from(([127, 0, 0, 1], PORT)), "one for", "").await.context("through the sidecar")?;
+    through(&sidecar, SocketAddr::from(([127, 0, 0, 1], PORT)), "one for", "").await;
     let last = ends[0].tunnels().pop().context("no tunnel")?;
     ensure!(
         last == Tunnel { identity: "spiffe://cluster.local/ns/shop/sa/client".to_owned(), ..by_waypoint(PODS[0]) },
@@ -246,18 +241,12 @@ async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Resul
     Ok(())
 }
 
-/// Asks an Envoy without a tunnel until the answer holds both texts, at most twenty seconds.
-async fn through(envoy: &Envoy, door: SocketAddr, name: &str, told: &str) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
+/// Asks an Envoy without a tunnel until the answer holds both texts.
+async fn through(envoy: &Envoy, door: SocketAddr, name: &str, told: &str) {
+    until_some(&format!("{door} answers with {name:?} and {told:?}"), async || {
         let reply = client::get(door, HOST, "/", &[]).await;
-        if reply
-            .as_ref()
-            .is_ok_and(|reply| reply.status == 200 && reply.body.contains(name) && reply.body.contains(told))
-        {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "{reply:?}\n{}", envoy.output());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        let has = |part: &str| reply.as_ref().is_ok_and(|reply| reply.status == 200 && reply.body.contains(part));
+        if has(name) && has(told) { Ok(()) } else { Err((reply, Verbatim(envoy.output()))) }
+    })
+    .await;
 }

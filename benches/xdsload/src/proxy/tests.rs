@@ -72,13 +72,7 @@ impl Server {
 
 /// Waits until something holds.
 async fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..6_000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what} did not come about within a minute");
+    navarch_testkit::wait::until(what, async || holds()).await;
 }
 
 /// What all proxies share, and how to tell them what to do.

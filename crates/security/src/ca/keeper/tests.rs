@@ -48,13 +48,8 @@ async fn at_work(config: KeeperConfig, tasks: &mut tokio::task::JoinSet<()>) -> 
 
 /// Waits for a phase.
 async fn reach(orders: &Orders, phase: Phase) {
-    for _ in 0..1000 {
-        if orders.status().phase == phase {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{phase:?} is not reached: {:?}", orders.status());
+    let reached = polled(|| orders.status().phase == phase).await;
+    assert!(reached, "{phase:?} is not reached: {:?}", orders.status());
 }
 
 fn late() -> Missing {
@@ -250,12 +245,7 @@ async fn broken_files_change_nothing() {
     let (authority, orders, _absent) = at_work(config(folder.path()), &mut tasks).await;
     let before = authority.get().roots().pem().to_owned();
     std::fs::write(folder.path().join("cacerts/ca-cert.pem"), root().certificate).unwrap();
-    for _ in 0..500 {
-        if orders.status().problem.is_some() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(|| orders.status().problem.is_some()).await;
     let problem = orders.status().problem.clone().unwrap();
     assert!(problem.contains("does not match its certificate"), "{problem}");
     assert_eq!(authority.get().roots().pem(), before);
@@ -326,13 +316,17 @@ async fn what_was_half_written_is_written_again() {
 
 /// Waits for a condition.
 async fn until(holds: impl Fn() -> bool) {
-    for _ in 0..1000 {
-        if holds() {
-            return;
+    assert!(polled(holds).await, "it never holds");
+}
+
+/// Whether a condition holds within a minute.
+async fn polled(holds: impl Fn() -> bool) -> bool {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("it never holds");
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.is_ok()
 }
 
 /// A file system of 64 KiB, as long as the process lives that has it mounted; `None` where the system allows no such thing.
