@@ -1,5 +1,6 @@
 mod clusters;
 mod networks;
+mod peers;
 mod status;
 
 use std::collections::BTreeMap;

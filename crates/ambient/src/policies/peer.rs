@@ -20,7 +20,9 @@ use navarch_registry::selects;
 pub(super) struct NamespacePeers {
     /// The mode of the oldest one without a selector; `None` if there is none.
     pub(super) whole: Option<MutualTlsMode>,
-    /// Those with a selector, oldest first.
+    /// The mode of the oldest without a selector. One that is written but empty selects within its own namespace alone.
+    mesh_wide: Option<MutualTlsMode>,
+    /// Those that select by labels, oldest first.
     selected: Vec<SelectedPeers>,
 }
 
@@ -54,6 +56,9 @@ impl Query for PeersOf {
             let selector: Labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
             if selector.is_empty() {
                 peers.whole.get_or_insert(mode);
+                if policy.spec.selector.is_none() {
+                    peers.mesh_wide.get_or_insert(mode);
+                }
                 continue;
             }
             let ports = policy.spec.port_level_mtls.as_ref();
@@ -77,7 +82,8 @@ pub(super) fn policies_of(
     mesh: &NamespacePeers,
     own: Option<&NamespacePeers>,
 ) -> Vec<String> {
-    let mut is_strict = mesh.whole == Some(MutualTlsMode::Strict);
+    let of_mesh = if own.is_some() { mesh.mesh_wide } else { mesh.whole };
+    let mut is_strict = of_mesh == Some(MutualTlsMode::Strict);
     if let Some(mode) = own.and_then(|own| own.whole).filter(|mode| *mode != MutualTlsMode::Unset) {
         is_strict = mode == MutualTlsMode::Strict;
     }
