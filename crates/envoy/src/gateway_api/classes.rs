@@ -40,7 +40,9 @@ impl Query for ControllerOfClass {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let settings = view.get(&ApiSettings);
         let class = view.object::<GatewayClass>(&NamespacedName::new("", &self.0));
-        controller_of(&settings.api, &self.0, class.map(|class| class.spec.controller_name.as_str()))
+        let named = class.and_then(|class| controller_of(&settings.api, &self.0, Some(&class.spec.controller_name)));
+        // Another's class of a name that is built in does not count, as in istiod, but for what is deployed.
+        named.or_else(|| controller_of(&settings.api, &self.0, None))
     }
 }
 

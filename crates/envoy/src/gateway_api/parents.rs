@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::classes::{Controller, ControllerOfClass};
+use super::classes::MESH_CONTROLLER;
 use super::gateways::{OpenListener, ParentListeners, ParentObject};
 use super::listeners::ParentListener;
 use super::route_kinds::{CommonRoute, RouteName};
+use super::settings::ApiSettings;
 use crate::virtual_service::MESH_GATEWAY;
 use navarch_api::gateway_api::{self, GatewayClass, KubernetesGateway, ParentReference};
 use navarch_api::hostname;
@@ -285,10 +286,9 @@ fn is_of_other_controller(view: &View<'_>, parent: &MeshParent) -> bool {
     let namespace = labels.get(USE_WAYPOINT_NAMESPACE).filter(|namespace| !namespace.is_empty());
     let namespace = namespace.map_or(parent.namespace().as_str(), |namespace| &**namespace);
     let Some(waypoint) = view.object::<KubernetesGateway>(&NamespacedName::new(namespace, name)) else { return false };
-    let class = &waypoint.spec.gateway_class_name;
-    let is_known = view.object::<GatewayClass>(&NamespacedName::new("", class)).is_some();
-    let controller = *view.get(&ControllerOfClass(class.clone()));
-    is_known && !matches!(controller, Some(Controller::Gateway | Controller::Waypoint))
+    let class = view.object::<GatewayClass>(&NamespacedName::new("", &waypoint.spec.gateway_class_name));
+    let controller = class.map(|class| class.spec.controller_name.as_str());
+    controller.is_some_and(|name| name != MESH_CONTROLLER && name != view.get(&ApiSettings).api.controller)
 }
 
 impl MeshParent {

@@ -242,3 +242,21 @@ fn pools_are_told_of_parents_of_every_kind() {
     mesh.apply(&route(""));
     assert_eq!(told(&mesh, proxy, "InferencePool/shop/llama"), serde_json::json!({ "parents": null }));
 }
+
+#[test]
+fn a_class_of_another_controller_does_not_take_a_name_that_is_built_in() {
+    let class = |controller: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: istio}}\n\
+             spec: {{controllerName: {controller}}}\n---\n"
+        )
+    };
+    let mut mesh = TestMesh::new(&(gateway(HTTP) + &class("example.com/other")));
+    let proxy = mesh.gateway("edge");
+    assert_eq!(told(&mesh, proxy, "GatewayClass//istio"), Value::Null, "the class is another's");
+    assert_eq!(condition(&told(&mesh, proxy, "Gateway/edge/web")["conditions"], "Accepted"), "True Accepted");
+    // One of ours counts, also where it is not the one that is built in.
+    mesh.apply(&class("istio.io/unmanaged-gateway"));
+    let status = told(&mesh, proxy, "Gateway/edge/web");
+    assert!(status.to_string().contains("This Gateway is remote"), "{status}");
+}
