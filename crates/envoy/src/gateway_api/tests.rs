@@ -260,3 +260,44 @@ fn a_class_of_another_controller_does_not_take_a_name_that_is_built_in() {
     let status = told(&mesh, proxy, "Gateway/edge/web");
     assert!(status.to_string().contains("This Gateway is remote"), "{status}");
 }
+
+#[test]
+fn listeners_that_nobody_looks_at_are_told_nothing_new() {
+    let spec = format!(
+        "{{gatewayClassName: istio, addresses: [{{type: example.com/other, value: x}}], listeners: [{HTTP}], \
+         allowedListeners: {{namespaces: {{from: All}}}}}}"
+    );
+    let set = "{parentRef: {name: web}, listeners: [{name: own, port: 81, protocol: HTTP}]}";
+    let yaml = object("Gateway", "edge", "web", &spec) + &object("ListenerSet", "edge", "set", set);
+    let mesh = &mut TestMesh::new(&yaml);
+    let proxy = mesh.gateway("edge");
+    for (subject, listener) in [("Gateway/edge/web", "http"), ("ListenerSet/edge/set", "own")] {
+        let status = told(mesh, proxy, subject);
+        assert_eq!(condition(&status["conditions"], "Accepted"), "False UnsupportedAddress");
+        assert_eq!(status["listeners"], Value::Null);
+        assert_eq!(status["keptListeners"], serde_json::json!([{ "name": listener, "attachedRoutes": 0 }]));
+    }
+}
+
+#[test]
+fn policies_are_told_of_all_gateways() {
+    let policy = object(
+        "BackendTLSPolicy",
+        "shop",
+        "p",
+        "{targetRefs: [{group: '', kind: Service, name: a}], validation: {hostname: a.example, wellKnownCACertificates: System}}",
+    );
+    let count = 20;
+    let gateways: String = (0..count)
+        .map(|n| {
+            object("Gateway", "edge", &format!("web{n}"), &format!("{{gatewayClassName: istio, listeners: [{HTTP}]}}"))
+        })
+        .collect();
+    let parents: Vec<String> = (0..count).map(|n| format!("{{name: web{n}, namespace: edge}}")).collect();
+    let spec = format!("{{parentRefs: [{}], rules: [{{backendRefs: [{{name: a, port: 80}}]}}]}}", parents.join(", "));
+    let yaml = gateways + &service("shop", "a", 80) + &object("HTTPRoute", "shop", "r", &spec) + &policy;
+    let mut mesh = TestMesh::new(&yaml);
+    let proxy = mesh.gateway("edge");
+    // What the API server takes is left to the writer, who knows the entries of others.
+    assert_eq!(told(&mesh, proxy, "BackendTLSPolicy/shop/p")["ancestors"].as_array().unwrap().len(), count + 1);
+}

@@ -4,14 +4,28 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// The lists of entries by controller, with the key of an entry.
-const LISTS: [(&str, &str); 2] = [("parents", "parentRef"), ("ancestors", "ancestorRef")];
+/// The lists of entries by controller.
+const LISTS: [EntryList; 2] = [
+    EntryList { name: "parents", reference: "parentRef", most: 32 },
+    EntryList { name: "ancestors", reference: "ancestorRef", most: 16 },
+];
 /// The types of conditions to remove.
 const WITHOUT: &str = "withoutConditions";
+/// In place of `listeners`: the listeners whose entries are kept but for the numbers of their routes.
+const KEPT_LISTENERS: &str = "keptListeners";
 /// Members that are not removed: reported addresses are kept until there are others.
 const KEPT: [&str; 3] = ["addresses", "conditions", "supportedFeatures"];
 /// The group that identifies Istio's entries without a controller: those of InferencePools.
 pub(crate) const ISTIO_GROUP: &str = "networking.istio.io";
+
+/// A list of entries by controller.
+struct EntryList {
+    name: &'static str,
+    /// The member of an entry that says what it is about.
+    reference: &'static str,
+    /// How many entries the API server takes (`maxItems` in the Gateway API's definitions).
+    most: usize,
+}
 
 /// How much of a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +50,18 @@ pub fn status_correction(
     let nothing = Map::new();
     let had = status.and_then(Value::as_object).unwrap_or(&nothing);
     let mut members = Map::new();
-    for (name, value) in wanted.iter().filter(|(name, _)| *name != WITHOUT) {
+    if let Some(kept) = wanted.get(KEPT_LISTENERS) {
+        let after = kept_listeners(had.get("listeners"), kept);
+        if had.get("listeners").is_some_and(|before| *before != after) {
+            members.insert("listeners".to_owned(), after);
+        }
+    }
+    for (name, value) in wanted.iter().filter(|(name, _)| *name != WITHOUT && *name != KEPT_LISTENERS) {
         let before = had.get(name);
-        let mut after = match (name.as_str(), LISTS.iter().find(|(list, _)| list == name)) {
+        let mut after = match (name.as_str(), LISTS.iter().find(|list| list.name == name)) {
             ("conditions", _) => conditions(before, value, wanted.get(WITHOUT), now),
             ("listeners", _) => listeners(before, value, now),
-            (_, Some((_, reference))) => entries(before, value, reference, controllers, now),
+            (_, Some(list)) => entries(before, value, list, controllers, now),
             (_, None) => value.clone(),
         };
         let is_empty = after.as_array().is_some_and(Vec::is_empty);
@@ -51,13 +71,14 @@ pub fn status_correction(
             }
             after = Value::Null;
         }
-        if before != Some(&after) && !(is_empty && before.is_none() && !LISTS.iter().any(|(list, _)| list == name)) {
+        if before != Some(&after) && !(is_empty && before.is_none() && !LISTS.iter().any(|list| list.name == name)) {
             members.insert(name.clone(), after);
         }
     }
     let is_to_go =
         |name: &&String| share == Share::Whole && !wanted.contains_key(*name) && !KEPT.contains(&name.as_str());
-    for name in had.keys().filter(is_to_go) {
+    let is_kept = |name: &&String| *name == "listeners" && wanted.contains_key(KEPT_LISTENERS);
+    for name in had.keys().filter(is_to_go).filter(|name| !is_kept(name)) {
         members.insert(name.clone(), Value::Null);
     }
     (!members.is_empty()).then_some(members)
@@ -107,8 +128,24 @@ fn listeners(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
     list(Some(wanted)).iter().map(|listener| with_conditions(known(listener.get("name")), listener, now)).collect()
 }
 
-/// Entries by what they are about: ours in the places of those that were there, others' as they are.
-fn entries(before: Option<&Value>, wanted: &Value, reference: &str, controllers: &[&str], now: &str) -> Value {
+/// The listeners that were there and are still known, each once, with the numbers of their routes as wanted.
+fn kept_listeners(before: Option<&Value>, wanted: &Value) -> Value {
+    let mut left: Vec<&Value> = list(Some(wanted)).iter().collect();
+    let keep = |listener: &Value| {
+        let place = left.iter().position(|kept| kept.get("name") == listener.get("name"))?;
+        let mut listener = listener.clone();
+        if let (Some(members), Some(own)) = (listener.as_object_mut(), left.remove(place).as_object()) {
+            members.extend(own.clone());
+        }
+        Some(listener)
+    };
+    list(before).iter().filter_map(keep).collect()
+}
+
+/// Entries by what they are about: ours in the places of those that were there, others' as they are. New ones of ours come last, so
+/// that the limit leaves these out, never those of others.
+fn entries(before: Option<&Value>, wanted: &Value, kind: &EntryList, controllers: &[&str], now: &str) -> Value {
+    let reference = kind.reference;
     let is_ours = |entry: &Value| match entry.get("controllerName").and_then(Value::as_str) {
         Some(controller) => controllers.contains(&controller),
         None => entry.get(reference).is_some_and(|about| {
@@ -130,7 +167,8 @@ fn entries(before: Option<&Value>, wanted: &Value, reference: &str, controllers:
             entries.push(with_conditions(Some(entry), left.remove(place), now));
         }
     }
-    entries.extend(left.into_iter().map(|wanted| with_conditions(None, wanted, now)));
+    let room = kind.most.saturating_sub(entries.len());
+    entries.extend(left.into_iter().take(room).map(|wanted| with_conditions(None, wanted, now)));
     Value::Array(entries)
 }
 
@@ -191,6 +229,26 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_of_entries_counts_those_of_others() {
+        for (list, reference, most) in [("ancestors", "ancestorRef", 16), ("parents", "parentRef", 32)] {
+            let entry = |controller: &str, number: usize| {
+                let about = json!({ "name": number.to_string() });
+                json!({ "controllerName": controller, reference: about })
+            };
+            let theirs: Vec<Value> = (0..3).map(|number| entry("theirs", number)).collect();
+            let before = json!({ list: [entry("ours", 20), theirs[0], theirs[1], theirs[2]] });
+            let wanted = json!({ list: (0..40).map(|number| entry("ours", number)).collect::<Vec<_>>() });
+            let after = corrected(Some(&before), &wanted, "t1").unwrap();
+            let entries = after[list].as_array().unwrap();
+            assert_eq!(entries.len(), most);
+            assert_eq!(entries[1..4], theirs);
+            let of = |at: usize| entries[at][reference]["name"].as_str().unwrap().to_owned();
+            assert_eq!((of(0), of(4), of(most - 1)), ("20".to_owned(), "0".to_owned(), (most - 5).to_string()));
+            assert_eq!(corrected(Some(&after), &wanted, "t2"), None, "it is right");
+        }
+    }
+
+    #[test]
     fn a_condition_changed_when_its_status_did() {
         let wanted =
             |status: &str, reason: &str| json!({ "conditions": [{ "type": "A", "status": status, "reason": reason }] });
@@ -210,6 +268,18 @@ mod tests {
         let wanted = json!({ "conditions": [], "withoutConditions": ["B"], "listeners": [] });
         let after = corrected(Some(&before), &wanted, "t").unwrap();
         assert_eq!(after, json!({ "addresses": [{ "value": "1.2.3.4" }], "conditions": [], "listeners": [] }));
+    }
+
+    #[test]
+    fn listeners_that_nobody_looked_at_stay() {
+        let listener = |name: &str, routes: u32| json!({ "name": name, "attachedRoutes": routes, "conditions": [{ "type": "A" }] });
+        let before = json!({ "conditions": [], "listeners": [listener("a", 2), listener("gone", 1)] });
+        let kept = |name: &str| json!({ "name": name, "attachedRoutes": 0 });
+        let wanted = json!({ "conditions": [], "keptListeners": [kept("a"), kept("new")] });
+        let after = corrected(Some(&before), &wanted, "t").unwrap();
+        assert_eq!(after, json!({ "conditions": [], "listeners": [listener("a", 0)] }));
+        assert_eq!(corrected(Some(&after), &wanted, "t"), None, "it is right");
+        assert_eq!(corrected(Some(&json!({ "conditions": [] })), &wanted, "t"), None, "there were none");
     }
 
     #[test]

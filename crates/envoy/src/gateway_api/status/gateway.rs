@@ -15,13 +15,15 @@ use crate::gateway_api::grants::{Referent, Referrer};
 use crate::gateway_api::listener_sets::{ListenerSetForms, listener_sets_of};
 use crate::gateway_api::listeners::BuiltListener;
 use crate::gateway_api::tls::{self, Owner};
-use navarch_api::gateway_api::{KubernetesGateway, ListenerSet};
+use navarch_api::gateway_api::{KubernetesGateway, Listener, ListenerSet};
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_push::view::View;
 
 /// The annotation that names the type of addresses to report.
 const ADDRESS_TYPE: &str = "networking.istio.io/address-type";
+/// In place of the listeners: those whose status is kept.
+const KEPT_LISTENERS: &str = "keptListeners";
 /// The condition for accepting clients without valid certificates.
 const INSECURE: &str = "InsecureFrontendValidationMode";
 
@@ -63,8 +65,13 @@ pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     if set_count > 0 {
         status.insert("attachedListenerSets".to_owned(), json!(set_count));
     }
-    let counts = attached(view, ParentObject::Gateway(name.clone()));
-    status.insert("listeners".to_owned(), listeners(&built.listeners, &counts, gateway.meta.generation));
+    let (member, value) = if is_unread(&built.services, built.fault.as_ref()) {
+        (KEPT_LISTENERS, without_routes(&gateway.spec.listeners))
+    } else {
+        let counts = attached(view, ParentObject::Gateway(name.clone()));
+        ("listeners", listeners(&built.listeners, &counts, gateway.meta.generation))
+    };
+    status.insert(member.to_owned(), value);
     status.insert("conditions".to_owned(), conditions.to_json(gateway.meta.generation));
     Some(Value::Object(status))
 }
@@ -94,6 +101,16 @@ fn listener_set_ports(view: &View<'_>, gateway: &NamespacedName) -> (usize, BTre
         ports.extend(valid.filter_map(|listener| listener.port));
     }
     (count, ports)
+}
+
+/// Whether none of a Gateway's addresses is of use: then nobody looks at listeners.
+fn is_unread(services: &[String], fault: Option<&Fault>) -> bool {
+    services.is_empty() && fault.is_some()
+}
+
+/// Listeners of which is known that no route is at them, and no more.
+fn without_routes(listeners: &[Listener]) -> Value {
+    listeners.iter().map(|listener| json!({ "name": listener.name, "attachedRoutes": 0 })).collect()
 }
 
 /// Says whether a Gateway is taken.
@@ -227,7 +244,8 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
         return Some(json!({ "listeners": [], "conditions": conditions.to_json(generation) }));
     }
     let has_valid = built.listeners.iter().any(|listener| listener.is_valid && listener.port.is_some());
-    let is_good = has_valid || (built.services.is_empty() && built.fault.is_some());
+    let is_unread = is_unread(&built.services, built.fault.as_ref());
+    let is_good = has_valid || is_unread;
     let instances = view.get(&InstancesOf {
         namespace: built.gateway.namespace.clone(),
         services: built.services.clone(),
@@ -243,9 +261,10 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
         true => conditions.set("Programmed", programmed(&built.services, &instances)),
         false => conditions.bad("Programmed", "ListenersNotValid", not_valid),
     }
+    let conditions = conditions.to_json(generation);
+    if is_unread {
+        return Some(json!({ KEPT_LISTENERS: without_routes(&set.spec.listeners), "conditions": conditions }));
+    }
     let counts = attached(view, ParentObject::ListenerSet(name.clone()));
-    Some(json!({
-        "listeners": listeners(&built.listeners, &counts, generation),
-        "conditions": conditions.to_json(generation),
-    }))
+    Some(json!({ "listeners": listeners(&built.listeners, &counts, generation), "conditions": conditions }))
 }

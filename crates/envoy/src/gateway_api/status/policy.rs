@@ -15,15 +15,12 @@ struct StatusFields {
     list: &'static str,
     /// The reference in each of its items.
     reference: &'static str,
-    /// The maximum number of items.
-    most: usize,
     /// Whether Gateways are referenced with their namespaces.
     with_namespaces: bool,
 }
 
-const POLICY: StatusFields =
-    StatusFields { list: "ancestors", reference: "ancestorRef", most: 16, with_namespaces: false };
-const BACKEND: StatusFields = StatusFields { list: "parents", reference: "parentRef", most: 32, with_namespaces: true };
+const POLICY: StatusFields = StatusFields { list: "ancestors", reference: "ancestorRef", with_namespaces: false };
+const BACKEND: StatusFields = StatusFields { list: "parents", reference: "parentRef", with_namespaces: true };
 
 /// The status of a BackendTLSPolicy.
 pub(super) fn tls(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
@@ -73,7 +70,6 @@ fn write(view: &View<'_>, forms: &PolicyForms, generation: i64, words: &StatusFi
         let conditions = forms.conditions.to_json(generation);
         entries.push(entry(Value::Object(reference), &settings.api.controller, conditions));
     }
-    entries.truncate(words.most);
     Value::Object([(words.list.to_owned(), Value::Array(entries))].into_iter().collect())
 }
 
