@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex};
 use navarch_testkit::helm::Helm;
 use serde_json::{Map, Value, json};
 
+#[path = "chart/istio.rs"]
+mod istio;
+
 /// The root of the checkout.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
