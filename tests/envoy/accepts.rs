@@ -23,6 +23,7 @@ use navarch::xds::metrics::Metrics;
 use navarch::xds::{Ads, AdsParts};
 use navarch_proto::json::Codec;
 use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
+use navarch_testkit::ports;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use prost::Message;
@@ -225,6 +226,8 @@ fn gather(engine: &mut Engine, id: ProxyId, kind: ResourceType, interest: Intere
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
+    // Listeners of cases are at all addresses of the machine; other tests have these ports at some.
+    let _ports = ports::take(&[8_080, 8_090, 9_080]).await?;
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let filter = std::env::var("PARITY").unwrap_or_default();
     let (mut feeder, envoy) = Feeder::with_envoy().await?;
