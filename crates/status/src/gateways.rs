@@ -28,7 +28,7 @@ pub use gateway_classes::GatewayClasses;
 pub use objects::{Deployed, ObjectsError, objects};
 pub use settings::GatewayControllerSettings;
 pub use watches::{DeployedKind, Source};
-pub(crate) use watches::{metadata_events, resource};
+pub(crate) use watches::{SourceEvents, metadata_events, resource};
 pub use world::{Plan, World};
 
 /// The group and version of the kinds that are watched.

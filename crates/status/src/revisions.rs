@@ -10,8 +10,8 @@ mod tags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
-use futures_util::{StreamExt, stream::BoxStream};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{Config, Error, Event};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::default_revision::{REVISION, TAG};
-use crate::gateways::{metadata_events, resource};
+use crate::gateways::{SourceEvents, metadata_events, resource};
 use crate::mirror::Mirror;
 use navarch_kubernetes::{InWords, is_absent, is_refused};
 pub(crate) use tags::{Tag, Tags};
@@ -222,7 +222,7 @@ pub(crate) fn watches<S: Copy + Send + 'static>(
     cluster: &Cluster,
     beside: &str,
     of: impl Fn(RevisionSource) -> S,
-) -> [BoxStream<'static, (S, Result<Event<DynamicObject>, Error>)>; 4] {
+) -> [SourceEvents<S>; 4] {
     let webhook = |kind: &str, plural: &str| resource("admissionregistration.k8s.io", "v1", kind, plural);
     let mutating = webhook("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
     let validating = webhook("ValidatingWebhookConfiguration", "validatingwebhookconfigurations");

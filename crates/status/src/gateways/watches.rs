@@ -145,6 +145,9 @@ pub(super) fn all(
     all
 }
 
+/// Events, each with what it is about.
+pub(crate) type SourceEvents<S> = BoxStream<'static, (S, Result<Event<DynamicObject>, Error>)>;
+
 /// A watch of the metadata of objects of a kind, in a namespace or everywhere, each event with its source.
 pub(crate) fn metadata_events<S: Copy + Send + 'static>(
     cluster: &Cluster,
@@ -152,7 +155,7 @@ pub(crate) fn metadata_events<S: Copy + Send + 'static>(
     namespace: Option<&str>,
     kind: &ApiResource,
     config: Config,
-) -> BoxStream<'static, (S, Result<Event<DynamicObject>, Error>)> {
+) -> SourceEvents<S> {
     let objects = api::<PartialObjectMeta<DynamicObject>>(cluster, namespace, kind);
     watcher(objects, config).default_backoff().map(move |event| (source, event.map(without_content))).boxed()
 }

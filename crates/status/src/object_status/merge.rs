@@ -236,14 +236,14 @@ mod tests {
                 json!({ "controllerName": controller, reference: about })
             };
             let theirs: Vec<Value> = (0..3).map(|number| entry("theirs", number)).collect();
-            let before = json!({ list: [entry("ours", 20), theirs[0], theirs[1], theirs[2]] });
+            let before = json!({ list: [entry("ours", 39), theirs[0], theirs[1], theirs[2]] });
             let wanted = json!({ list: (0..40).map(|number| entry("ours", number)).collect::<Vec<_>>() });
             let after = corrected(Some(&before), &wanted, "t1").unwrap();
             let entries = after[list].as_array().unwrap();
             assert_eq!(entries.len(), most);
             assert_eq!(entries[1..4], theirs);
             let of = |at: usize| entries[at][reference]["name"].as_str().unwrap().to_owned();
-            assert_eq!((of(0), of(4), of(most - 1)), ("20".to_owned(), "0".to_owned(), (most - 5).to_string()));
+            assert_eq!((of(0), of(4), of(most - 1)), ("39".to_owned(), "0".to_owned(), (most - 5).to_string()));
             assert_eq!(corrected(Some(&after), &wanted, "t2"), None, "it is right");
         }
     }
