@@ -136,7 +136,7 @@ mod tests {
         PushContext { mesh: Arc::new(mesh), objects, directory, remotes, ..PushContext::default() }
     }
 
-    fn one(cluster: &str, name: &str, exported: Value, imported: Option<&str>) -> Value {
+    fn one(cluster: &str, name: &str, exported: &Value, imported: Option<&str>) -> Value {
         json!({
             "Cluster": cluster, "Name": name, "Namespace": "shop", "Exported": !exported.is_null(),
             "Imported": imported.is_some(), "ClusterSetVIP": imported.unwrap_or_default(), "Discoverability": exported,
@@ -147,9 +147,9 @@ mod tests {
     fn each_cluster_has_a_row_for_what_it_exports_or_imports() {
         let seen = json!({ "web.shop.svc.clusterset.local": "AlwaysDiscoverable" });
         let expected = vec![
-            one("east", "gone", Value::Null, Some("")),
-            one("east", "web", seen, Some("240.0.0.9")),
-            one("west", "web", json!({}), None),
+            one("east", "gone", &Value::Null, Some("")),
+            one("east", "web", &seen, Some("240.0.0.9")),
+            one("west", "web", &json!({}), None),
         ];
         assert_eq!(rows(&context(McsMode::Hosts)), expected);
     }
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn what_is_switched_off_has_no_rows() {
         assert_eq!(rows(&context(McsMode::Off)), Vec::<Value>::new());
-        let exports = vec![one("east", "web", json!({}), None), one("west", "web", json!({}), None)];
+        let exports = vec![one("east", "web", &json!({}), None), one("west", "web", &json!({}), None)];
         assert_eq!(rows(&context(McsMode::Exports)), exports, "imports are off");
     }
 }

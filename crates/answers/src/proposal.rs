@@ -115,7 +115,7 @@ impl ParsedProposal {
         match decoded.outcome {
             Outcome::Ignored => plan.action = Action::Ignored,
             Outcome::Rejected(error) => plan.errors.push(error.to_string()),
-            Outcome::ParsedProposal { object, unknown_fields } => {
+            Outcome::Read { object, unknown_fields } => {
                 let verdict = validate_any(&object);
                 plan.errors.extend(verdict.errors.iter().map(ToString::to_string));
                 plan.warnings.extend(verdict.warnings.iter().map(ToString::to_string));

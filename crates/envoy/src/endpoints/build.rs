@@ -246,7 +246,7 @@ impl<'a, 'v> Builder<'a, 'v> {
     /// control plane, as waypoints always do.
     fn more<'e>(&self, endpoint: &'e Endpoint, names: &Names<'e>, is_tunnelled: bool) -> Option<More<'e>> {
         let workload = &endpoint.workload;
-        let is_of_waypoint = self.target.way == Way::OfWaypoint;
+        let is_of_waypoint = self.target.way == EndpointPath::OfWaypoint;
         let tells = workload.tls_mode == TlsMode::Istio && self.view.mesh().settings.metadata_exchange;
         let more = if tells && !is_of_waypoint {
             More::of_sidecar(&workload.labels)

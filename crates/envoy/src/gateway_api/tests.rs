@@ -133,7 +133,7 @@ fn routes_of_one_age_come_in_the_order_of_the_names_that_istiod_gives_them() {
     let mut mesh = TestMesh::new(&(gateway(HTTP) + &service("shop", "a", 80) + &routes));
     let proxy = mesh.gateway("edge");
     let name = NamespacedName::new("shop", &format!("edge~web~{MARK}~http~a.example"));
-    let head = mesh.ask(proxy, &heads::HeadOf(name)).as_ref().clone().unwrap();
+    let head = mesh.ask(proxy, &virtual_service_heads::HeadOf(name)).as_ref().clone().unwrap();
     let order: Vec<&str> = head.parts.iter().map(|part| &*part.route.name.name).collect();
     assert_eq!(order, ["web-admin", "web.b", "webs", "web"]);
 }
