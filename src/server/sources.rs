@@ -19,6 +19,7 @@ use crate::admin::Problems;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
 use navarch_api::regular_file;
+use navarch_net::backoff::Backoff;
 use navarch_push::worker::PushHandle;
 use navarch_source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching, KeyMetrics,
@@ -31,6 +32,8 @@ const BATCHES: usize = 64;
 
 /// How often the mesh config is asked for at start, before it is taken to name no sources.
 const ATTEMPTS: u32 = 5;
+/// How long to wait before it is asked for again.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(4));
 
 /// What flags and environment say of sources.
 #[derive(Clone, Debug)]
@@ -204,7 +207,8 @@ async fn addresses_in_map(
     name: &str,
 ) -> anyhow::Result<Vec<SourceAddress>> {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-    for attempt in 0..ATTEMPTS {
+    let mut backoff = RETRY;
+    for _ in 0..ATTEMPTS {
         let request = http::Request::get(&path).body(Vec::new())?;
         match client.request::<serde_json::Value>(request).await {
             Ok(map) => {
@@ -214,7 +218,7 @@ async fn addresses_in_map(
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
             Err(error) => {
                 tracing::warn!(%error, ns = %namespace, name, "failed to read the mesh config");
-                tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(attempt)).await;
+                tokio::time::sleep(backoff.next_delay()).await;
             }
         }
     }

@@ -3,7 +3,6 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 pub mod ads;
-pub mod backoff;
 pub mod bootstrap;
 pub mod cli;
 pub mod command;

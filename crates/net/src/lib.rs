@@ -11,6 +11,7 @@ pub mod activity;
 pub mod answers;
 pub mod any_certificate;
 pub mod background;
+pub mod backoff;
 pub mod budget;
 pub mod destination;
 pub mod fair_semaphore;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_api::error_chain::chain;
+use navarch_net::backoff::Backoff;
 use navarch_proto::opentelemetry::proto::common::v1::{InstrumentationScope, KeyValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
@@ -14,10 +15,10 @@ use crate::messages::{ExportTraceServiceRequest, Resource, ResourceSpans, ScopeS
 use crate::metrics::{Metrics, Outcome};
 use crate::variables::{Batching, Config};
 
-/// Delay before a batch is sent again; doubled each time up to [`MAX_RETRY_DELAY`].
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Maximum retry delay, also if a collector asks for a longer one.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Delays before a batch is sent again.
+const RETRY_DELAYS: Backoff = Backoff::new(Duration::from_millis(500), MAX_RETRY_DELAY);
 /// Maximum time to send the remaining spans at shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
@@ -118,7 +119,7 @@ impl Exporter {
     async fn send(&mut self, spans: &[Span], stop: &CancellationToken) {
         let request = self.request(spans);
         let until = Instant::now() + self.batching.timeout;
-        let mut pause = FIRST_RETRY_DELAY;
+        let mut backoff = RETRY_DELAYS;
         loop {
             let error = match self.collector.send(&request).await {
                 Ok(answer) => {
@@ -127,7 +128,8 @@ impl Exporter {
                 }
                 Err(error) => error,
             };
-            let wait = error.retry_after().unwrap_or(pause).min(MAX_RETRY_DELAY);
+            let delay = backoff.next_delay();
+            let wait = error.retry_after().unwrap_or(delay).min(MAX_RETRY_DELAY);
             let is_last = stop.is_cancelled() || Instant::now() + wait >= until;
             if is_last || !error.is_passing() {
                 return self.failed(spans.len(), &error);
@@ -137,7 +139,6 @@ impl Exporter {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => {}
             }
-            pause = (pause * 2).min(MAX_RETRY_DELAY);
         }
     }
 

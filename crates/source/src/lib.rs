@@ -14,7 +14,6 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 mod aggregate;
-mod backoff;
 #[cfg(test)]
 mod conformance;
 mod files;
@@ -29,11 +28,13 @@ mod problem;
 mod xds;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::object::ObjectRef;
+use navarch_net::backoff::Backoff;
 
 pub use aggregate::Aggregate;
 pub use files::{FileSource, FileSourceConfig};
@@ -49,6 +50,9 @@ pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
 pub use problem::{Fault, FilePosition, Problem};
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
+
+/// Delays between attempts to reach a server: short enough to notice a recovery soon, long enough not to overload one that is down.
+const RETRY: Backoff = Backoff::jittered(Duration::from_millis(50), Duration::from_secs(5));
 
 /// Changes that happened together, in order. A batch is to be applied as a whole: a file that moves objects around, or a mount that
 /// swaps all of its files, is one.

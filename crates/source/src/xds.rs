@@ -22,11 +22,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::kind_objects::KindObjects;
 use super::kubernetes::KubernetesScope;
 use super::problem::{Fault, FilePosition, Problem};
-use super::{Batch, SourceEvent};
+use super::{Batch, RETRY, SourceEvent};
 use navarch_api::decode::Subject;
 use navarch_api::error_chain::chain;
 use navarch_api::istio::ClientTlsSettings;
@@ -114,7 +113,7 @@ impl XdsSource {
 
     /// Tells what the server has until nobody listens.
     pub async fn run(mut self, events: mpsc::Sender<Batch>) {
-        let mut backoff = Backoff::new();
+        let mut backoff = RETRY;
         loop {
             let begun = Instant::now();
             let ended = match self.connect().await {
@@ -135,7 +134,7 @@ impl XdsSource {
                 backoff.reset();
             }
             tokio::select! {
-                () = tokio::time::sleep(backoff.next(Duration::ZERO)) => {}
+                () = tokio::time::sleep(backoff.next_delay()) => {}
                 () = events.closed() => return,
             }
         }

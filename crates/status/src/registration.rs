@@ -35,6 +35,7 @@ use tokio_util::task::TaskTracker;
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::is_stale;
+use navarch_net::backoff::Backoff;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_store::Objects;
 
@@ -46,8 +47,8 @@ pub use workload::{Claim, Workload};
 
 /// Maximum number of write conflicts.
 const MAX_ATTEMPTS: usize = 5;
-/// First and maximum retry delay.
-const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
+/// Retry delays.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
 /// Timeout of the API server while a proxy waits.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -288,7 +289,7 @@ impl Registrar {
             let _turn = self.0.turns.take(payer.clone()).await;
             act().await
         };
-        let [mut wait, longest] = RETRY;
+        let mut backoff = RETRY;
         while let Err(error) = act().await {
             if is_stale(&error) {
                 tracing::debug!(%name, %error, "WorkloadEntry changed concurrently; retrying");
@@ -297,13 +298,12 @@ impl Registrar {
                 tracing::warn!(%name, %error, "failed to write the WorkloadEntry");
             }
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(backoff.next_delay()) => {}
                 () = self.0.stop.cancelled() => {
                     drop(act().await);
                     return;
                 }
             }
-            wait = (wait * 2).min(longest);
         }
     }
 

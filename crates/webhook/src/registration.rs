@@ -28,12 +28,13 @@ use super::metrics::Metrics;
 use bundle::Grace;
 pub use hooks::HookKind;
 pub use look::{HooksSeen, look};
+use navarch_net::backoff::Backoff;
 pub use rollover::{Announcements, Rollover, rollover};
 
 /// The label that names a revision.
 const REVISION: &str = "istio.io/rev";
-/// First and maximum retry delay.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+/// Retry delays.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(60));
 /// Failed trials before a warning is logged: about 25 seconds, as the API server notices the webhook with a delay.
 const MAX_TRIALS: u32 = 8;
 /// Maximum writes of one configuration within [`WRITE_WINDOW`], so that Navarch does not fight another writer forever.
@@ -88,8 +89,6 @@ struct State {
     written: BTreeMap<String, VecDeque<Instant>>,
     /// When to reconcile without a change.
     again: Option<Instant>,
-    /// Delay after the next failure.
-    wait: Duration,
 }
 
 impl Registration {
@@ -99,7 +98,7 @@ impl Registration {
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
         let config = watcher::Config::default().labels(&format!("{REVISION}={}", self.revision));
         let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
-        let mut state = State { wait: RETRY.0, ..State::default() };
+        let (mut state, mut backoff) = (State::default(), RETRY);
         let mut is_synced = false;
         loop {
             let again = state.again;
@@ -119,14 +118,19 @@ impl Registration {
             if is_synced {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.settle(&api, &mut state, &registered) => {}
+                    () = self.settle(&api, (&mut state, &mut backoff), &registered) => {}
                 }
             }
         }
     }
 
     /// Reconciles all configurations.
-    async fn settle(&self, api: &Api<DynamicObject>, state: &mut State, registered: &watch::Sender<Arc<str>>) {
+    async fn settle(
+        &self,
+        api: &Api<DynamicObject>,
+        (state, backoff): (&mut State, &mut Backoff),
+        registered: &watch::Sender<Arc<str>>,
+    ) {
         let roots = self.roots.borrow().clone();
         if roots.is_empty() {
             return;
@@ -162,10 +166,9 @@ impl Registration {
             registered.send_if_modified(|told| std::mem::replace(told, roots.clone()) != roots);
         }
         if all_well {
-            state.wait = RETRY.0;
+            backoff.reset();
         } else {
-            state.look_again(Some(Instant::now() + state.wait));
-            state.wait = (state.wait * 2).min(RETRY.1);
+            state.look_again(Some(Instant::now() + backoff.next_delay()));
         }
     }
 

@@ -11,9 +11,9 @@ use super::files::{self, FileResource};
 use super::pem::{self, PemError};
 use super::request::Request;
 use super::{Secret, Secrets, replace};
-use crate::backoff::Backoff;
 use crate::metrics::AgentMetrics;
 use crate::random;
+use navarch_net::backoff::Backoff;
 use navarch_security::Clock;
 
 /// Minimum interval of successful renewals, so that a CA with certificates of a few seconds is not overloaded.
@@ -21,6 +21,9 @@ const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of retries of a failed renewal before the current certificate expires.
 const MIN_RETRIES: u32 = 4;
+
+/// Delays after failures, at most as Istio's.
+const RETRY: Backoff = Backoff::jittered(Duration::from_millis(500), Duration::from_secs(60));
 
 /// The CA's response.
 struct Issued {
@@ -55,7 +58,7 @@ enum IssueError {
 pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
     let (mut bundle, metrics) = (secrets.0.bundle.subscribe(), &secrets.0.metrics);
     let mut is_retry = false;
-    let mut backoff = Backoff::default();
+    let mut backoff = RETRY;
     let mut known_roots: Option<Bytes> = None;
     let mut ends: Option<SystemTime> = None;
     let mut due = Instant::now();
@@ -95,7 +98,7 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
             Err(error) => {
                 // Retries get more frequent towards expiry.
                 let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / MIN_RETRIES);
-                let wait = backoff.wait();
+                let wait = backoff.next_delay();
                 let wait =
                     left.filter(|left| !left.is_zero()).map_or(wait, |left| wait.min(left.max(MIN_RENEWAL_INTERVAL)));
                 due = Instant::now() + wait;

@@ -15,18 +15,18 @@ use super::manifest::Packing;
 use super::reference::{Reference, Version, is_sha256};
 use super::registry::{self, Registry, RegistryError};
 use super::unpack::{UnpackError, unpack};
-use crate::backoff::Backoff;
 use crate::metrics::AgentMetrics;
 use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
+use navarch_net::backoff::Backoff;
 use navarch_security::Clock;
 
 /// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.
 const MAX_CONCURRENT_FETCHES: usize = 2;
 /// The URL scheme of OCI images.
 const IMAGE: &str = "oci://";
-/// First and maximum delay between download attempts.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// Delays between download attempts.
+const RETRY_DELAYS: Backoff = Backoff::jittered(Duration::from_millis(500), Duration::from_secs(5));
 
 /// Whether a cached module is fetched again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Cache {
     ) -> Result<(String, Vec<u8>), ModuleError> {
         let url = wanted.url.parse::<Uri>().map_err(|_| ModuleError::Url(wanted.url.clone()))?;
         let insecure = url.authority().is_some_and(|authority| self.config.is_insecure(authority.as_str()));
-        let mut backoff = Backoff::new(RETRY_DELAYS.0, RETRY_DELAYS.1);
+        let mut backoff = RETRY_DELAYS;
         let mut attempt = 1;
         let got = loop {
             let left = end.saturating_duration_since(tokio::time::Instant::now());
@@ -212,7 +212,7 @@ impl Cache {
                 Ok(FetchedModule { status, headers: _, body: _ }) => Err(FetchError::Status(status)),
                 Err(error) => Err(error),
             };
-            let wait = backoff.wait();
+            let wait = backoff.next_delay();
             match outcome {
                 Err(error) if error.is_passing() && attempt < self.config.attempts && wait < left => {
                     attempt += 1;

@@ -28,13 +28,14 @@ use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
 use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
+use navarch_net::backoff::Backoff;
 
 pub use server::ServerChain;
 
 /// Timeout of a signer, as in istiod.
 const SIGNER_TIMEOUT: Duration = Duration::from_secs(60);
-/// First and maximum interval of polling for the certificate.
-const POLL_INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Intervals of polling for the certificate.
+const POLL_INTERVALS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 /// Minimum lifetime that the API accepts.
 const MIN_LIFETIME: Duration = Duration::from_secs(600);
 /// Key usages of workload certificates.
@@ -195,7 +196,7 @@ impl Registration {
         let approval = json!({"status": {"conditions": [condition]}});
         self.api.patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval)).await?;
         let end = Instant::now() + SIGNER_TIMEOUT;
-        let mut wait = POLL_INTERVALS.0;
+        let mut intervals = POLL_INTERVALS;
         while Instant::now() < end {
             let status = self.api.get(name).await?.status.unwrap_or_default();
             let conditions = status.conditions.unwrap_or_default();
@@ -205,8 +206,7 @@ impl Registration {
             if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
                 return Ok(certificate.0);
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(POLL_INTERVALS.1);
+            tokio::time::sleep(intervals.next_delay()).await;
         }
         Err(RegistrationError::Silent)
     }

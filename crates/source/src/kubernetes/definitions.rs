@@ -9,7 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::stream::{Connection, StreamError};
-use crate::backoff::Backoff;
+use crate::RETRY;
+use navarch_net::backoff::{Backoff, jitter};
 
 /// A watch over all definitions, from those that are there.
 const PATH: &str =
@@ -45,13 +46,13 @@ struct Metadata {
 /// Notifies reflectors when a definition changes. Where definitions may not be read, there are no notifications, and the kinds are
 /// found by asking for them now and then.
 pub(super) async fn watch(connection: Connection, waiting: BTreeMap<String, Arc<Notify>>) -> std::convert::Infallible {
-    let mut backoff = Backoff::new();
+    let mut backoff = RETRY;
     loop {
         let wait = match follow(&connection, &waiting, &mut backoff).await {
-            Ok(()) => backoff.vary(POLL_INTERVAL),
+            Ok(()) => jitter(POLL_INTERVAL),
             Err(error) => {
                 tracing::debug!(%error, "failed to watch CustomResourceDefinitions");
-                backoff.next(Duration::ZERO)
+                backoff.next_delay()
             }
         };
         sleep(wait).await;

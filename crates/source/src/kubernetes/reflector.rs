@@ -22,12 +22,12 @@ use tokio::time::{sleep, timeout};
 use super::scope::{KubernetesScope, Tags};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
 use super::watch_state::{Pause, WatchOutcome, WatchRequest, WatchState};
-use crate::Batch;
-use crate::backoff::Backoff;
 use crate::kind_objects::{KindObjects, kind_problem};
+use crate::{Batch, RETRY};
 use navarch_api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
+use navarch_net::backoff::{Backoff, jitter};
 
 /// What the source is called in problems.
 const SOURCE: &str = "k8s://";
@@ -109,7 +109,7 @@ impl Reflector {
             events,
             synced: Some(synced),
             state: WatchState::new(),
-            backoff: Backoff::new(),
+            backoff: RETRY,
             failures: 0,
             unhealthy: false,
             eager: 0,
@@ -174,7 +174,7 @@ impl Reflector {
                 if self.target.optional {
                     self.sync().await;
                 }
-                self.backoff.next(Duration::ZERO)
+                self.backoff.next_delay()
             }
             Pause::Failure { least, reason } => {
                 self.failures += 1;
@@ -182,7 +182,7 @@ impl Reflector {
                 if self.failures >= MAX_FAILURES {
                     self.report_failure(reason).await?;
                 }
-                self.backoff.next(least)
+                least + self.backoff.next_delay()
             }
         };
         tokio::select! {
@@ -202,11 +202,11 @@ impl Reflector {
         self.sync().await;
         if self.eager > 0 {
             self.eager -= 1;
-            sleep(self.backoff.next(Duration::ZERO)).await;
+            sleep(self.backoff.next_delay()).await;
             return Ok(());
         }
         self.backoff.reset();
-        let poll = self.backoff.vary(MISSING_POLL_INTERVAL);
+        let poll = jitter(MISSING_POLL_INTERVAL);
         tokio::select! {
             defined = timeout(poll, self.redefined.notified()) => {
                 if defined.is_ok() {
@@ -364,8 +364,8 @@ impl Reflector {
     }
 
     /// The path and query of a watch.
-    fn watch_path(&mut self, ask: &WatchRequest) -> String {
-        let seconds = self.backoff.vary(WATCH_TIMEOUT).as_secs();
+    fn watch_path(&self, ask: &WatchRequest) -> String {
+        let seconds = jitter(WATCH_TIMEOUT).as_secs();
         let from = match ask {
             WatchRequest::ListAny => {
                 "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned()

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::{InWords, is_absent};
+use navarch_net::backoff::Backoff;
 use navarch_webhook::CurrentInjector;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
@@ -21,10 +22,8 @@ use super::writer::{Outcome, Writer};
 use crate::cluster::Cluster;
 use crate::namespaces::NamespaceScope;
 
-/// First retry delay; doubled after each further failure.
-const RETRY: Duration = Duration::from_secs(1);
-/// Maximum number of doublings.
-const MAX_DOUBLINGS: u32 = 6;
+/// Retry delays.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(64));
 /// Interval of the check whether a foreign object of the same name still exists, as no watch covers it.
 const CONFLICT_RECHECK_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -46,8 +45,8 @@ pub struct GatewayDeployments {
 struct Queue {
     /// When each is.
     due: BTreeMap<NamespacedName, Instant>,
-    /// How often each has failed in a row.
-    failures: BTreeMap<NamespacedName, u32>,
+    /// The backoff of each that failed.
+    failures: BTreeMap<NamespacedName, Backoff>,
 }
 
 /// Errors of reconciling a Gateway.
@@ -81,9 +80,7 @@ impl Queue {
 
     /// One has failed, and is tried again later.
     fn failed(&mut self, name: NamespacedName, now: Instant) {
-        let failures = self.failures.entry(name.clone()).or_default();
-        let wait = RETRY * 2_u32.pow(MAX_DOUBLINGS.min(*failures));
-        *failures = failures.saturating_add(1);
+        let wait = self.failures.entry(name.clone()).or_insert(RETRY).next_delay();
         self.due.insert(name, now + wait);
     }
 

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
@@ -19,11 +19,10 @@ use crate::cluster::Cluster;
 use crate::default_revision::REVISION;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_net::backoff::Backoff;
 
-/// First delay before a failed watch is reopened.
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Maximum delay: while a watch is broken, statuses are not written.
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delays before a failed watch is reopened; short, as statuses are not written while a watch is broken.
+const RETRY_DELAYS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 /// A watch that lasts this long resets the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 
@@ -108,22 +107,20 @@ fn name_of(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
-/// Delays that double.
-struct Pauses(Duration);
+/// A [`Backoff`] as kube's watchers take one.
+struct Pauses(Backoff);
 
 impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let next = self.0;
-        self.0 = (next * 2).min(MAX_RETRY_DELAY);
-        Some(next)
+        Some(self.0.next_delay())
     }
 }
 
-impl Backoff for Pauses {
+impl kube::runtime::utils::Backoff for Pauses {
     fn reset(&mut self) {
-        self.0 = MIN_RETRY_DELAY;
+        self.0.reset();
     }
 }
 
@@ -134,7 +131,7 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
     let events = found.flat_map(move |resource| {
         let resource = Arc::new(resource);
         let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        let pauses = ResetTimerBackoff::new(Pauses(MIN_RETRY_DELAY), STABLE_AFTER);
+        let pauses = ResetTimerBackoff::new(Pauses(RETRY_DELAYS), STABLE_AFTER);
         let events = watcher(objects, watcher::Config::default()).backoff(pauses);
         events.filter_map(move |event| {
             let event = event

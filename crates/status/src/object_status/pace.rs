@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use navarch_api::object::ObjectRef;
+use navarch_net::backoff::exponential;
 
 /// First delay after a write of an object.
 const MIN_PAUSE: Duration = Duration::from_millis(25);
@@ -75,7 +76,7 @@ impl LastWrite {
     fn again(&self) -> Duration {
         match self.failed {
             0 => Duration::ZERO,
-            some => MIN_RETRY_DELAY.saturating_mul(1 << (some - 1).min(16)).min(MAX_RETRY_DELAY),
+            some => exponential(MIN_RETRY_DELAY, MAX_RETRY_DELAY, some - 1),
         }
     }
 }
