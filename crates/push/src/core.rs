@@ -13,7 +13,7 @@ use self::sweep::{Sweep, Swept};
 
 use super::attr::AttrValue;
 use super::engine::runs::Runs;
-use super::engine::{EngineSizes, Interest};
+use super::engine::{EngineConfig, EngineSizes, Interest};
 use super::fact::FactKey;
 use super::memo::{
     AnyQuery, AttrDef, AttrId, Dep, Deps, Fact, FactId, Frame, KeyTables, Node, NodeId, QueryId, Rare, Value, ValueId,
@@ -81,6 +81,7 @@ pub(super) struct PublishedState {
 /// All tables of the engine.
 #[derive(Default)]
 pub(super) struct Core {
+    config: EngineConfig,
     /// Revision of the snapshot in force.
     pub(super) revision: u64,
     /// The next node id.
@@ -166,8 +167,8 @@ pub(super) enum Lookup {
 
 impl Core {
     /// Empty tables, at the first revision.
-    pub(super) fn new() -> Self {
-        Self { revision: 1, ..Self::default() }
+    pub(super) fn new(config: EngineConfig) -> Self {
+        Self { config, revision: 1, ..Self::default() }
     }
 
     /// Interns a query key.

@@ -20,6 +20,7 @@ use navarch_api::names::ResourceName;
 
 mod anew;
 mod collect;
+mod config;
 mod copy;
 mod freeing;
 mod prepare;
@@ -29,6 +30,7 @@ mod reach;
 mod remarks;
 pub(super) mod runs;
 
+pub use config::EngineConfig;
 pub use provenance::Faulty;
 pub(crate) use remarks::Reads;
 pub use remarks::Remark;
@@ -135,7 +137,13 @@ impl Engine {
     /// An engine on a first snapshot.
     #[must_use]
     pub fn new(context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
-        let core = RefCell::new(Core::new());
+        Self::with_config(EngineConfig::default(), context, translator)
+    }
+
+    /// An engine on a first snapshot, with these sizes.
+    #[must_use]
+    pub fn with_config(config: EngineConfig, context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
+        let core = RefCell::new(Core::new(config));
         Self {
             core,
             context,

@@ -12,6 +12,7 @@ impl Core {
             (*id, ProxyState { proxy, answers, derived: derived.clone(), shown: shown.clone(), prepared: None })
         };
         Self {
+            config: self.config,
             revision: self.revision,
             next_node: self.next_node,
             nodes: self.nodes.clone(),

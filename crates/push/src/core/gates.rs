@@ -16,9 +16,6 @@ use super::{Core, Lookup};
 use crate::memo::{Dep, Deps, NodeId};
 use navarch_api::hash::KeyedSet;
 
-/// Minimum number of dependents of a gate: results that read it, or items that one of those iterates over. Small in tests,
-/// which have little data.
-const GATE_MIN_DEPENDENTS: usize = if cfg!(test) { 2 } else { 16 };
 /// With more gates waiting, a change affects so much that gates do not pay off.
 const MAX_PENDING_GATES: usize = 2_048;
 
@@ -37,9 +34,9 @@ impl Core {
         if self.is_gate_by_nature(node.query) {
             return true;
         }
-        let looks_through_much =
-            |parent: &NodeId| self.nodes.get(parent).is_some_and(|node| node.deps.len() >= GATE_MIN_DEPENDENTS);
-        node.parents.len() >= GATE_MIN_DEPENDENTS || node.parents.iter().any(looks_through_much)
+        let min = self.config.gate_min_dependents;
+        let looks_through_much = |parent: &NodeId| self.nodes.get(parent).is_some_and(|node| node.deps.len() >= min);
+        node.parents.len() >= min || node.parents.iter().any(looks_through_much)
     }
 
     /// The height of a result with these dependencies.

@@ -17,9 +17,6 @@ use super::Core;
 use crate::memo::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedSet;
 
-/// Steps between two checks of the time slice, at about a microsecond each. Tests check after each step.
-const STEPS_PER_TIME_CHECK: usize = if cfg!(test) { 1 } else { 64 };
-
 /// The sizes that a sweep left.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Swept {
@@ -161,7 +158,7 @@ impl Core {
         let mut steps = 0;
         while let Some(done) = self.sweep_step(&mut sweep) {
             steps += done;
-            if steps >= STEPS_PER_TIME_CHECK {
+            if steps >= self.config.steps_per_time_check {
                 steps = 0;
                 if !may_go_on() {
                     sweep.took += begun.elapsed();

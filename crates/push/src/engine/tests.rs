@@ -104,7 +104,7 @@ fn engine(services: &[(&str, &[&str])]) -> (Engine, Arc<Toy>) {
         context = with_endpoints(&context, name, accounts).0;
     }
     let toy = Arc::new(Toy::default());
-    (Engine::new(context, toy.clone()), toy)
+    (Engine::with_config(EngineConfig::SMALL, context, toy.clone()), toy)
 }
 
 #[test]

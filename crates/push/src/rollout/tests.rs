@@ -8,7 +8,7 @@ use navarch_api::settings::Settings;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use crate::engine::{Engine, EngineConfig, Interest, ProxyId, PushCause, Sink};
 use crate::proxy::{Locality, Proxy};
 use crate::resource::{Collection, ResourceType};
 use crate::view::{Translator, View};
@@ -93,7 +93,7 @@ impl Mesh {
     fn new(proxies: usize, changes: impl IntoIterator<Item = Change>) -> Self {
         let mut world = World::new(Settings::default());
         world.apply(changes);
-        let engine = Engine::new(world.context(), Arc::new(Hosts));
+        let engine = Engine::with_config(EngineConfig::SMALL, world.context(), Arc::new(Hosts));
         let mut mesh = Self { world, engine, proxies: Vec::new() };
         for n in 0..proxies {
             let id = format!("sidecar~10.0.0.1~{}~shop.svc.cluster.local", proxy(n));

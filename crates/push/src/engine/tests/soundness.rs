@@ -49,7 +49,7 @@ pub(super) fn engine_by<F: Fn(&View<'_>, &str) -> String + Send + Sync + 'static
     for (name, accounts) in services {
         context = with_endpoints(&context, name, accounts).0;
     }
-    Engine::new(context, Arc::new(By(f)))
+    Engine::with_config(EngineConfig::SMALL, context, Arc::new(By(f)))
 }
 
 fn subscribed(engine: &mut Engine, proxy: Arc<Proxy>) -> (ProxyId, Arc<RecordingSink>) {

@@ -71,7 +71,7 @@ fn some(bits: usize) -> Interest {
 
 /// An engine that was never anything else, with these proxies.
 fn fresh(context: &Arc<PushContext>, proxies: &[(ProxyId, usize, usize)]) -> (Engine, Vec<ProxyId>) {
-    let mut engine = Engine::new(context.clone(), Arc::new(By(body)));
+    let mut engine = Engine::with_config(EngineConfig::SMALL, context.clone(), Arc::new(By(body)));
     let come = |(_, pod, bits): &(ProxyId, usize, usize)| {
         let id = engine.connect(proxy(PODS[*pod], "shop", "web"), Arc::new(RecordingSink::default()));
         engine.subscribe(id, ResourceType::Route, some(*bits));
@@ -96,7 +96,7 @@ proptest! {
     fn a_sweep_in_slices_takes_nothing_that_is_used_and_leaves_nothing_else(
         turns in prop::collection::vec((turn(), 1..12_usize), 1..40),
     ) {
-        let mut engine = Engine::new(Arc::default(), Arc::new(By(body)));
+        let mut engine = Engine::with_config(EngineConfig::SMALL, Arc::default(), Arc::new(By(body)));
         set(&mut engine, "switch", &["on"]);
         let mut proxies: Vec<(ProxyId, usize, usize)> = Vec::new();
         for (turn, steps) in turns {
