@@ -57,7 +57,6 @@ use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::server::NamedService as _;
 use tonic::transport::server::TcpConnectInfo;
 
 pub use address::{AddressError, ListenAddress};
@@ -106,7 +105,7 @@ use publishing::Published;
 use quarantine::QuarantineWork;
 use recording::Recording;
 use refusals::Refusals;
-use secure::{AuthLayer, AuthPolicy};
+use secure::{AuthPolicy, Authentication};
 use sources::{Plan, SourceMetrics, Starter};
 use start_log::log_start;
 use tls_ports::TlsPorts;
@@ -454,17 +453,12 @@ fn serve_plain(
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let (now, before) = reflection::reflection([Ads::NAME]);
-        let server = ads.server("grpc").add_service(now).add_service(before);
         let server = match auth {
-            None => server.add_service(ads.clone()),
-            Some((gatekeeper, policy)) => server.add_service(AuthLayer {
-                inner: ads.clone(),
-                gatekeeper,
-                policy,
-                refused: None,
-                log: Arc::default(),
-            }),
+            None => ads.plain_server("grpc"),
+            Some((gatekeeper, policy)) => Authentication { gatekeeper, policy, refused: None, log: Arc::default() }
+                .add_streams(&ads, ads.server("grpc")),
         };
+        let server = server.add_service(now).add_service(before);
         server.serve(connections, stop.cancelled()).await;
         ads.ended().await;
         Ok(())

@@ -37,8 +37,7 @@ use navarch_security::authenticate::{Credentials, Gatekeeper, certificate_expiry
 use navarch_security::ca::Metrics;
 use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
-use navarch_xds::Ads;
-use navarch_xds::ConnectionInfo;
+use navarch_xds::{Ads, ConnectionInfo, Server};
 
 /// The service of certificates.
 type Certificates = IstioCertificateServiceServer<CertificateService>;
@@ -87,10 +86,9 @@ impl ConnectionInfo for ClientIdentity {
     }
 }
 
-/// Authenticates callers, and applies a policy to the result before the inner service sees the request.
+/// Authenticates callers, and applies a policy to the result.
 #[derive(Clone, Debug)]
-pub(super) struct AuthLayer<S> {
-    pub(super) inner: S,
+pub(super) struct Authentication {
     pub(super) gatekeeper: Arc<Gatekeeper>,
     /// What happens to callers with and without an identity.
     pub(super) policy: AuthPolicy,
@@ -98,6 +96,13 @@ pub(super) struct AuthLayer<S> {
     pub(super) refused: Option<Metrics>,
     /// Which of them are logged.
     pub(super) log: Arc<LogLimit>,
+}
+
+/// Authenticates callers before the inner service sees their requests.
+#[derive(Clone, Debug)]
+struct AuthLayer<S> {
+    inner: S,
+    authentication: Authentication,
 }
 
 /// What happens to a caller with and without an identity.
@@ -129,14 +134,16 @@ impl SecurePort {
         let refused = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
         let log = Arc::new(LogLimit::default());
-        let (inner, gatekeeper) = (self.ads.clone(), self.gatekeeper.clone());
-        let ads = AuthLayer { inner, gatekeeper, policy: self.policy, refused: None, log: log.clone() };
+        let (gatekeeper, policy) = (self.gatekeeper.clone(), self.policy);
+        let of_streams = Authentication { gatekeeper, policy, refused: None, log: log.clone() };
         let (gatekeeper, policy) = (self.gatekeeper, AuthPolicy::Known);
-        let certificates = AuthLayer { inner: certificates, gatekeeper, policy, refused, log };
+        let authentication = Authentication { gatekeeper, policy, refused, log };
+        let certificates = AuthLayer { inner: certificates, authentication };
         let certificates = Counted { inner: certificates, metrics: self.call_metrics };
         let signing = self.signs.then_some(Certificates::NAME);
         let (now, before) = reflection([Ads::NAME].into_iter().chain(signing));
-        let server = self.ads.server("secure-grpc").add_service(ads).add_service(now).add_service(before);
+        let server = of_streams.add_streams(&self.ads, self.ads.server("secure-grpc"));
+        let server = server.add_service(now).add_service(before);
         let server = if self.signs { server.add_service(certificates) } else { server };
         let accepting = accept(self.listener, self.port, self.tls, ready);
         let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());
@@ -179,6 +186,54 @@ impl ClientIdentity {
     }
 }
 
+impl Authentication {
+    /// Adds the xDS service to a server, for admitted callers.
+    pub(super) fn add_streams(self, ads: &Ads, server: Server) -> Server {
+        let (authentication, ads) = (Arc::new(self), ads.clone());
+        server.add_streams(Ads::NAME, move |mut request, call| {
+            let (authentication, ads) = (authentication.clone(), ads.clone());
+            async move {
+                authentication.check(&mut request).await?;
+                ads.start(request, &call)
+            }
+        })
+    }
+
+    /// Authenticates the caller of a request, and adds the result to its extensions. Rejects callers that the policy does not admit.
+    async fn check(&self, request: &mut Request<Body>) -> Result<(), Status> {
+        let shown = request.extensions().get::<ClientIdentity>().cloned();
+        // In plain text only the address is known.
+        let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        let shown = shown.unwrap_or_else(|| ClientIdentity { peer, certificates: Arc::from([]) });
+        let credentials =
+            Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
+        let admitted = self.gatekeeper.admit(credentials).await;
+        let extensions = request.extensions_mut();
+        extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
+        match admitted {
+            Ok(caller) if self.policy == AuthPolicy::Nameless => {
+                if let Some(expires) = caller.expires {
+                    extensions.insert(CredentialExpiry(expires));
+                }
+            }
+            Ok(caller) => _ = extensions.insert::<Caller>(caller),
+            Err(_) if self.policy == AuthPolicy::Anyone => {}
+            Err(unknown) => {
+                if let Some(metrics) = &self.refused {
+                    metrics.asked();
+                    metrics.stranger();
+                }
+                if let Some(suppressed) = self.log.admit() {
+                    let (peer, path) = (shown.peer.map(|peer| peer.to_string()), request.uri().path());
+                    tracing::warn!(peer, path, %unknown, suppressed, "caller rejected");
+                }
+                return Err(Status::unauthenticated(unknown.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<S: NamedService> NamedService for AuthLayer<S> {
     const NAME: &'static str = S::NAME;
 }
@@ -197,37 +252,10 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let (mut inner, gatekeeper, policy) = (self.inner.clone(), self.gatekeeper.clone(), self.policy);
-        let (refused, log) = (self.refused.clone(), self.log.clone());
+        let Self { mut inner, authentication } = self.clone();
         Box::pin(async move {
-            let shown = request.extensions().get::<ClientIdentity>().cloned();
-            // In plain text only the address is known.
-            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-            let shown = shown.unwrap_or_else(|| ClientIdentity { peer, certificates: Arc::from([]) });
-            let credentials =
-                Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
-            let admitted = gatekeeper.admit(credentials).await;
-            let extensions = request.extensions_mut();
-            extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
-            match admitted {
-                Ok(caller) if policy == AuthPolicy::Nameless => {
-                    if let Some(expires) = caller.expires {
-                        extensions.insert(CredentialExpiry(expires));
-                    }
-                }
-                Ok(caller) => _ = extensions.insert::<Caller>(caller),
-                Err(_) if policy == AuthPolicy::Anyone => {}
-                Err(unknown) => {
-                    if let Some(metrics) = refused {
-                        metrics.asked();
-                        metrics.stranger();
-                    }
-                    if let Some(suppressed) = log.admit() {
-                        let (peer, path) = (shown.peer.map(|peer| peer.to_string()), request.uri().path());
-                        tracing::warn!(peer, path, %unknown, suppressed, "caller rejected");
-                    }
-                    return Ok(Status::unauthenticated(unknown.to_string()).into_http());
-                }
+            if let Err(status) = authentication.check(&mut request).await {
+                return Ok(status.into_http());
             }
             inner.call(request).await
         })

@@ -1,8 +1,7 @@
 //! The server as one proxy meets it: on a port of its own, on which every caller counts as that proxy.
 
-use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
 
 use navarch::api::identity::{Caller, Identity};
 use navarch::net::port::Port;
@@ -11,38 +10,8 @@ use navarch::xds::plain_connections;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::body::Body;
-use tonic::codegen::Service;
-use tonic::codegen::http::{Request, Response};
-use tonic::server::NamedService;
 
 use super::case::CaseProxy;
-
-/// The service with a caller whose identity is known.
-#[derive(Clone)]
-struct As {
-    caller: Caller,
-    ads: Ads,
-}
-
-impl NamedService for As {
-    const NAME: &'static str = Ads::NAME;
-}
-
-impl Service<Request<Body>> for As {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = <Ads as Service<Request<Body>>>::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.ads.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        request.extensions_mut().insert(self.caller.clone());
-        self.ads.call(request)
-    }
-}
 
 /// A running server.
 type Server = JoinHandle<()>;
@@ -56,8 +25,11 @@ pub(crate) async fn serve(
     let identity = Identity::parse(&proxy.identity()).map_err(|error| error.to_string())?;
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let service = As { caller: Caller { identities: vec![identity], ..Caller::default() }, ads: ads.clone() };
-    let server = ads.server("grpc").add_service(service);
+    let (caller, service) = (Caller { identities: vec![identity], ..Caller::default() }, ads.clone());
+    let server = ads.server("grpc").add_streams(Ads::NAME, move |mut request, call| {
+        request.extensions_mut().insert(caller.clone());
+        ready(service.start(request, &call))
+    });
     let incoming = plain_connections(listener, Port::unlimited("grpc"));
     Ok((address, tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await })))
 }

@@ -37,7 +37,7 @@ pub use node::Served;
 pub use secret_access::AccessQuestion;
 pub use server::{Ads, AdsParts, Refusal};
 pub use session::{Protocol, Rejection, would_be_taken};
-pub use transport::{ConnectionInfo, Server, plain_connections, would_be_read};
+pub use transport::{CallContext, ConnectionInfo, Server, plain_connections, would_be_read};
 pub use workloads::{Admittance, Presence, Workloads};
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The gRPC service, and the port on which it is served in plain text.
 
-use std::convert::Infallible;
-use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderValue, Response, header};
@@ -18,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::admission::Admission;
@@ -33,10 +29,9 @@ use crate::session::discovery_request::Wire;
 use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
 use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
 use crate::stream::{self, Origin};
-use crate::transport::calls::CallContext;
 use crate::transport::grpc_reader::{RequestLimits, Requests};
 use crate::transport::grpc_writer::Outbox;
-use crate::transport::{Server, plain_connections};
+use crate::transport::{CallContext, Server, plain_connections};
 use crate::workloads::Workloads;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::budget::Budget;
@@ -165,8 +160,6 @@ pub(super) struct Core {
     has_background_task: Once,
 }
 
-/// The service's name on the wire.
-const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 /// The path of its state-of-the-world method.
 const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// The path of its delta method.
@@ -186,6 +179,9 @@ impl Core {
 }
 
 impl Ads {
+    /// The service's name on the wire.
+    pub const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+
     /// A service made of these.
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
@@ -235,7 +231,7 @@ impl Ads {
     /// Serves in plain text, as many connections as come, until the drain is signalled and all streams have ended.
     pub async fn serve(self, listener: TcpListener) {
         let (drain, incoming) = (self.core.drain.clone(), plain_connections(listener, Port::unlimited("grpc")));
-        self.server("grpc").add_service(self.clone()).serve(incoming, drain.cancelled()).await;
+        self.plain_server("grpc").serve(incoming, drain.cancelled()).await;
         self.ended().await;
     }
 
@@ -245,6 +241,29 @@ impl Ads {
         Server::new(port, self.core.limits.clone())
     }
 
+    /// The same with this service, whose callers are not authenticated.
+    #[must_use]
+    pub fn plain_server(&self, port: &'static str) -> Server {
+        let ads = self.clone();
+        self.server(port).add_streams(Self::NAME, move |request, call| {
+            let ads = ads.clone();
+            async move { ads.start(request, &call) }
+        })
+    }
+
+    /// Starts the stream of a call. The request has the connection's [`TcpConnectInfo`] and, where the caller is known, the
+    /// [`Caller`] among its extensions.
+    ///
+    /// # Errors
+    /// With the status for the client when there is no such method or the stream is refused.
+    pub fn start(&self, request: http::Request<Body>, call: &CallContext) -> Result<(), Status> {
+        match request.uri().path() {
+            STATE_PATH => self.begin::<DiscoveryRequest>(request, call),
+            DELTA_PATH => self.begin::<DeltaDiscoveryRequest>(request, call),
+            _ => Err(Status::unimplemented("no such method")),
+        }
+    }
+
     /// Waits until all streams have ended after the drain was signalled.
     pub async fn ended(&self) {
         self.core.tasks.close();
@@ -252,16 +271,13 @@ impl Ads {
     }
 
     /// Starts a stream as a task of the call's connection. The stream sends the responses itself.
-    fn begin<M: Wire>(&self, request: http::Request<Body>) -> Result<(), Status> {
+    fn begin<M: Wire>(&self, request: http::Request<Body>, call: &CallContext) -> Result<(), Status> {
         let core = self.core.clone();
         if !core.push.is_synced() {
             return Err(Status::unavailable("the server has not read its configuration yet"));
         }
         let (parts, body) = request.into_parts();
         let extensions = &parts.extensions;
-        let Some(call) = extensions.get::<CallContext>() else {
-            return Err(Status::internal("the call came on no connection of this server"));
-        };
         let peer = extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
         let client = core.memory.client(call.port(), peer.map(|peer| peer.ip()));
         let begin = core.admission.admit(Instant::now()).map_err(|_| {
@@ -308,27 +324,4 @@ impl Ads {
 async fn wait_and_run<M: Wire>(core: Arc<Core>, begin: Instant, requests: Requests<M>, outbox: Outbox, origin: Origin) {
     tokio::time::sleep_until(begin).await;
     stream::run(core, requests, outbox, origin).await;
-}
-
-impl NamedService for Ads {
-    const NAME: &'static str = SERVICE;
-}
-
-impl tower_service::Service<http::Request<Body>> for Ads {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let answer = match request.uri().path() {
-            STATE_PATH => self.begin::<DiscoveryRequest>(request),
-            DELTA_PATH => self.begin::<DeltaDiscoveryRequest>(request),
-            _ => Err(Status::unimplemented("no such method")),
-        };
-        ready(Ok(answer.map_or_else(Status::into_http, |()| Response::new(Body::empty()))))
-    }
 }

@@ -1,11 +1,12 @@
 //! HTTP/2 and gRPC below the streams: connections, the calls on them, and the messages of a call.
 
-pub(crate) mod calls;
+mod calls;
 mod connection_task;
 pub(crate) mod grpc_reader;
 pub(crate) mod grpc_writer;
 mod http2;
 mod keepalive;
 
+pub use calls::CallContext;
 pub use grpc_reader::would_be_read;
 pub use http2::{ConnectionInfo, Server, plain_connections};

@@ -104,7 +104,7 @@ fn connections_whose_credential_expires_are_told() {
         let mesh = Mesh::with_limits(&[], limits).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let server = mesh.ads.server("secure-grpc").add_service(mesh.ads.clone());
+        let server = mesh.ads.plain_server("secure-grpc");
         let incoming = plain_connections(listener, Port::unlimited("test")).map(|(stream, _)| (stream, Expiring));
         tokio::task::spawn_local(server.serve(incoming, std::future::pending()));
         let mut stream = TcpStream::connect(address).await.unwrap();

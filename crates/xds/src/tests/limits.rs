@@ -1,18 +1,13 @@
 //! What a client may make the server hold, and for how long.
 
-use std::convert::Infallible;
-use std::task::{Context, Poll};
+use std::future::ready;
 use std::time::Duration;
 
-use http::{Request, Response};
 use jiff::Timestamp;
 use navarch_proto::envoy::config::core::v3::Node;
 use tokio::net::TcpListener;
 use tonic::Code;
-use tonic::body::Body;
-use tonic::server::NamedService;
 use tonic::transport::Channel;
-use tower_service::Service;
 
 use super::bench::*;
 use crate::connections::TypeInfo;
@@ -20,32 +15,6 @@ use crate::transport::plain_connections;
 use crate::{Ads, Limits};
 use navarch_api::identity::{Caller, Identity};
 use navarch_net::port::Port;
-
-/// Tells the service who calls.
-#[derive(Clone)]
-struct As {
-    caller: Caller,
-    ads: Ads,
-}
-
-impl NamedService for As {
-    const NAME: &'static str = Ads::NAME;
-}
-
-impl Service<Request<Body>> for As {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = <Ads as Service<Request<Body>>>::Future;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.ads.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        request.extensions_mut().insert(self.caller.clone());
-        self.ads.call(request)
-    }
-}
 
 #[test]
 fn who_opens_a_stream_and_asks_nothing_is_let_go() {
@@ -75,7 +44,11 @@ fn a_stream_ends_when_the_credential_of_its_client_expires() {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let server = mesh.ads.server("secure-grpc").add_service(As { caller, ads: mesh.ads.clone() });
+        let ads = mesh.ads.clone();
+        let server = mesh.ads.server("secure-grpc").add_streams(Ads::NAME, move |mut request, call| {
+            request.extensions_mut().insert(caller.clone());
+            ready(ads.start(request, &call))
+        });
         tokio::task::spawn_local(
             server.serve(plain_connections(listener, Port::unlimited("test")), std::future::pending()),
         );

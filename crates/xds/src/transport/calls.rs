@@ -1,6 +1,7 @@
 //! Dispatches the calls of a connection to services, and sends their responses.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,9 +22,19 @@ use crate::transport::grpc_writer::room;
 
 /// The response of a service.
 pub(super) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-pub(super) type Handler = Arc<dyn Fn(Request<Body>) -> ResponseFuture + Send + Sync>;
+/// The start of a long-lived stream; a status that refuses it is its response.
+pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 /// Services by name.
-pub(super) type Services = Arc<[(&'static str, Handler)]>;
+pub(super) type Services = Arc<[(&'static str, Service)]>;
+
+/// How the calls of a service are answered.
+#[derive(Clone)]
+pub(super) enum Service {
+    /// By the response that it returns.
+    Unary(Arc<dyn Fn(Request<Body>) -> ResponseFuture + Send + Sync>),
+    /// By a long-lived stream, which sends its response itself.
+    Stream(Arc<dyn Fn(Request<Body>, CallContext) -> StartFuture + Send + Sync>),
+}
 
 /// Dispatches the calls of one connection.
 pub(super) struct Calls<I> {
@@ -36,11 +47,10 @@ pub(super) struct Calls<I> {
     pub(super) spawner: Spawner,
 }
 
-/// One call, as a service that answers with a long-lived stream needs it: such a service sends the response head itself and
-/// spawns the stream as a task of the connection. What the service returns is then dropped. A request has its context among its
-/// extensions.
+/// One call of a service that answers with a long-lived stream: the service sends the response head and spawns the stream as a
+/// task of the connection.
 #[derive(Clone)]
-pub(crate) struct CallContext {
+pub struct CallContext {
     /// `None` once the response head was sent.
     response: Arc<Mutex<Option<SendResponse<Bytes>>>>,
     port: &'static str,
@@ -54,19 +64,17 @@ impl<I: Clone + Send + Sync + 'static> Calls<I> {
     pub(super) fn dispatch(&self, request: Request<RecvStream>, response: SendResponse<Bytes>) {
         let mut request = request.map(|body| Body::new(RequestBody(body)));
         let service = request.uri().path().trim_start_matches('/').split('/').next().unwrap_or_default();
-        let handler = self.services.iter().find(|(name, _)| *name == service).map(|(_, handler)| handler);
-        let response = Arc::new(Mutex::new(Some(response)));
-        let call = CallContext { response, port: self.port, spawner: self.spawner.clone() };
-        let response = match handler {
-            Some(handler) => {
-                let extensions = request.extensions_mut();
-                extensions.insert(self.info.clone());
-                extensions.insert(call.clone());
-                handler(request)
+        let service = self.services.iter().find(|(name, _)| *name == service).map(|(_, service)| service);
+        request.extensions_mut().insert(self.info.clone());
+        match service {
+            Some(Service::Unary(handler)) => self.spawner.spawn(respond(handler(request), response)),
+            Some(Service::Stream(handler)) => {
+                let response = Arc::new(Mutex::new(Some(response)));
+                let call = CallContext { response, port: self.port, spawner: self.spawner.clone() };
+                self.spawner.spawn(start_stream(handler(request, call.clone()), call));
             }
-            None => Box::pin(async { Ok(Status::unimplemented("no such service").into_http()) }),
-        };
-        self.spawner.spawn(send_response(response, call));
+            None => self.spawner.spawn(send(Status::unimplemented("no such service").into_http(), response)),
+        }
     }
 }
 
@@ -100,14 +108,38 @@ impl CallContext {
     }
 }
 
-/// Waits for the response of a service, and sends it unless the service has done so.
-async fn send_response(response: ResponseFuture, call: CallContext) {
+impl fmt::Debug for CallContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallContext").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+/// Waits for the response of a service, and sends it.
+async fn respond(response: ResponseFuture, mut sender: SendResponse<Bytes>) {
     let response = tokio::select! {
         biased;
-        () = call.reset() => return,
+        _ = poll_fn(|context| sender.poll_reset(context)) => return,
         Ok(response) = response => response,
     };
-    let Some(mut sender) = call.take() else { return };
+    send(response, sender).await;
+}
+
+/// Waits for the start of a stream, and sends the status of one that is refused.
+async fn start_stream(start: StartFuture, call: CallContext) {
+    let started = tokio::select! {
+        biased;
+        () = call.reset() => return,
+        started = start => started,
+    };
+    if let Err(status) = started
+        && let Some(sender) = call.take()
+    {
+        send(status.into_http(), sender).await;
+    }
+}
+
+/// Sends a response.
+async fn send(response: Response<Body>, mut sender: SendResponse<Bytes>) {
     let (parts, body) = response.into_parts();
     let has_no_body = body.is_end_stream();
     // When the client has gone there is nobody to send to.

@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
@@ -31,7 +32,7 @@ use tower_service::Service;
 use tracing::debug;
 
 use crate::limits::Limits;
-use crate::transport::calls::{Calls, Handler, Services};
+use crate::transport::calls::{self, CallContext, Calls, ResponseFuture, Services};
 use crate::transport::connection_task::{ConnectionTask, Spawner};
 use crate::transport::keepalive::{ActivityTracked, LastActivity, keepalive_until_lost};
 use navarch_api::hash::keyed_hash;
@@ -123,14 +124,32 @@ impl Server {
         S: NamedService + Clone + Send + Sync + 'static,
         S::Future: Send,
     {
-        let handler: Handler = Arc::new(move |request| {
+        let handler = Arc::new(move |request| -> ResponseFuture {
             let mut service = service.clone();
             Box::pin(async move {
                 poll_fn(|context| service.poll_ready(context)).await?;
                 service.call(request).await
             })
         });
-        let services = self.services.iter().cloned().chain([(S::NAME, handler)]).collect();
+        self.with(S::NAME, calls::Service::Unary(handler))
+    }
+
+    /// The same with one service more, of this name, whose calls are answered by long-lived streams. `start` starts the stream of
+    /// a call; a status with which it refuses is sent as the response.
+    #[must_use]
+    pub fn add_streams<F>(
+        self,
+        name: &'static str,
+        start: impl Fn(Request<Body>, CallContext) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        self.with(name, calls::Service::Stream(Arc::new(move |request, call| Box::pin(start(request, call)))))
+    }
+
+    fn with(self, name: &'static str, service: calls::Service) -> Self {
+        let services = self.services.iter().cloned().chain([(name, service)]).collect();
         Self { services, ..self }
     }
 
