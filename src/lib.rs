@@ -12,6 +12,7 @@ pub use navarch_analysis as analysis;
 pub use navarch_api as api;
 pub use navarch_envoy as envoy;
 pub use navarch_net as net;
+pub use navarch_pki as pki;
 pub use navarch_push as push;
 pub use navarch_registry as registry;
 pub use navarch_security as security;

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use navarch::api::identity::Identity;
-use navarch::security::ca::{Authority, Bundle, KeyType, SigningRequest, Subject};
+use navarch::pki::{KeyType, SigningRequest};
+use navarch::security::ca::{Authority, Bundle, Subject};
 
 /// Who asks, whatever the request says.
 const CALLER: &str = "spiffe://cluster.local/ns/shop/sa/web";

@@ -15,6 +15,7 @@ use super::{Tasks, registration};
 use navarch_api::names::{Namespace, TrustDomain};
 use navarch_api::object::NamespacedName;
 use navarch_net::destination::AddressPolicy;
+use navarch_pki::KeyType;
 use navarch_push::worker::PushHandle;
 use navarch_security::api_server::ApiServer;
 use navarch_security::authenticate::{
@@ -25,7 +26,7 @@ use navarch_security::ca::root_store::{self, RootStore};
 use navarch_security::ca::rotation::RotationRules;
 use navarch_security::ca::service::{CertificateService, CertificateServiceConfig};
 use navarch_security::ca::{
-    Bundle, CurrentAuthority, KeyType, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
+    Bundle, CurrentAuthority, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
 use navarch_security::remote_servers::RemoteServers;
 use navarch_security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use navarch::api::object::NamespacedName;
+use navarch::pki::KeyType;
 use navarch::security::api_server::ApiServer;
 use navarch::security::authenticate::{Credentials, Gatekeeper, TokenReviews, TrustedNetworks};
 use navarch::security::ca::keeper::{self, KeeperConfig, Order};
 use navarch::security::ca::root_store::{self, RootStore};
 use navarch::security::ca::rotation::{Missing, Phase, RotationRules};
-use navarch::security::ca::{Bundle, KeyType, PluggedIn};
+use navarch::security::ca::{Bundle, PluggedIn};
 use navarch::security::secret_access::AccessReviewer;
 use navarch_testkit::cluster::Cluster;
 use serde_json::{Value, json};

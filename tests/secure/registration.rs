@@ -12,8 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use navarch::api::identity::Identity;
 use navarch::api::mesh::CertificateData;
+use navarch::pki::{KeyType, SigningRequest};
 use navarch::security::ca::{
-    Authority, Bundle, KeyType, Registration, RegistrationConfig, RegistrationError, SigningRequest, Subject, in_force,
+    Authority, Bundle, Registration, RegistrationConfig, RegistrationError, Subject, in_force,
 };
 use navarch::security::serving::{self, ServerCertificate, ServerRequest, ServingConfig, ServingError};
 use navarch::security::tls_rules::TlsRules;

@@ -39,3 +39,6 @@ pub mod trace_log;
 pub mod upstream;
 pub mod variables;
 pub mod wasm;
+
+/// Tells the time of day.
+pub type Clock = fn() -> std::time::SystemTime;

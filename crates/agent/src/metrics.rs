@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 use tonic::Code;
 
+use crate::Clock;
 use navarch_api::counter::Count;
-use navarch_security::Clock;
 
 /// pilot-agent's kind of a request for a certificate.
 const CSR: &str = "csr";

@@ -34,7 +34,7 @@ use super::services::{self as parts, Services, ServicesError};
 use super::status_server::{self, Condition};
 use super::trace_log::TraceLog;
 use super::variables::Variables;
-use navarch_security::Clock;
+use crate::Clock;
 use prepare::Prepared;
 
 /// Capacity of the channel of orders for Envoy. More than a few pending ones are repetitions.

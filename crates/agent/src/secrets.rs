@@ -37,9 +37,9 @@ pub use name::SecretName;
 pub use request::KeyKind;
 pub use rotation::Grace;
 
+use crate::Clock;
 use crate::metrics::AgentMetrics;
 use navarch_api::kubernetes::SecretBytes;
-use navarch_security::Clock;
 
 /// Maximum number of watched file resources. A gateway has one per certificate in files.
 const MAX_FILE_RESOURCES: usize = 4096;

@@ -15,7 +15,7 @@ use super::secrets::{CaClient, Secrets, SecretsConfig};
 use super::upstream::{Upstream, UpstreamConfig};
 use super::wasm::{Modules, ModulesConfig};
 use super::{ads, dns, health, sds, socket};
-use navarch_security::Clock;
+use crate::Clock;
 
 /// Capacity of the channel of failures; each service fails at most once.
 const FAILURES: usize = 8;

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -17,6 +16,7 @@ use tonic::transport::Channel;
 
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::grpc_target::{GrpcTarget, Io};
+use navarch_pki::pem::{self, PemError};
 
 /// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -93,13 +93,8 @@ pub enum UpstreamError {
         source: io::Error,
     },
     /// The content of a file is invalid.
-    #[error("{path} holds no {what} in PEM")]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// The expected content.
-        what: &'static str,
-    },
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// The TLS configuration is invalid.
     #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
@@ -194,13 +189,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
 
 /// The certificates in a file; at least one.
 async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, UpstreamError> {
-    let pem = read(path).await?;
-    // What cannot be read among several is left out: the rest may still do.
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
-    if found.is_empty() {
-        return Err(UpstreamError::Pem { path: path.to_owned(), what: "certificate" });
-    }
-    Ok(found)
+    Ok(pem::readable_certificates(&read(path).await?, path.display())?)
 }
 
 /// The TLS configuration of the current files.
@@ -213,8 +202,7 @@ async fn client_config(roots: &Roots, certificate: Option<&KeyFiles>) -> Result<
     let present = certificate.filter(|files| files.chain.exists() && files.key.exists());
     let mut config = match present {
         Some(files) => {
-            let key = PrivateKeyDer::from_pem_slice(&read(&files.key).await?)
-                .map_err(|_| UpstreamError::Pem { path: files.key.clone(), what: "key" })?;
+            let key = pem::private_key(&read(&files.key).await?, files.key.display())?;
             builder.with_client_auth_cert(certificates(&files.chain).await?, key)?
         }
         None => builder.with_no_client_auth(),
@@ -230,7 +218,7 @@ pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamE
         Roots::File(path) => {
             let (added, _) = store.add_parsable_certificates(certificates(path).await?);
             if added == 0 {
-                return Err(UpstreamError::Pem { path: path.clone(), what: "certificate" });
+                return Err(PemError::Unreadable(path.display().to_string()).into());
             }
         }
         Roots::System => {

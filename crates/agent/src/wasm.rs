@@ -31,8 +31,8 @@ pub use convert::ConvertError;
 pub use unpack::{UnpackError, unpack};
 
 use super::metrics::AgentMetrics;
+use crate::Clock;
 use navarch_net::destination::AddressPolicy;
-use navarch_security::Clock;
 
 /// Configuration of the Wasm module cache.
 #[derive(Clone, Debug)]

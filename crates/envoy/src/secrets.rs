@@ -180,7 +180,7 @@ fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Opt
 
 /// Roots and revocations as Envoy checks with them.
 fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Type {
-    if let Err(fault) = pem::check_certificates(&roots.certificates) {
+    if let Err(fault) = pem::check_certificates(&roots.certificates, "the CA certificates") {
         view.remark(format!("secret {name} is served but is invalid: {fault}"));
     }
     secret::Type::ValidationContext(CertificateValidationContext {

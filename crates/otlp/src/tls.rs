@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use navarch_pki::pem::{self, PemError};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -21,8 +21,8 @@ pub(crate) enum TlsError {
     #[error("failed to read {0}")]
     File(PathBuf, #[source] io::Error),
     /// A file holds something else.
-    #[error("{0} holds no {1} in PEM")]
-    Pem(PathBuf, &'static str),
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// Certificate and key do not fit.
     #[error("invalid OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE or OTEL_EXPORTER_OTLP_CLIENT_KEY")]
     Certificate(#[source] rustls::Error),
@@ -42,9 +42,8 @@ pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnecto
         .with_root_certificates(roots);
     let mut config = match &files.own {
         Some((chain, key)) => {
-            let missing = |_| TlsError::Pem(key.clone(), "key");
-            let read = PrivateKeyDer::from_pem_slice(&file(key)?).map_err(missing)?;
-            builder.with_client_auth_cert(certificates(chain)?, read).map_err(TlsError::Certificate)?
+            let key = pem::private_key(&file(key)?, key.display())?;
+            builder.with_client_auth_cert(certificates(chain)?, key).map_err(TlsError::Certificate)?
         }
         None => builder.with_no_client_auth(),
     };
@@ -64,9 +63,7 @@ fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
 
 /// The certificates of a file; at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = file(path)?;
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
-    if found.is_empty() { Err(TlsError::Pem(path.to_owned(), "certificate")) } else { Ok(found) }
+    Ok(pem::readable_certificates(&file(path)?, path.display())?)
 }
 
 #[cfg(test)]
@@ -79,7 +76,7 @@ mod tests {
         let said = |roots: &str| connector(&files(roots), b"h2").err().unwrap().to_string();
         assert_eq!(said("/nowhere/roots.pem"), "/nowhere/roots.pem cannot be read");
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        assert_eq!(said(here), format!("{here} holds no certificate in PEM"));
+        assert_eq!(said(here), format!("no PEM certificate in {here}"));
         assert!(connector(&TlsFiles::default(), b"h2").is_ok());
     }
 }

@@ -1,10 +1,8 @@
 //! The certificate authority: what it signs with, and what it signs.
 
 mod bundle;
-mod csr;
 mod impersonate;
 pub mod keeper;
-mod key;
 mod metrics;
 mod plugged_in;
 mod receipts;
@@ -15,8 +13,6 @@ pub mod service;
 mod sign;
 
 pub use bundle::{Bundle, BundleError};
-pub use csr::{CsrError, SigningRequest};
-pub use key::KeyType;
 pub use metrics::Metrics;
 pub use plugged_in::PluggedIn;
 pub use receipts::Receipts;

@@ -18,7 +18,6 @@ pub mod api_server;
 pub mod authenticate;
 pub mod ca;
 pub mod certificate_life;
-pub mod pem;
 pub mod remote_servers;
 pub mod rules;
 pub mod secret_access;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
@@ -20,6 +19,7 @@ use super::tls_rules::TlsRules;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_pki::pem::{self, PemError};
 
 /// Lifetime of a server certificate that the CA issues.
 const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
@@ -53,8 +53,8 @@ pub enum ServingError {
     #[error("failed to read {0}")]
     File(PathBuf, #[source] std::io::Error),
     /// The content of a file is invalid.
-    #[error("{0} holds no {1} in PEM that can be read")]
-    Content(PathBuf, &'static str),
+    #[error(transparent)]
+    Content(#[from] PemError),
 }
 
 /// The current TLS configuration, to be read at every connection. Clones share their state.
@@ -239,9 +239,7 @@ impl Files {
 
     /// The certificates that one holds.
     fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingError> {
-        let wrong = || ServingError::Content(path.to_owned(), "certificate");
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.get(path)?.expose()).collect();
-        all.ok().filter(|all| !all.is_empty()).ok_or_else(wrong)
+        Ok(pem::certificates(self.get(path)?.expose(), path.display())?)
     }
 }
 
@@ -377,8 +375,7 @@ fn configure(
             (chain, PrivateKeyDer::from(key), own())
         }
         ServerCertificate::Given(given) => {
-            let key = PrivateKeyDer::from_pem_slice(files.get(&given.key)?.expose());
-            let key = key.map_err(|_| ServingError::Content(given.key.clone(), "key"))?;
+            let key = pem::private_key(files.get(&given.key)?.expose(), given.key.display())?;
             let known_by = match &given.roots {
                 None => own(),
                 Some(path) => {
@@ -410,8 +407,7 @@ fn configure(
     }
     if let Some(held) = requested {
         // The signer may also sign for workloads.
-        let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
-        believed.extend(roots.filter_map(Result::ok));
+        believed.extend(pem::readable_certificates(held.roots.as_bytes(), "the signer's roots").unwrap_or_default());
     }
     let shown = Arc::from(chain.as_slice());
     Ok(Served {
@@ -427,8 +423,8 @@ fn revocations(
     usable: impl Fn(&[CertificateRevocationListDer<'static>]) -> Result<(), VerifierBuilderError>,
 ) -> Vec<CertificateRevocationListDer<'static>> {
     let mut lists = Vec::new();
-    for list in CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()) {
-        let checked = list.map_err(|error| format!("{error:?}")).map(|list| vec![list]);
+    for list in pem::crls(pem.as_bytes(), "the CA's lists") {
+        let checked = list.map_err(|error| error.to_string()).map(|list| vec![list]);
         match checked.and_then(|list| usable(&list).map(|()| list).map_err(|error| error.to_string())) {
             Ok(list) => lists.extend(list),
             Err(error) => tracing::error!(error, "failed to parse a certificate revocation list of the CA"),
@@ -492,7 +488,7 @@ mod tests {
     fn put(folder: &Path, authority: &Authority, name: &str) -> Vec<CertificateDer<'static>> {
         let now = jiff::Timestamp::now().into();
         let (chain, key) = authority.issue(&Subject::Server(vec![name.to_owned()]), LIFETIME, now).unwrap();
-        let pem: String = chain.iter().map(|one| super::super::pem::encode(one)).collect();
+        let pem: String = chain.iter().map(|one| pem::encode(one)).collect();
         let key = rcgen::KeyPair::try_from(&PrivateKeyDer::from(key)).unwrap().serialize_pem();
         std::fs::write(folder.join("tls.key"), key).unwrap();
         std::fs::write(folder.join("tls.crt"), pem).unwrap();
@@ -502,7 +498,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_given_certificate_is_shown_and_replaced_with_its_files() {
-        use super::super::ca::{Bundle, KeyType, in_force};
+        use super::super::ca::{Bundle, in_force};
+        use navarch_pki::KeyType;
         let clock: Clock = || jiff::Timestamp::now().into();
         let authority = || {
             let bundle = Bundle::self_signed("td", KeyType::P256, LIFETIME, clock()).unwrap();

@@ -9,19 +9,18 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::pem;
 use navarch_api::mesh::CertificateData;
+use navarch_pki::pem::{self, PemError};
 
 /// Why roots are left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum TrustError {
-    /// A text holds no certificates.
-    #[error("{0} holds no certificate in PEM that can be read")]
-    Unreadable(String),
+    /// A text holds no certificates, or one that cannot be read.
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// A certificate must not vouch for others.
     #[error("{0} contains a certificate that is not a CA certificate")]
     NoCa(String),
@@ -47,19 +46,13 @@ pub struct TrustBundle {
 /// # Errors
 /// When one cannot be read, or is no CA's.
 pub fn split(text: &str, place: &str) -> Result<Vec<Arc<str>>, TrustError> {
-    let unreadable = || TrustError::Unreadable(place.to_owned());
-    let all: Result<Vec<CertificateDer<'_>>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
-    let all = all.map_err(|_| unreadable())?;
-    if all.is_empty() {
-        return Err(unreadable());
-    }
-    all.iter().map(|one| check(one, place)).collect()
+    pem::certificates(text.as_bytes(), place)?.iter().map(|one| check(one, place)).collect()
 }
 
 /// A CA's certificate in PEM.
 fn check(certificate: &CertificateDer<'_>, place: &str) -> Result<Arc<str>, TrustError> {
     let parsed = X509Certificate::from_der(certificate);
-    let (_, parsed) = parsed.map_err(|_| TrustError::Unreadable(place.to_owned()))?;
+    let (_, parsed) = parsed.map_err(|_| PemError::Unreadable(place.to_owned()))?;
     if parsed.is_ca() { Ok(Arc::from(pem::encode(certificate))) } else { Err(TrustError::NoCa(place.to_owned())) }
 }
 
@@ -114,8 +107,9 @@ pub fn from_spiffe(document: &str) -> Result<Arc<[Arc<str>]>, TrustError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ca::{Bundle, KeyType};
+    use super::super::ca::Bundle;
     use super::*;
+    use navarch_pki::KeyType;
 
     fn root() -> String {
         let now = jiff::Timestamp::now().into();
@@ -137,7 +131,7 @@ mod tests {
         assert_eq!(bundle.roots.len(), 3);
         assert!(bundle.roots.is_sorted());
         let fault = bundle.faults.into_iter().next().unwrap().to_string();
-        assert!(fault.starts_with("caCertificates[2] of the mesh config holds no"), "{fault}");
+        assert_eq!(fault, "no PEM certificate in caCertificates[2] of the mesh config");
         // The roots of an endpoint that is no longer configured are dropped.
         assert_eq!(assemble(&own, &[], &fetched).roots.len(), 1);
     }
@@ -145,8 +139,7 @@ mod tests {
     #[test]
     fn a_spiffe_bundle_gives_its_certificates() {
         let root = root();
-        let der = CertificateDer::from_pem_slice(root.as_bytes()).unwrap();
-        let encoded = STANDARD.encode(&der);
+        let encoded = STANDARD.encode(&pem::certificates(root.as_bytes(), "").unwrap()[0]);
         let good = format!(r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}"]}},{{"use":"jwt-svid"}}]}}"#);
         assert_eq!(&*from_spiffe(&good).unwrap(), split(&root, "").unwrap().as_slice());
         let two = format!(r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}","{encoded}"]}}]}}"#);

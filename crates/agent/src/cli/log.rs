@@ -16,7 +16,7 @@ const SCOPES: &[(&str, &[&str])] = &[
     ("healthcheck", &["navarch_agent::health"]),
     ("probes", &["navarch_agent::status_server"]),
     ("sds", &["navarch_agent::sds"]),
-    ("security", &["navarch_agent::secrets", "navarch_security"]),
+    ("security", &["navarch_agent::secrets"]),
     ("wasm", &["navarch_agent::wasm"]),
     ("xdsproxy", &["navarch_agent::ads", "navarch_agent::upstream"]),
 ];

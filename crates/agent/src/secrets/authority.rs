@@ -8,13 +8,12 @@ use tokio::time::Instant;
 
 use super::ca_client::{CaClient, CaError};
 use super::files::{self, FileResource};
-use super::pem::{self, PemError};
+use super::pem::{self, PairError};
 use super::request::Request;
 use super::{Secret, Secrets, replace};
 use crate::metrics::AgentMetrics;
-use crate::random;
+use crate::{Clock, random};
 use navarch_net::backoff::Backoff;
-use navarch_security::Clock;
 
 /// Minimum interval of successful renewals, so that a CA with certificates of a few seconds is not overloaded.
 const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -50,7 +49,7 @@ enum IssueError {
     Ca(#[from] CaError),
     /// The CA's response is invalid.
     #[error("the CA returned an unusable certificate")]
-    Pem(#[from] PemError),
+    Pem(#[from] PairError),
 }
 
 /// Requests the workload's certificate and renews it in time; does not return. The current one is served until the next one

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::Secret;
-use super::pem::{self, PemError};
+use super::pem::{self, PairError};
 use crate::metrics::AgentMetrics;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
@@ -54,7 +54,7 @@ enum FileError {
     TooLarge(PathBuf),
     /// The content is invalid.
     #[error("{0}: {1}")]
-    Pem(PathBuf, PemError),
+    Pem(PathBuf, PairError),
 }
 
 impl CertificateFiles {
@@ -90,8 +90,8 @@ impl FileResource {
             Self::Certificate { chain, key } => {
                 let (chain_pem, key_pem) = (read(chain).await?, read(key).await?);
                 pem::check_pair(&chain_pem, &key_pem).map_err(|error| match error {
-                    PemError::Certificate => FileError::Pem(chain.clone(), error),
-                    PemError::Key | PemError::Mismatch => FileError::Pem(key.clone(), error),
+                    PairError::Certificate(_) => FileError::Pem(chain.clone(), error),
+                    PairError::NoKey(_) | PairError::Key | PairError::Mismatch => FileError::Pem(key.clone(), error),
                 })?;
                 Ok(Secret::Certificate { chain: chain_pem, key: SecretBytes::new(key_pem) })
             }

@@ -4,21 +4,29 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use navarch_security::pem;
+use navarch_pki::pem;
 
-/// Errors of parsing PEM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PemError {
-    /// There is no certificate in it.
-    #[error("no certificate in PEM that can be read")]
-    Certificate,
-    /// There is no key in it.
-    #[error("no key in PEM that can be used")]
+/// Names of the texts in errors.
+const CHAIN: &str = "the certificate chain";
+/// See [`CHAIN`].
+const KEY: &str = "the key";
+/// See [`CHAIN`].
+const ROOTS: &str = "the root certificates";
+
+/// Errors of parsing certificates and keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PairError {
+    /// There are no certificates, or one cannot be parsed.
+    #[error(transparent)]
+    Certificate(pem::PemError),
+    /// There is no key.
+    #[error(transparent)]
+    NoKey(pem::PemError),
+    /// The key is of an unknown type.
+    #[error("the private key cannot be used")]
     Key,
     /// The key is another certificate's.
     #[error("the key is not that of the certificate")]
@@ -38,35 +46,36 @@ pub(super) fn join(elements: &[String]) -> Bytes {
 }
 
 /// When the first certificate, which is the leaf, ends.
-pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PemError> {
-    let leaf = CertificateDer::from_pem_slice(chain).map_err(|_| PemError::Certificate)?;
-    let (_, leaf) = X509Certificate::from_der(&leaf).map_err(|_| PemError::Certificate)?;
+pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PairError> {
+    let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
+    let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    let (_, leaf) = leaf.ok_or_else(|| PairError::Certificate(pem::PemError::Unreadable(CHAIN.to_owned())))?;
     let seconds = u64::try_from(leaf.validity().not_after.timestamp()).unwrap_or_default();
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 /// Checks that a chain can be read and the key is the leaf's.
-pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PemError> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-    let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or(PemError::Certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PemError::Key)?;
-    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|_| PemError::Key)?;
+pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PairError> {
+    let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
+    let key = pem::private_key(key, KEY).map_err(PairError::NoKey)?;
+    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|_| PairError::Key)?;
     match CertifiedKey::new(chain, key).keys_match() {
-        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => Err(PemError::Mismatch),
+        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => Err(PairError::Mismatch),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// Every certificate in these texts once, in an order of their own, so that equal sets are equal bytes. What cannot be read is
 /// left out.
-pub(super) fn merge<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Result<Bytes, PemError> {
+pub(super) fn merge<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Result<Bytes, PairError> {
     let mut all = BTreeSet::new();
     for text in texts {
-        let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
-        all.extend(certificates.filter(|der| X509Certificate::from_der(der).is_ok()).map(|der| pem::encode(&der)));
+        let certificates = pem::readable_certificates(text, ROOTS).unwrap_or_default();
+        let certificates = certificates.iter().filter(|der| X509Certificate::from_der(der).is_ok());
+        all.extend(certificates.map(|der| pem::encode(der)));
     }
     if all.is_empty() {
-        return Err(PemError::Certificate);
+        return Err(PairError::Certificate(pem::PemError::NoCertificate(ROOTS.to_owned())));
     }
     Ok(Bytes::from(all.into_iter().collect::<String>()))
 }
@@ -84,9 +93,9 @@ mod tests {
     fn a_key_must_be_its_certificates() {
         let ((one, one_key), (_, other_key)) = (certificate("a"), certificate("b"));
         assert_eq!(check_pair(one.as_bytes(), one_key.as_bytes()), Ok(()));
-        assert_eq!(check_pair(one.as_bytes(), other_key.as_bytes()), Err(PemError::Mismatch));
-        assert_eq!(check_pair(b"", one_key.as_bytes()), Err(PemError::Certificate));
-        assert_eq!(check_pair(one.as_bytes(), b"nonsense"), Err(PemError::Key));
+        assert_eq!(check_pair(one.as_bytes(), other_key.as_bytes()), Err(PairError::Mismatch));
+        assert!(matches!(check_pair(b"", one_key.as_bytes()), Err(PairError::Certificate(_))));
+        assert!(matches!(check_pair(one.as_bytes(), b"nonsense"), Err(PairError::NoKey(_))));
     }
 
     #[test]
@@ -95,7 +104,7 @@ mod tests {
         let both = format!("{one}{other}");
         let merged = merge([both.as_bytes()]).unwrap();
         assert_eq!(merged, merge([other.as_bytes(), one.as_bytes(), other.as_bytes()]).unwrap());
-        assert_eq!(CertificateDer::pem_slice_iter(&merged).count(), 2);
-        assert_eq!(merge([&b"none"[..]]), Err(PemError::Certificate));
+        assert_eq!(pem::certificates(&merged, ROOTS).unwrap().len(), 2);
+        assert_eq!(merge([&b"none"[..]]).unwrap_err().to_string(), "no PEM certificate in the root certificates");
     }
 }

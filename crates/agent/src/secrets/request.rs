@@ -3,7 +3,7 @@
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 
 use navarch_api::kubernetes::SecretBytes;
-use navarch_security::ca::KeyType;
+use navarch_pki::KeyType;
 
 /// What kind of key a workload gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_security::ca::SigningRequest;
+    use navarch_pki::SigningRequest;
 
     #[test]
     fn requests_are_what_the_ca_takes_and_keys_print_nothing() {

@@ -15,11 +15,11 @@ use super::manifest::Packing;
 use super::reference::{Reference, Version, is_sha256};
 use super::registry::{self, Registry, RegistryError};
 use super::unpack::{UnpackError, unpack};
+use crate::Clock;
 use crate::metrics::AgentMetrics;
 use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_net::backoff::Backoff;
-use navarch_security::Clock;
 
 /// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.
 const MAX_CONCURRENT_FETCHES: usize = 2;

@@ -1,12 +1,11 @@
 //! Certificates and CAs that Gateways name: whether they are there and can be read.
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::secrets::{Material, Roots};
 use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::object::NamespacedName;
+use navarch_pki::pem::{private_key, readable_certificates};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -73,8 +72,7 @@ impl Query for RootsFault {
 
 /// Whether some certificate can be read.
 fn has_certificate(pem: &[u8]) -> bool {
-    let readable = |der: &CertificateDer<'_>| X509Certificate::from_der(der).is_ok();
-    CertificateDer::pem_slice_iter(pem).flatten().any(|der| readable(&der))
+    readable_certificates(pem, "").is_ok_and(|all| all.iter().any(|der| X509Certificate::from_der(der).is_ok()))
 }
 
 /// Checks that the first certificate is for the key, as Go's `tls.X509KeyPair` does.
@@ -82,10 +80,11 @@ fn has_certificate(pem: &[u8]) -> bool {
 /// # Errors
 /// The fault, without any of the content.
 pub fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates).flatten().collect();
-    let first = chain.first().ok_or("it holds no certificate in PEM")?;
+    let missing = "it holds no certificate in PEM";
+    let chain = readable_certificates(certificates, "").map_err(|_| missing)?;
+    let first = chain.first().ok_or(missing)?;
     X509Certificate::from_der(first).map_err(|_| "the certificate cannot be read")?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "its key is not one in PEM")?;
+    let key = private_key(key, "").map_err(|_| "its key is not one in PEM")?;
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let key = provider.key_provider.load_private_key(key).map_err(|_| "its key cannot be read")?;
     match rustls::sign::CertifiedKey::new(chain, key).keys_match() {

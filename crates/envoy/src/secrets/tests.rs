@@ -120,7 +120,11 @@ fn missing_and_broken_secrets_say_so_and_recover() {
     );
     mesh.apply(&pair("edge", "web"));
     assert!(mesh.secret(gateway, "kubernetes://web").is_some());
-    assert!(mesh.remarks().join("\n").ends_with("is served but is invalid: edge/web: it contains no PEM certificate"));
+    assert!(
+        mesh.remarks()
+            .join("\n")
+            .ends_with("is served but is invalid: edge/web: no PEM certificate in the certificate chain")
+    );
     assert_eq!(mesh.secret(gateway, "kubernetes://none"), None);
     assert!(mesh.remarks().join("\n").contains("edge/none: object not found"));
 }

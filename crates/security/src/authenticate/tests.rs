@@ -326,8 +326,9 @@ async fn only_trusted_gateways_vouch_for_others_and_only_for_whom_they_have_seen
 
 #[tokio::test]
 async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
-    use crate::ca::{Authority, Bundle, KeyType, Subject};
+    use crate::ca::{Authority, Bundle, Subject};
     use navarch_api::identity::Identity;
+    use navarch_pki::KeyType;
     let (now, hour) = (std::time::SystemTime::from(jiff::Timestamp::now()), std::time::Duration::from_secs(3600));
     let root = Bundle::self_signed("td", KeyType::P256, hour, now).unwrap();
     let authority = Authority::new(&root, now).unwrap();

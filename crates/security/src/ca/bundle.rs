@@ -4,14 +4,17 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose};
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::key::KeyType;
 use navarch_api::kubernetes::SecretBytes;
+use navarch_pki::KeyType;
+use navarch_pki::pem::{self, PemError};
 
 /// How long before now new certificates begin to hold, for clocks that are late.
 pub(super) const BACKDATE: Duration = Duration::from_secs(120);
+
+/// What the certificate that signs is called in errors.
+const SIGNING: &str = "the CA's certificate";
 
 /// What an authority is made of, in PEM. Nothing is checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +34,11 @@ pub struct Bundle {
 /// Why a bundle makes no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// A certificate cannot be read.
-    #[error("{0} holds no certificate in PEM that can be read")]
-    Certificate(&'static str),
-    /// The key cannot be read.
-    #[error("the CA's key is not one in PEM that can be used")]
+    /// A certificate or the key cannot be read.
+    #[error(transparent)]
+    Pem(#[from] PemError),
+    /// The key is of an unknown kind.
+    #[error("the CA's key cannot be used")]
     Key,
     /// The key is another certificate's.
     #[error("the CA's key does not match its certificate")]
@@ -54,13 +57,33 @@ pub enum BundleError {
     Make(#[from] rcgen::Error),
 }
 
-/// Reads a list of certificates; `what` names it in errors.
+/// Reads a list of certificates, which may be empty; `what` names it in errors.
 ///
 /// # Errors
 /// When one cannot be read.
 pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    all.map_err(|_| BundleError::Certificate(what))
+    match pem::certificates(pem.as_bytes(), what) {
+        Err(PemError::NoCertificate(_)) => Ok(Vec::new()),
+        read => Ok(read?),
+    }
+}
+
+/// The CA's certificate; the first, where the text holds several.
+///
+/// # Errors
+/// When there is none, or one cannot be read.
+pub(super) fn signing_certificate(pem: &str) -> Result<CertificateDer<'static>, BundleError> {
+    let first = pem::certificates(pem.as_bytes(), SIGNING)?.into_iter().next();
+    Ok(first.ok_or_else(|| PemError::NoCertificate(SIGNING.to_owned()))?)
+}
+
+/// A certificate of the CA, taken apart.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn parse_signing<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, BundleError> {
+    let parsed = X509Certificate::from_der(certificate);
+    Ok(parsed.map_err(|_| PemError::Unreadable(SIGNING.to_owned()))?.1)
 }
 
 /// When a certificate begins and ends to hold; the first, where the text holds several.
@@ -68,10 +91,8 @@ pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
 /// # Errors
 /// When there is none that can be read.
 pub(super) fn validity(pem: &str) -> Result<(SystemTime, SystemTime), BundleError> {
-    let wrong = || BundleError::Certificate("the CA's certificate");
-    let first = certificates(pem, "the CA's certificate")?.into_iter().next().ok_or_else(wrong)?;
-    let (_, parsed) = X509Certificate::from_der(&first).map_err(|_| wrong())?;
-    let validity = parsed.validity();
+    let first = signing_certificate(pem)?;
+    let validity = parse_signing(&first)?.validity().clone();
     Ok((at(validity.not_before.timestamp()), at(validity.not_after.timestamp())))
 }
 

@@ -22,13 +22,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{BundleError, certificates};
 use super::sign::check_rooted;
-use crate::pem;
 use navarch_api::identity::Identity;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
 use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
 use navarch_net::backoff::Backoff;
+use navarch_pki::pem;
 
 pub use server::ServerChain;
 

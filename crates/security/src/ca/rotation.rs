@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bundle::{self, BACKDATE, Bundle, BundleError};
 use super::sign::Authority;
-
-use crate::pem;
+use navarch_pki::pem;
 
 pub use kept::{KeptError, KeptFiles};
 

@@ -16,14 +16,14 @@ use super::impersonate;
 use super::metrics::{Fate, Metrics};
 use super::registration::{Registration, RegistrationError};
 use super::sign::{Lifetimes, SignError, Subject};
-use super::{Authority, CurrentAuthority, Receipts, SigningRequest};
+use super::{Authority, CurrentAuthority, Receipts};
 use crate::Clock;
 use crate::authenticate::SnapshotProvider;
-use crate::pem;
 use navarch_api::identity::{Caller, Identity};
 use navarch_api::object::NamespacedName;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::rate::RateLimit;
+use navarch_pki::{SigningRequest, pem};
 
 /// Request metadata: the impersonated identity, if it differs from the caller's.
 const IMPERSONATED: &str = "ImpersonatedIdentity";

@@ -8,14 +8,13 @@ use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PublicKeyData, SanType, SerialNumber,
 };
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::bundle::{BACKDATE, Bundle, BundleError, at, certificates};
-use super::csr::SigningRequest;
-use super::{KeyType, RootBundle};
+use super::RootBundle;
+use super::bundle::{BACKDATE, Bundle, BundleError, at, certificates, parse_signing, signing_certificate};
 use navarch_api::identity::Identity;
+use navarch_pki::{KeyType, SigningRequest, pem};
 
 /// Random bytes of a serial number: more than enough never to meet, and positive in DER without a byte more.
 const SERIAL_BYTES: usize = 16;
@@ -108,10 +107,8 @@ impl Authority {
     /// # Errors
     /// When its parts cannot be read, do not belong together or may not sign.
     pub fn new(bundle: &Bundle, now: SystemTime) -> Result<Self, BundleError> {
-        let signing = certificates(&bundle.certificate, "the CA's certificate")?;
-        let signing = signing.into_iter().next().ok_or(BundleError::Certificate("the CA's certificate"))?;
-        let (_, parsed) =
-            X509Certificate::from_der(&signing).map_err(|_| BundleError::Certificate("the CA's certificate"))?;
+        let signing = signing_certificate(&bundle.certificate)?;
+        let parsed = parse_signing(&signing)?;
         if !parsed.is_ca() {
             return Err(BundleError::NoCa);
         }
@@ -119,7 +116,7 @@ impl Authority {
         if not_after <= now || at(parsed.validity().not_before.timestamp()) > now + BACKDATE {
             return Err(BundleError::Expired);
         }
-        let key = PrivateKeyDer::from_pem_slice(bundle.key.expose()).map_err(|_| BundleError::Key)?;
+        let key = pem::private_key(bundle.key.expose(), "the CA's key")?;
         let key = KeyPair::try_from(&key).map_err(|_| BundleError::Key)?;
         if key.subject_public_key_info() != parsed.public_key().raw {
             return Err(BundleError::Mismatch);
@@ -149,7 +146,7 @@ impl Authority {
         lifetime: Duration,
         now: SystemTime,
     ) -> Result<Vec<CertificateDer<'static>>, SignError> {
-        self.certify(&request.key, subject, lifetime, now)
+        self.certify(request.public_key(), subject, lifetime, now)
     }
 
     /// A new key of the CA's kind and its certificate.

@@ -7,6 +7,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::*;
 use navarch_api::identity::Identity;
+use navarch_pki::{CsrError, KeyType, SigningRequest};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -111,12 +112,15 @@ fn parts_that_do_not_belong_together_make_no_authority() {
     let fault = |bundle: &Bundle| Authority::new(bundle, now).unwrap_err().to_string();
     assert!(fault(&Bundle { key: other.key.clone(), ..one.clone() }).contains("does not match its certificate"));
     assert!(fault(&Bundle { roots: other.roots.clone(), ..one.clone() }).contains("no root verifies"));
-    assert!(fault(&Bundle { certificate: "x".to_owned(), ..one.clone() }).contains("no certificate in PEM"));
+    assert!(
+        fault(&Bundle { certificate: "x".to_owned(), ..one.clone() })
+            .contains("no PEM certificate in the CA's certificate")
+    );
     assert!(Authority::new(&one, now + 11 * DAY).unwrap_err().to_string().contains("expired"));
     let authority = Authority::new(&one, now).unwrap();
     let (chain, key) = authority.issue(&web(), DAY, now).unwrap();
     let leaf = Bundle {
-        certificate: crate::pem::encode(&chain[0]),
+        certificate: navarch_pki::pem::encode(&chain[0]),
         key: navarch_api::kubernetes::SecretBytes::new(KeyPair::try_from(&key).unwrap().serialize_pem()),
         ..one
     };

@@ -19,6 +19,7 @@ use tokio_rustls::TlsConnector;
 use navarch_api::key_source::KeySource;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::destination::AddressPolicy;
+use navarch_pki::pem::readable_certificates;
 
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 1 << 20;
@@ -94,9 +95,7 @@ impl Fetcher {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
-            let certificates =
-                <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::pem_slice_iter(&extra);
-            roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+            roots.add_parsable_certificates(readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default());
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

@@ -12,8 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -22,6 +21,7 @@ use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_api::names::Namespace;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::any_certificate::AnyCertificate;
+use navarch_pki::pem::{PemError, crls, private_key, readable_certificates};
 
 /// How PEM begins, which no name of a file does.
 const PEM: &str = "-----BEGIN";
@@ -41,8 +41,8 @@ pub(super) enum TlsError {
     #[error("{field}: failed to read {path}")]
     File { field: &'static str, path: String, source: io::Error },
     /// Text is not what it should be.
-    #[error("{field} holds no {what} in PEM")]
-    Pem { field: &'static str, what: &'static str },
+    #[error(transparent)]
+    Pem(#[from] PemError),
     /// There is no cluster to read a Secret from.
     #[error("credentialName: no cluster to read Secret {0:?} from; use caCertificates")]
     NoCluster(String),
@@ -111,9 +111,8 @@ pub(super) async fn client(
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &material.own {
         Some((chain, key)) => {
-            let chain = certificates(chain, "clientCertificate")?;
-            let missing = |_| TlsError::Pem { field: "privateKey", what: "key" };
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).map_err(missing)?)?
+            let chain = readable_certificates(chain, "clientCertificate")?;
+            builder.with_client_auth_cert(chain, private_key(key, "privateKey")?)?
         }
         None => builder.with_no_client_auth(),
     };
@@ -200,24 +199,18 @@ async fn of_secret(
 fn verifier(material: &Material, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     match &material.roots {
-        Some(pem) => roots.add_parsable_certificates(certificates(pem, "caCertificates")?),
+        Some(pem) => roots.add_parsable_certificates(readable_certificates(pem, "caCertificates")?),
         None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     };
     let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(revoked) = &material.revoked {
-        let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(revoked).filter_map(Result::ok).collect();
+        let lists: Vec<_> = crls(revoked, "caCrl").filter_map(Result::ok).collect();
         if lists.is_empty() {
-            return Err(TlsError::Pem { field: "caCrl", what: "list of revoked certificates" });
+            return Err(PemError::NoCrl("caCrl".to_owned()).into());
         }
         builder = builder.with_crls(lists).only_check_end_entity_revocation().allow_unknown_revocation_status();
     }
     Ok(builder.build()?)
-}
-
-/// The certificates in PEM; at least one.
-fn certificates(pem: &[u8], field: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
-    if found.is_empty() { Err(TlsError::Pem { field, what: "certificate" }) } else { Ok(found) }
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use super::super::KeyType;
 use super::super::rotation::Refusal;
 use super::*;
+use navarch_pki::KeyType;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -167,7 +167,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::pem;
+    use navarch_pki::pem;
 
     const OWN: &str = "spiffe://cluster.local/ns/shop/sa/web";
 

@@ -1,7 +1,7 @@
 //! Which set follows which, and that files hold all of it.
 
-use super::super::KeyType;
 use super::*;
+use navarch_pki::KeyType;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const RULES: RotationRules =

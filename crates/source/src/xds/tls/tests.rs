@@ -80,14 +80,15 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates(clients.root.as_bytes(), "root").unwrap());
+        roots.add_parsable_certificates(readable_certificates(clients.root.as_bytes(), "root").unwrap());
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.allow_unauthenticated().build().unwrap();
-        let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes()).unwrap();
+        let key = private_key(leaf.key.as_bytes(), "key").unwrap();
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let builder = builder.with_client_cert_verifier(verifier);
-        let mut config = builder.with_single_cert(certificates(leaf.chain.as_bytes(), "chain").unwrap(), key).unwrap();
+        let mut config =
+            builder.with_single_cert(readable_certificates(leaf.chain.as_bytes(), "chain").unwrap(), key).unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         let (sender, seen) = mpsc::channel(64);
         let serve = tokio::spawn(async move {
@@ -190,14 +191,8 @@ async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
             "the server certificate's names istiod.west match none of subjectAltNames istiod.north",
         ),
         (ClientTlsSettings { ca_crl: authority.revokes(&[&served]), ..simple.clone() }, "Revoked"),
-        (
-            with(|tls| tls.ca_crl = "-----BEGIN nothing".to_owned()),
-            "caCrl holds no list of revoked certificates in PEM",
-        ),
-        (
-            with(|tls| tls.ca_certificates = "-----BEGIN nothing".to_owned()),
-            "caCertificates holds no certificate in PEM",
-        ),
+        (with(|tls| tls.ca_crl = "-----BEGIN nothing".to_owned()), "no PEM certificate revocation list in caCrl"),
+        (with(|tls| tls.ca_certificates = "-----BEGIN nothing".to_owned()), "no PEM certificate in caCertificates"),
         (
             ClientTlsSettings { ca_certificates: nobody.to_owned(), ..simple.clone() },
             "/nowhere/root.pem cannot be read",
@@ -214,7 +209,7 @@ async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
                 client_certificate: own.chain.clone(),
                 ..mutual.clone()
             },
-            "privateKey holds no key in PEM",
+            "no PEM private key in privateKey",
         ),
         (
             ClientTlsSettings {

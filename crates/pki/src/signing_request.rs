@@ -17,8 +17,7 @@ const MAX_RSA_BITS: usize = 8192;
 /// A CSR with a valid signature and a strong key. Its names are not read: the identity comes from the caller only.
 #[derive(Debug)]
 pub struct SigningRequest {
-    /// The key to certify.
-    pub(super) key: SubjectPublicKeyInfo,
+    key: SubjectPublicKeyInfo,
 }
 
 /// Errors of checking a CSR.
@@ -59,6 +58,12 @@ impl SigningRequest {
         let key =
             SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| CsrError::Key("of an unknown kind".to_owned()))?;
         Ok(Self { key })
+    }
+
+    /// The key to certify.
+    #[must_use]
+    pub fn public_key(&self) -> &SubjectPublicKeyInfo {
+        &self.key
     }
 }
 

@@ -1,0 +1,120 @@
+//! Certificates, keys and lists of revoked certificates in PEM: one reader for all that come from users.
+
+use std::fmt::Display;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+
+/// Characters in one line of PEM.
+const LINE: usize = 64;
+
+/// What a PEM text lacks. Names the text, and never shows any of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum PemError {
+    /// There is no certificate.
+    #[error("no PEM certificate in {0}")]
+    NoCertificate(String),
+    /// There is no private key that can be read.
+    #[error("no PEM private key in {0}")]
+    NoPrivateKey(String),
+    /// There is no list of revoked certificates that can be read.
+    #[error("no PEM certificate revocation list in {0}")]
+    NoCrl(String),
+    /// A block, or the certificate in it, cannot be read.
+    #[error("unreadable PEM block in {0}")]
+    Unreadable(String),
+}
+
+/// All certificates of a text; `what` names it in errors.
+///
+/// # Errors
+/// When there is none, or one cannot be read.
+pub fn certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(PemError::NoCertificate(what.to_string())),
+        Ok(all) => Ok(all),
+        Err(_) => Err(PemError::Unreadable(what.to_string())),
+    }
+}
+
+/// The certificates of a text that can be read; others are skipped, as the rest may still do. `what` names the text in errors.
+///
+/// # Errors
+/// When there is none.
+pub fn readable_certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+    if found.is_empty() { Err(PemError::NoCertificate(what.to_string())) } else { Ok(found) }
+}
+
+/// The first private key of a text; `what` names it in errors.
+///
+/// # Errors
+/// When there is none that can be read.
+pub fn private_key(pem: &[u8], what: impl Display) -> Result<PrivateKeyDer<'static>, PemError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|_| PemError::NoPrivateKey(what.to_string()))
+}
+
+/// The lists of revoked certificates of a text, an error for each that cannot be read; `what` names the text in errors.
+pub fn crls<'a>(
+    pem: &'a [u8],
+    what: &'a str,
+) -> impl Iterator<Item = Result<CertificateRevocationListDer<'static>, PemError>> + 'a {
+    let lists = CertificateRevocationListDer::pem_slice_iter(pem);
+    lists.map(move |list| list.map_err(|_| PemError::Unreadable(what.to_owned())))
+}
+
+/// A certificate (DER) in PEM, ended by a line break.
+#[must_use]
+pub fn encode(der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let mut text = String::with_capacity(encoded.len() + encoded.len() / LINE + 64);
+    text.push_str("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at_checked(LINE).unwrap_or((rest, ""));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate() -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn what_is_written_reads_back_in_lines_of_64() {
+        for length in [0, 1, 48, 49, 1000] {
+            let der = vec![7; length];
+            let text = encode(&der);
+            assert!(text.lines().all(|line| line.len() <= 64), "{text}");
+            assert_eq!(certificates(text.as_bytes(), ""), Ok(vec![CertificateDer::from(der)]));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let (certificate, key) = certificate();
+        let garbage = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n";
+        let said = |error: PemError| error.to_string();
+        assert_eq!(certificates(key.as_bytes(), "a.pem").map_err(said), Err("no PEM certificate in a.pem".to_owned()));
+        let both = format!("{garbage}{certificate}");
+        assert_eq!(certificates(both.as_bytes(), "a.pem"), Err(PemError::Unreadable("a.pem".to_owned())));
+        assert_eq!(readable_certificates(both.as_bytes(), "a.pem").map(|all| all.len()), Ok(1));
+        assert_eq!(readable_certificates(garbage.as_bytes(), "a"), Err(PemError::NoCertificate("a".to_owned())));
+        assert!(private_key(format!("{certificate}{key}").as_bytes(), "a.pem").is_ok());
+        let none = private_key(certificate.as_bytes(), "a.pem").unwrap_err();
+        assert_eq!(none.to_string(), "no PEM private key in a.pem");
+        assert_eq!(crls(certificate.as_bytes(), "a.pem").count(), 0);
+    }
+}
