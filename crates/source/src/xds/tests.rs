@@ -316,7 +316,7 @@ async fn a_server_that_is_gone_takes_nothing_with_it_and_is_found_when_it_is_bac
     rig.serve.abort();
     drop(stream);
     let mut told = rig.next().await;
-    while !told[0].starts_with(": cannot be read: no connection") {
+    while !told[0].starts_with(": cannot be read: failed to connect") {
         assert!(told.len() == 1 && told[0].starts_with(": cannot be read: "), "{told:?}");
         told = rig.next().await;
     }

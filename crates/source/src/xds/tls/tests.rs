@@ -195,14 +195,11 @@ async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
         (with(|tls| tls.ca_certificates = "-----BEGIN nothing".to_owned()), "no PEM certificate in caCertificates"),
         (
             ClientTlsSettings { ca_certificates: nobody.to_owned(), ..simple.clone() },
-            "/nowhere/root.pem cannot be read",
+            "failed to read /nowhere/root.pem",
         ),
         (with(|tls| tls.mode = ClientTlsMode::Mutual), "clientCertificate is required for mode MUTUAL"),
         (with(|tls| tls.mode = ClientTlsMode::IstioMutual), "mode ISTIO_MUTUAL is not supported for configSources"),
-        (
-            with(|tls| tls.credential_name = "west".to_owned()),
-            "there is no cluster whose Secret \"west\" could be read",
-        ),
+        (with(|tls| tls.credential_name = "west".to_owned()), "no cluster to read Secret \"west\" from"),
         (
             ClientTlsSettings {
                 private_key: own.chain.clone(),
