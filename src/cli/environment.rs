@@ -375,6 +375,6 @@ mod tests {
     #[test]
     fn a_value_that_cannot_be_is_named() {
         let error = settings(|name| (name == "ISTIO_DUAL_STACK").then(|| "yes".to_owned())).unwrap_err();
-        assert_eq!(error.to_string(), "ISTIO_DUAL_STACK=\"yes\" is no truth value (true or false)");
+        assert_eq!(error.to_string(), "ISTIO_DUAL_STACK=\"yes\" is not a valid truth value (true or false)");
     }
 }

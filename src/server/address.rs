@@ -73,6 +73,6 @@ mod tests {
         assert_eq!(":15010".parse(), Ok(ListenAddress::Every(15010)));
         assert_eq!("localhost:80".parse(), Ok(ListenAddress::At(SocketAddr::from(([127, 0, 0, 1], 80)))));
         let error = ":http".parse::<ListenAddress>().unwrap_err().to_string();
-        assert!(error.contains("\":http\" is no address"), "{error}");
+        assert!(error.contains("invalid listen address \":http\""), "{error}");
     }
 }

@@ -99,9 +99,9 @@ async fn statuses_follow_the_environment_tags_and_labels() {
     ] {
         assert_eq!(condition(&of(object), "Accepted"), accepted, "{object}: {}", of(object));
     }
-    // The Service of the Gateway has the name that it asks for, and waits for its address.
+    // The Service of the Gateway has the name that it asks for, and no pods.
     let programmed = of("Gateway/shop/web")["conditions"].to_string();
-    assert!(programmed.contains("address pending for hostname \\\"doors.shop.svc"), "{programmed}");
+    assert!(programmed.contains("no instances found for hostname \\\"doors.shop.svc"), "{programmed}");
     let parent = &of("HTTPRoute/shop/r")["parents"][0];
     assert_eq!(parent["controllerName"], "example.com/edge");
     assert_eq!(condition(parent, "ResolvedRefs"), "True ResolvedRefs", "the Service of the pool is there");

@@ -125,7 +125,7 @@ mod tests {
             ("{auth-provider: {name: gcp, config: {}}}", "auth provider gcp"),
         ] {
             let reason = refusal(user, &[]).await;
-            assert!(reason.contains(&format!("{option} is not allowed")), "{user}: {reason}");
+            assert!(reason.contains(&format!("uses {option}, which is not allowed")), "{user}: {reason}");
         }
         let allowed = refusal("{tokenFile: /nowhere/token}", &["tokenFile"]).await;
         assert!(!allowed.contains("not allowed"), "{allowed}");
