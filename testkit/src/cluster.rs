@@ -177,8 +177,9 @@ impl Cluster {
         let process = &mut self.api_server.insert(part).process;
         let end = Instant::now() + START_TIMEOUT;
         let certificate = self.folder.path().join("certificates/apiserver.crt");
-        // It makes its certificate when it starts; only then can anybody connect.
-        while !certificate.exists() {
+        // It makes its certificate when it starts, and the file is there before its text; only then can anybody connect.
+        let is_written = |text: String| text.trim_end().ends_with("-----END CERTIFICATE-----");
+        while !std::fs::read_to_string(&certificate).is_ok_and(is_written) {
             process.check_running()?;
             ensure!(Instant::now() < end, "kube-apiserver has no certificate:\n{}", process.output());
             tokio::time::sleep(Duration::from_millis(10)).await;

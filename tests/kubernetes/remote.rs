@@ -193,7 +193,7 @@ async fn rotate(
     here.put(&secret(&program.to_string())).await?;
     says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 2"#).await;
     let end = Instant::now() + TIMEOUT;
-    while !navarch.output().contains("exec is not allowed") {
+    while !navarch.output().contains("uses exec, which is not allowed") {
         ensure!(Instant::now() < end, "{}", navarch.output());
         sleep(Duration::from_millis(20)).await;
     }

@@ -48,7 +48,7 @@ async function proxies() {
 /** A change is made, and its way to the last proxy is seen without asking again. */
 async function changes() {
   await to("objects/VirtualService/bookshop/reviews", "VirtualService bookshop/reviews");
-  await page.getByText("It reaches 5 proxies: taken by 5,").waitFor();
+  await page.getByText("It reaches 5 proxies: acknowledged by 5,").waitFor();
   await to("changes", "Changes");
   const file = `${mesh}/reviews-routing.yaml`;
   const text = readFileSync(file, "utf8").replace("weight: 90", "weight: 70").replace("weight: 10", "weight: 30");
@@ -160,7 +160,7 @@ async function trace() {
 async function plan() {
   await to("plan", "Plan a change");
   const text = readFileSync(`${mesh}/reviews-routing.yaml`, "utf8").replace("weight: 70", "weight: 0").replace("weight: 30", "weight: 100");
-  await page.getByLabel("Objects to be added or changed").fill(text);
+  await page.getByLabel("Objects to add or change").fill(text);
   await page.getByRole("button", { name: "Plan" }).click();
   await page.getByText("of 6 proxies would be sent something").waitFor();
   await page.getByRole("heading", { name: "Requests with a different route" }).waitFor();
@@ -168,7 +168,7 @@ async function plan() {
   await page.locator("summary").first().click();
   await page.locator("pre .plus").first().waitFor();
   await picture("plan");
-  await page.getByLabel("Objects to be added or changed").fill("kind: VirtualService\napiVersion: networking.istio.io/v1\nmetadata: {name: x}\nspec: {}");
+  await page.getByLabel("Objects to add or change").fill("kind: VirtualService\napiVersion: networking.istio.io/v1\nmetadata: {name: x}\nspec: {}");
   await page.getByRole("button", { name: "Plan" }).click();
   await page.getByText(/error: .*has no routes/).waitFor();
 }

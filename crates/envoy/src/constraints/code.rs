@@ -112,6 +112,8 @@ mod tests {
         let regex = |regex: &str| fault(super::REGEX, &json!({ "regex": regex }));
         assert_eq!(regex("^/a/[0-9]{1,100}$"), None);
         assert!(regex("(?=a)").unwrap().starts_with("regex: it is not a valid RE2 expression"));
-        assert!(regex("(aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa){1000}").unwrap().contains("accept at most 32768"));
+        assert!(
+            regex("(aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa){1000}").unwrap().contains("accept at most 32768")
+        );
     }
 }

@@ -66,7 +66,10 @@ fn cve_2021_34824_nobody_gets_a_secret_of_another_namespace_whoever_asked_before
     }
     assert!(mesh.secret(stranger, "kubernetes://edge/web-cacert").is_none());
     let remarks = mesh.remarks().join("\n");
-    assert!(remarks.contains("secret kubernetes://edge/web is withheld: it is not in the proxy's namespace"), "{remarks}");
+    assert!(
+        remarks.contains("secret kubernetes://edge/web is withheld: it is not in the proxy's namespace"),
+        "{remarks}"
+    );
     assert!(remarks.contains("only proxies with a verified identity"), "{remarks}");
     assert!(!remarks.contains("KEY-MATERIAL") && !remarks.contains("CERT"), "{remarks}");
 }
