@@ -93,7 +93,6 @@ struct Client {
     /// When the last request arrived.
     activity: Arc<Activity>,
     port: Arc<Port>,
-    /// The service.
     routes: Router,
     /// The memory budget of responses.
     answers: Arc<Budget>,

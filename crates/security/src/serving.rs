@@ -247,7 +247,6 @@ impl Files {
 struct Renewal {
     /// Signs.
     authority: CurrentAuthority,
-    /// The settings.
     config: ServingConfig,
     /// The last content of the files.
     files: Files,

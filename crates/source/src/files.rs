@@ -119,7 +119,6 @@ struct Worker {
     events: mpsc::Sender<Batch>,
     /// The file watcher; `None` while the system has none left.
     watch: Option<Watch>,
-    /// The schedule.
     agenda: Agenda,
     /// Metadata of the files when last read.
     stamps: BTreeMap<PathBuf, Stamp>,

@@ -38,7 +38,6 @@ pub struct Webhooks {
     ready: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Returns the current objects.
     objects_provider: ObjectsProvider,
-    /// The injector.
     injector: CurrentInjector,
     /// The planner of `/plan`, if enabled.
     adviser: Option<Adviser>,

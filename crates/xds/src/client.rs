@@ -37,7 +37,6 @@ pub(super) struct Memory {
 
 /// A charged set of names, shared by all streams that have the same.
 pub(super) struct PaidNames {
-    /// Its charge.
     _charge: Charge,
     /// The set. While it lives, its address is unique.
     _set: Arc<dyn Any + Send + Sync>,

@@ -31,7 +31,6 @@ struct Issued {
     key: navarch_api::kubernetes::SecretBytes,
     /// The roots: the last element.
     roots: Bytes,
-    /// Its expiry.
     ends: SystemTime,
 }
 

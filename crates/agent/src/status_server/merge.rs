@@ -45,7 +45,6 @@ enum BodyPart {
 /// The remaining parts of a response.
 struct RemainingBody {
     parts: VecDeque<BodyPart>,
-    /// The deadline.
     deadline: Instant,
     /// The memory charge, held until everything is sent.
     _charge: Charge,

@@ -50,7 +50,6 @@ const MESH: &str = "mesh";
 
 /// A destination with its place.
 struct Led<'a> {
-    /// The destination.
     destination: &'a Destination,
     /// The field of its host.
     field: String,

@@ -25,7 +25,6 @@ pub struct MergedRule {
     pub selector: Option<Labels>,
     /// Namespaces that see it; empty is the mesh's default.
     pub export_to: BTreeSet<String>,
-    /// Its origin.
     author: Author,
 }
 

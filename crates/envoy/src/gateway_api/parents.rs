@@ -43,7 +43,6 @@ pub(super) enum MeshParent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Listener {
-        /// Its owner.
         of: ParentObject,
         listener: Arc<ParentListener>,
         /// The hosts of all listeners of the port and protocol, which have what is theirs; `None` where it cannot matter.

@@ -31,7 +31,6 @@ pub(super) struct VirtualServiceHeads;
 /// The value of [`VirtualServiceHeads`].
 #[derive(Clone, Debug)]
 pub(super) struct Heads {
-    /// The input.
     bound: Vec<Arc<BoundRoutes>>,
     /// Those that several routes may share, by what these share.
     shared: OrdMap<Arc<str>, Arc<Head>>,

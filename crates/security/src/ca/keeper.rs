@@ -25,7 +25,7 @@ use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::Clock;
 use begin::Begun;
 use navarch_api::error_chain::chain;
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_api::file_events::FileEvents;
 use orders::PendingOrder;
 
 /// Returns the proxies that do not trust all of these roots (PEM) yet.
@@ -164,14 +164,13 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
 impl RootKeeper {
     /// Runs until the process ends. `witness` returns the proxies of this replica that lack roots.
     pub async fn run(mut self, witness: Witness) {
-        let mut at = Instant::now();
         let mut files = FileEvents::of_folders([self.config.plugged_in.folder.clone()]);
+        let mut at_most = Duration::ZERO;
         loop {
             tokio::select! {
-                () = files.wait(WATCHED_INTERVAL) => self.look(&witness).await,
-                () = tokio::time::sleep_until(at) => {
+                () = files.wait(at_most) => {
                     self.look(&witness).await;
-                    at = Instant::now() + self.config.look;
+                    at_most = self.config.look;
                 }
                 Some(asked) = self.orders.recv() => {
                     self.look(&witness).await;

@@ -48,7 +48,6 @@ struct Defaults {
     /// When it was made: the oldest counts.
     created: Option<Timestamp>,
     class: String,
-    /// Its data.
     data: Data,
 }
 

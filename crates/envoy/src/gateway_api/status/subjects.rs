@@ -24,7 +24,6 @@ pub(super) struct Subjects;
 /// The value of [`Subjects`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct SubjectList {
-    /// The input.
     sets: Vec<Arc<Names>>,
     pub(super) names: NameList,
 }
