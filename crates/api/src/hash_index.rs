@@ -40,17 +40,39 @@ impl fmt::Debug for HashIndex {
     }
 }
 
-/// The hash of a key.
-fn hash(key: &(impl Hash + ?Sized)) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
-    let hash = keyed_hash(key) as u32;
-    hash
+/// The hash of a key in a [`HashIndex`]; for callers whose keys have many types, so that only this is compiled for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHash(u32);
+
+impl KeyHash {
+    /// The hash of a key.
+    pub fn of(key: &(impl Hash + ?Sized)) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
+        let hash = keyed_hash(key) as u32;
+        Self(hash)
+    }
 }
 
 impl HashIndex {
     /// Adds an item, whose number is less than 2³¹, to a key.
     pub fn insert(&mut self, key: &(impl Hash + ?Sized), number: u32) {
-        let entry = self.entries.entry(hash(key)).or_insert(Entry(number));
+        self.insert_at(KeyHash::of(key), number);
+    }
+
+    /// Removes an item from a key.
+    pub fn remove(&mut self, key: &(impl Hash + ?Sized), number: u32) {
+        self.remove_at(KeyHash::of(key), number);
+    }
+
+    /// The numbers of the items of a key, ascending and unique; some may have another key with the same hash.
+    #[must_use]
+    pub fn get(&self, key: &(impl Hash + ?Sized)) -> &[u32] {
+        self.get_at(KeyHash::of(key))
+    }
+
+    /// As [`HashIndex::insert`], for the hash of the key.
+    pub fn insert_at(&mut self, hash: KeyHash, number: u32) {
+        let entry = self.entries.entry(hash.0).or_insert(Entry(number));
         let Some(list) = entry.list() else {
             if entry.0 != number {
                 let both = vec![entry.0.min(number), entry.0.max(number)];
@@ -75,13 +97,12 @@ impl HashIndex {
         }
     }
 
-    /// Removes an item from a key.
-    pub fn remove(&mut self, key: &(impl Hash + ?Sized), number: u32) {
-        let hash = hash(key);
-        let Some(entry) = self.entries.get_mut(&hash) else { return };
+    /// As [`HashIndex::remove`], for the hash of the key.
+    pub fn remove_at(&mut self, hash: KeyHash, number: u32) {
+        let Some(entry) = self.entries.get_mut(&hash.0) else { return };
         let Some(at) = entry.list() else {
             if entry.0 == number {
-                self.entries.remove(&hash);
+                self.entries.remove(&hash.0);
             }
             return;
         };
@@ -96,10 +117,15 @@ impl HashIndex {
         }
     }
 
-    /// The numbers of the items of a key, ascending and unique; some may have another key with the same hash.
+    /// As [`HashIndex::get`], for the hash of the key.
     #[must_use]
-    pub fn get(&self, key: &(impl Hash + ?Sized)) -> &[u32] {
-        self.entries.get(&hash(key)).map(|entry| self.numbers(entry)).unwrap_or_default()
+    pub fn get_at(&self, hash: KeyHash) -> &[u32] {
+        self.entries.get(&hash.0).map(|entry| self.numbers(entry)).unwrap_or_default()
+    }
+
+    /// Frees memory beyond what this many keys take.
+    pub fn shrink_to(&mut self, keys: usize) {
+        self.entries.shrink_to(keys);
     }
 
     /// The numbers behind an entry.

@@ -137,7 +137,7 @@ impl Addresses {
         let others: Vec<&AddressIndex> = others.chain([&self.own]).collect();
         let keys = changes.take(change, |name| others.iter().any(|index| index.brings(name)));
         self.remotes.insert(scope.cluster.clone(), index);
-        let found = |key| FactKey::Remote(scope.cluster.clone(), RemoteFact::Found(key));
+        let found = |key| FactKey::remote(scope.cluster, RemoteFact::Found(key));
         changes.facts.extend(keys.into_iter().map(found));
     }
 

@@ -92,7 +92,7 @@ pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
         let of_pods = change.pod_targets.iter().cloned().map(RemoteFact::TargetsOf);
         let at = change.targets.iter().copied().map(RemoteFact::TargetsAt);
         let workloads = change.workloads.iter().cloned().map(RemoteFact::Workload);
-        facts.extend(of_pods.chain(at).chain(workloads).map(|fact| FactKey::Remote(cluster.clone(), fact)));
+        facts.extend(of_pods.chain(at).chain(workloads).map(|fact| FactKey::remote(cluster, fact)));
     }
     facts
 }
@@ -116,7 +116,7 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
 pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey; 3] {
     let list = RemoteFact::List(object.kind, object.name.namespace.clone());
     let all = RemoteFact::All(object.kind);
-    [RemoteFact::Object(object.clone()), list, all].map(|fact| FactKey::Remote(cluster.clone(), fact))
+    [RemoteFact::Object(object.clone()), list, all].map(|fact| FactKey::remote(cluster, fact))
 }
 
 /// The facts by which translators read a configuration object, as finely as they do: policies by the list of their namespace,

@@ -5,7 +5,6 @@ mod gates;
 mod mark;
 mod sweep;
 
-use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,15 +14,15 @@ use super::attr::AttrValue;
 use super::engine::runs::Runs;
 use super::engine::{EngineConfig, EngineSizes, Interest};
 use super::fact::FactKey;
-use super::memo::{
-    AnyQuery, AttrDef, AttrId, Dep, Deps, Fact, FactId, Frame, KeyTables, Node, NodeId, QueryId, Rare, Value, ValueId,
-};
+use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Deps, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
+use super::node_list::NodeList;
 use super::notice::Notices;
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::tree::Tree;
 use navarch_api::hash::KeyedMap;
+use navarch_api::hash_index::{HashIndex, KeyHash};
 use navarch_api::names::ResourceName;
 
 /// What the engine knows of a connected proxy.
@@ -90,16 +89,16 @@ pub(super) struct Core {
     pub(super) nodes: KeyedMap<NodeId, Box<Node>>,
     /// Facts read so far.
     pub(super) facts: Vec<Fact>,
-    /// Interned facts.
-    fact_ids: KeyedMap<FactKey, FactId>,
+    /// Ids of facts by key; the keys are in `facts`.
+    fact_index: HashIndex,
     /// Ids of facts without readers, for reuse; the lowest first so that `facts` can shrink.
     free_facts: BTreeSet<FactId>,
     /// Interned queries; `None` where one was forgotten.
     queries: Vec<Option<Arc<dyn AnyQuery>>>,
     /// Ids of dropped queries, for reuse, the lowest first.
     free_queries: BTreeSet<QueryId>,
-    /// Interned keys by query type.
-    tables: KeyTables,
+    /// Ids of queries by type and key; the keys are in `queries`.
+    query_index: HashIndex,
     /// The tree of each query.
     pub(super) trees: Vec<Option<Tree>>,
     /// Attributes that were read so far; `None` where one was dropped.
@@ -156,6 +155,16 @@ pub(super) struct Core {
     loose_edges: usize,
 }
 
+/// The index of an item in its table, of its number in a [`HashIndex`].
+fn index(number: u32) -> usize {
+    usize::try_from(number).expect("a usize has at least 32 bits")
+}
+
+/// The number in a [`HashIndex`] of an item.
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("2³² facts or queries would take hundreds of gigabytes")
+}
+
 /// The result of looking up a query for a proxy.
 pub(super) enum Lookup {
     Node(NodeId),
@@ -171,33 +180,30 @@ impl Core {
         Self { config, revision: 1, ..Self::default() }
     }
 
-    /// Interns a query key.
+    /// Interns a query key. What depends on its type is short: it is compiled for each of some 250 types.
     pub(super) fn query_id<Q: Query>(&mut self, query: &Q) -> QueryId {
-        let table = self
-            .tables
-            .entry(TypeId::of::<Q>())
-            .or_insert_with(|| Box::new(KeyedMap::<Q, QueryId>::default()))
-            .as_any()
-            .downcast_mut::<KeyedMap<Q, QueryId>>()
-            .expect("the table under a type's id is made for that type two lines above");
-        if let Some(id) = table.get(query) {
-            return *id;
-        }
-        let kept: Arc<dyn AnyQuery> = Arc::new(query.clone());
-        let id = match self.free_queries.pop_first() {
-            Some(id) => {
-                if let Some(slot) = self.queries.get_mut(id.0) {
-                    *slot = Some(kept);
-                }
-                id
-            }
+        let hash = query.key_hash();
+        let is_it = |kept: &dyn AnyQuery| kept.as_any().downcast_ref::<Q>() == Some(query);
+        self.find_query(hash, &is_it).unwrap_or_else(|| self.add_query(hash, Arc::new(query.clone())))
+    }
+
+    /// The id of the query with this hash for which `is_it` returns true.
+    fn find_query(&self, hash: KeyHash, is_it: &dyn Fn(&dyn AnyQuery) -> bool) -> Option<QueryId> {
+        let mut candidates = self.query_index.get_at(hash).iter().map(|number| QueryId(index(*number)));
+        candidates.find(|id| self.queries.get(id.0).and_then(Option::as_deref).is_some_and(is_it))
+    }
+
+    /// Gives a new query its id.
+    fn add_query(&mut self, hash: KeyHash, query: Arc<dyn AnyQuery>) -> QueryId {
+        let id = self.free_queries.pop_first().unwrap_or(QueryId(self.queries.len()));
+        match self.queries.get_mut(id.0) {
+            Some(slot) => *slot = Some(query),
             None => {
-                self.queries.push(Some(kept));
+                self.queries.push(Some(query));
                 self.trees.push(None);
-                QueryId(self.queries.len() - 1)
             }
-        };
-        table.insert(query.clone(), id);
+        }
+        self.query_index.insert_at(hash, number(id.0));
         id
     }
 
@@ -210,32 +216,45 @@ impl Core {
         self.queries.get(id.0).and_then(Clone::clone).expect("ids are given out for kept queries and dropped with them")
     }
 
+    /// The id of a fact that something has read.
+    fn known_fact(&self, hash: KeyHash, key: &FactKey) -> Option<FactId> {
+        let mut candidates = self.fact_index.get_at(hash).iter().map(|number| FactId(index(*number)));
+        candidates.find(|id| self.facts.get(id.0).is_some_and(|fact| fact.key == *key))
+    }
+
     /// Interns a fact key.
     pub(super) fn fact_id(&mut self, key: FactKey) -> FactId {
-        if let Some(id) = self.fact_ids.get(&key) {
-            return *id;
+        let hash = KeyHash::of(&key);
+        if let Some(id) = self.known_fact(hash, &key) {
+            return id;
         }
         // Changes before the first read do not matter.
-        let fact = Fact { key: key.clone(), changed_at: 0, parents: Vec::new() };
+        let fact = Fact { key, changed_at: 0, parents: NodeList::default() };
         let id = self.free_facts.pop_first().unwrap_or(FactId(self.facts.len()));
         match self.facts.get_mut(id.0) {
             Some(slot) => *slot = fact,
             None => self.facts.push(fact),
         }
-        self.fact_ids.insert(key, id);
+        self.fact_index.insert_at(hash, number(id.0));
         id
+    }
+
+    /// How many facts something has read.
+    fn fact_count(&self) -> usize {
+        self.facts.len() - self.free_facts.len()
     }
 
     /// All facts that something has read.
     pub(super) fn all_facts(&self) -> Vec<FactKey> {
-        self.fact_ids.keys().cloned().collect()
+        let used = self.facts.iter().enumerate().filter(|(id, _)| !self.free_facts.contains(&FactId(*id)));
+        used.map(|(_, fact)| fact.key.clone()).collect()
     }
 
     /// The sizes of all tables.
     pub(super) fn sizes(&self) -> EngineSizes {
         EngineSizes {
             results: self.nodes.len(),
-            facts: self.fact_ids.len(),
+            facts: self.fact_count(),
             questions: self.attrs.len() - self.free_attrs.len(),
             answers: self.value_ids.len(),
             proxies: self.proxies.len(),
@@ -400,21 +419,21 @@ impl Core {
             self.discard(gone);
         }
         let revision = self.revision;
-        let node = Node {
+        let mut node = Node {
             query,
             value,
             deps,
             attrs,
-            parents: Vec::new(),
-            rare: fault.map(|fault| Box::new(Rare { fault: Some(fault), ..Rare::default() })),
+            parents: NodeList::default(),
+            rare: None,
             changed_at: revision,
             verified_at: revision,
             height,
             dirty: false,
             gated: false,
             sweep: self.sweep_number,
-            remarks,
         };
+        node.set_complaints(fault, remarks);
         self.nodes.insert(id, Box::new(node));
         id
     }
@@ -458,7 +477,7 @@ impl Core {
         if !node.dirty || node.gated {
             // Its dependents have not been marked. A result that is not dirty gets here only with an impure translator: by the
             // facts in force the result was valid, yet it is not found any more.
-            self.mark_all(node.parents);
+            self.mark_all(node.parents.as_slice().to_vec());
         }
     }
 

@@ -57,8 +57,16 @@ pub enum FactKey {
     Found(AddressKey),
     /// The set of remote clusters.
     Clusters,
+    /// A fact of one remote cluster. Boxed: most meshes have one cluster, and every key has room for the largest.
+    Remote(Box<(ClusterId, RemoteFact)>),
+}
+
+impl FactKey {
     /// A fact of one remote cluster.
-    Remote(ClusterId, RemoteFact),
+    #[must_use]
+    pub fn remote(cluster: &ClusterId, fact: RemoteFact) -> Self {
+        Self::Remote(Box::new((cluster.clone(), fact)))
+    }
 }
 
 /// The facts of a single remote cluster. Services and endpoints are merged over all clusters.

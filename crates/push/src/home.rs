@@ -50,7 +50,7 @@ impl View<'_> {
         match home {
             Home::Config => self.targets_of_pod(pod),
             Home::Remote(cluster) => {
-                let fact = FactKey::Remote(cluster.clone(), RemoteFact::TargetsOf(pod.clone()));
+                let fact = FactKey::remote(cluster, RemoteFact::TargetsOf(pod.clone()));
                 let targets = remote(self.read(fact), cluster).and_then(|remote| remote.pod_targets.get(pod));
                 targets.map_or(&[], |targets| targets)
             }
@@ -64,7 +64,7 @@ impl View<'_> {
         match home {
             Home::Config => self.targets_at(address),
             Home::Remote(cluster) => {
-                let fact = FactKey::Remote(cluster.clone(), RemoteFact::TargetsAt(address));
+                let fact = FactKey::remote(cluster, RemoteFact::TargetsAt(address));
                 remote(self.read(fact), cluster)?.targets.get(&address)
             }
             Home::Unknown => None,
@@ -77,7 +77,7 @@ impl View<'_> {
         match home {
             Home::Config => self.workload(name),
             Home::Remote(cluster) => {
-                let fact = FactKey::Remote(cluster.clone(), RemoteFact::Workload(name.clone()));
+                let fact = FactKey::remote(cluster, RemoteFact::Workload(name.clone()));
                 remote(self.read(fact), cluster)?.workloads.get(name)
             }
             Home::Unknown => None,
@@ -90,7 +90,7 @@ impl View<'_> {
         match home {
             Home::Config => self.may_read_secrets(account),
             Home::Remote(cluster) => {
-                let fact = FactKey::Remote(cluster.clone(), RemoteFact::SecretReader(account.clone()));
+                let fact = FactKey::remote(cluster, RemoteFact::SecretReader(account.clone()));
                 let readers = &self.read(fact).remote_secret_readers;
                 readers.get(&(cluster.clone(), account.clone())).copied().unwrap_or_default()
             }
@@ -101,7 +101,7 @@ impl View<'_> {
     /// All objects of a kind in a remote cluster, by namespace and name.
     #[must_use]
     pub fn list_all_in<T: Stored>(&self, cluster: &ClusterId) -> Vec<&Arc<Object<T>>> {
-        let context = self.read(FactKey::Remote(cluster.clone(), RemoteFact::All(T::KIND)));
+        let context = self.read(FactKey::remote(cluster, RemoteFact::All(T::KIND)));
         objects(context, cluster).into_iter().flat_map(|objects| T::table(objects).iter()).collect()
     }
 
@@ -112,7 +112,7 @@ impl View<'_> {
             Home::Config => self.object(name),
             Home::Remote(cluster) => {
                 let object = ObjectRef { kind: T::KIND, name: name.clone() };
-                let fact = FactKey::Remote(cluster.clone(), RemoteFact::Object(object));
+                let fact = FactKey::remote(cluster, RemoteFact::Object(object));
                 T::table(objects(self.read(fact), cluster)?).get(name)
             }
             Home::Unknown => None,
@@ -125,7 +125,7 @@ impl View<'_> {
         match home {
             Home::Config => self.list(namespace).collect(),
             Home::Remote(cluster) => {
-                let fact = FactKey::Remote(cluster.clone(), RemoteFact::List(T::KIND, namespace.clone()));
+                let fact = FactKey::remote(cluster, RemoteFact::List(T::KIND, namespace.clone()));
                 let objects = objects(self.read(fact), cluster);
                 objects.into_iter().flat_map(|objects| T::table(objects).in_namespace(namespace)).collect()
             }
@@ -163,7 +163,7 @@ impl View<'_> {
         match home {
             Home::Config => Some(&self.read(FactKey::Found(key)).addresses),
             Home::Remote(cluster) => {
-                self.read(FactKey::Remote(cluster.clone(), RemoteFact::Found(key))).remote_addresses.get(cluster)
+                self.read(FactKey::remote(cluster, RemoteFact::Found(key))).remote_addresses.get(cluster)
             }
             Home::Unknown => None,
         }

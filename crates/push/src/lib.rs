@@ -23,6 +23,7 @@ mod memo;
 pub mod metrics;
 pub mod name_list;
 pub mod name_parts;
+mod node_list;
 pub mod notice;
 mod pod_of_proxy;
 pub mod proxy;

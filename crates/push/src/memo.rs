@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use super::attr::{Attr, AttrValue};
 use super::fact::FactKey;
+use super::node_list::NodeList;
 use super::notice::Notice;
 use super::query::Query;
 use super::remark_list::RemarkList;
 use super::view::View;
-use navarch_api::hash::{KeyedMap, KeyedSet};
+use navarch_api::hash::KeyedSet;
+use navarch_api::hash_index::KeyHash;
 
 /// The id of a kept result. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,7 +58,7 @@ pub(super) struct Node {
     /// Attributes of the proxy that were read, with the answers, in order of reading, those of children included.
     pub(super) attrs: Arc<[(AttrId, ValueId)]>,
     /// Results that read this one. May contain dropped nodes and nodes that no longer read it.
-    pub(super) parents: Vec<NodeId>,
+    pub(super) parents: NodeList,
     pub(super) rare: Option<Box<Rare>>,
     /// Revision at which the value last changed.
     pub(super) changed_at: u64,
@@ -70,8 +72,6 @@ pub(super) struct Node {
     pub(super) gated: bool,
     /// The last sweep that kept it: see `core/sweep.rs`.
     pub(super) sweep: u32,
-    /// Remarks of the computation on invalid configuration.
-    pub(super) remarks: Arc<[Arc<str>]>,
 }
 
 /// Fields that few results use, and none of those of single resources.
@@ -83,9 +83,12 @@ pub(super) struct Rare {
     pub(super) watchers: BTreeSet<(u64, AttrId)>,
     /// The panic message, if this value is a fallback.
     pub(super) fault: Option<Arc<str>>,
+    /// Remarks of the computation on invalid configuration.
+    pub(super) remarks: Vec<Arc<str>>,
 }
 
-static NOTHING_RARE: Rare = Rare { subscribers: BTreeSet::new(), watchers: BTreeSet::new(), fault: None };
+static NOTHING_RARE: Rare =
+    Rare { subscribers: BTreeSet::new(), watchers: BTreeSet::new(), fault: None, remarks: Vec::new() };
 
 impl Node {
     pub(super) fn rare(&self) -> &Rare {
@@ -96,9 +99,11 @@ impl Node {
         self.rare.get_or_insert_default()
     }
 
-    pub(super) fn set_fault(&mut self, fault: Option<Arc<str>>) {
-        if fault.is_some() || self.rare.is_some() {
-            self.rare_mut().fault = fault;
+    /// Sets what only computations that meet invalid configuration, or panic, leave.
+    pub(super) fn set_complaints(&mut self, fault: Option<Arc<str>>, remarks: Vec<Arc<str>>) {
+        if fault.is_some() || !remarks.is_empty() || self.rare.is_some() {
+            let rare = self.rare_mut();
+            (rare.fault, rare.remarks) = (fault, remarks);
         }
     }
 }
@@ -152,7 +157,7 @@ pub(super) struct Fact {
     /// Revision of the last change; 0 if none since the first read.
     pub(super) changed_at: u64,
     /// Results that read it; as [`Node::parents`].
-    pub(super) parents: Vec<NodeId>,
+    pub(super) parents: NodeList,
 }
 
 /// An attribute of a proxy: plain, or the value of a proxy query.
@@ -190,27 +195,6 @@ pub(super) struct Failure {
     pub(super) frame: Frame,
 }
 
-/// Interned keys by query type.
-pub(super) type KeyTables = KeyedMap<TypeId, Box<dyn KeyTable>>;
-
-/// The interned keys of one query type, type-erased.
-pub(super) trait KeyTable: Send {
-    /// A clone of the table.
-    fn copy(&self) -> Box<dyn KeyTable>;
-    /// For downcasting.
-    fn as_any(&mut self) -> &mut dyn Any;
-}
-
-impl<Q: Query> KeyTable for KeyedMap<Q, QueryId> {
-    fn copy(&self) -> Box<dyn KeyTable> {
-        Box::new(self.clone())
-    }
-
-    fn as_any(&mut self) -> &mut dyn Any {
-        self
-    }
-}
-
 /// A type-erased query.
 pub(super) trait AnyQuery: Debug + Send + Sync {
     /// Computes the value; `previous` is the previous value.
@@ -221,8 +205,10 @@ pub(super) trait AnyQuery: Debug + Send + Sync {
     fn same(&self, a: &Value, b: &Value) -> bool;
     /// The fallback value after a panic.
     fn rescue(&self, previous: Option<&Value>) -> Option<Value>;
-    /// Removes the key from the interning tables.
-    fn forget(&self, tables: &mut KeyTables);
+    /// The hash of type and key.
+    fn key_hash(&self) -> KeyHash;
+    /// For comparison with a query of a known type.
+    fn as_any(&self) -> &dyn Any;
 }
 
 impl<Q: Query> AnyQuery for Q {
@@ -246,16 +232,12 @@ impl<Q: Query> AnyQuery for Q {
         Query::rescue(self, previous).map(|value| Arc::new(value) as Value)
     }
 
-    fn forget(&self, tables: &mut KeyTables) {
-        if let Some(table) =
-            tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.as_any().downcast_mut::<KeyedMap<Q, QueryId>>())
-        {
-            table.remove(self);
-            // Streams with many names may have ended. Halving amortizes the move.
-            if table.capacity() > 4 * table.len() + 4096 {
-                table.shrink_to(2 * table.len());
-            }
-        }
+    fn key_hash(&self) -> KeyHash {
+        KeyHash::of(&(TypeId::of::<Q>(), self))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

@@ -302,20 +302,20 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Mesh | FactKey::TrustBundle => "global",
         FactKey::Networks => "networks",
         FactKey::Service(_) | FactKey::ServicesOfHost(_) | FactKey::AllServices => "service",
-        FactKey::Endpoints(_)
-        | FactKey::AddressNames
-        | FactKey::Found(_)
-        | FactKey::Remote(_, RemoteFact::Found(_)) => "endpoint",
+        FactKey::Endpoints(_) | FactKey::AddressNames | FactKey::Found(_) => "endpoint",
         FactKey::TargetsOf(_) | FactKey::TargetsAt(_) | FactKey::Workload(_) => "proxy",
         FactKey::Namespace(_) => "namespace",
         FactKey::SecretReader(_) => "secret",
         FactKey::Keys(_) => "config",
         FactKey::Object(name) | FactKey::Rollout(name) => of_object(name.kind),
         FactKey::Clusters => "cluster",
-        FactKey::Remote(_, RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_)) => "proxy",
-        FactKey::Remote(_, RemoteFact::SecretReader(_)) => "secret",
-        FactKey::Remote(_, RemoteFact::Object(name)) => of_object(name.kind),
-        FactKey::Remote(_, RemoteFact::List(kind, _) | RemoteFact::All(kind)) => of_object(*kind),
+        FactKey::Remote(remote) => match &remote.1 {
+            RemoteFact::Found(_) => "endpoint",
+            RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_) => "proxy",
+            RemoteFact::SecretReader(_) => "secret",
+            RemoteFact::Object(name) => of_object(name.kind),
+            RemoteFact::List(kind, _) | RemoteFact::All(kind) => of_object(*kind),
+        },
         FactKey::List(kind, _) | FactKey::ListAll(kind) | FactKey::Names(kind) | FactKey::NamesIn(kind, _) => {
             of_object(*kind)
         }

@@ -84,7 +84,8 @@ impl View<'_> {
     /// What this pod serves by Kubernetes Services.
     #[must_use]
     pub fn targets_of_pod(&self, pod: &NamespacedName) -> &[ServiceTarget] {
-        let targets = self.read(FactKey::TargetsOf(pod.clone())).directory.pod_targets.get(pod);
+        let kept = self.context.directory.pod_targets.get_key_value(pod).map_or(pod, |(kept, _)| kept);
+        let targets = self.read(FactKey::TargetsOf(kept.clone())).directory.pod_targets.get(pod);
         targets.map_or(&[], |targets| targets)
     }
 
@@ -97,7 +98,9 @@ impl View<'_> {
     /// The workload of the pod of this name.
     #[must_use]
     pub fn workload(&self, name: &NamespacedName) -> Option<&Arc<Workload>> {
-        self.read(FactKey::Workload(name.clone())).directory.workloads.get(name)
+        // The key of the table, not a copy of it that came in a request: it is kept as long as the result.
+        let kept = self.context.directory.workloads.get_key_value(name).map_or(name, |(kept, _)| kept);
+        self.read(FactKey::Workload(kept.clone())).directory.workloads.get(name)
     }
 
     /// Whether a service account may read the secrets of its namespace; not, as long as that is not known.

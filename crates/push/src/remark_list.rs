@@ -57,7 +57,7 @@ impl RemarkList {
     }
 
     /// The remarks; of what is more than is kept, the number.
-    pub(super) fn into_texts(self) -> Arc<[Arc<str>]> {
+    pub(super) fn into_texts(self) -> Vec<Arc<str>> {
         let more = |(subject, count): (&Arc<str>, &usize)| {
             let more = count.checked_sub(OF_ONE).filter(|more| *more > 0)?;
             Some(Arc::from(format!("{subject}: and {more} more")))
@@ -65,10 +65,6 @@ impl RemarkList {
         let further = self.further.checked_sub(OF_ONE).filter(|more| *more > 0);
         let further = further.map(|more| Arc::from(format!("and {more} more")));
         let more: Vec<Arc<str>> = self.counts.iter().filter_map(more).chain(further).collect();
-        if self.kept.is_empty() && more.is_empty() {
-            // Most results have none; collected, each would have an allocation of its own for nothing.
-            return Arc::default();
-        }
         self.kept.into_iter().chain(more).collect()
     }
 }

@@ -17,7 +17,9 @@ impl View<'_> {
     /// One object.
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
-        let object = ObjectRef { kind: T::KIND, name: name.clone() };
+        // The name that the object has itself, not a copy of it that came in a request: it is kept as long as the result.
+        let kept = T::table(&self.context.objects).get(name).map_or_else(|| name.clone(), |object| object.meta.key());
+        let object = ObjectRef { kind: T::KIND, name: kept };
         let context = self.read(FactKey::Object(object.clone()));
         let is_staged = context.rollouts.contains_key(&object);
         let sees_new = is_staged && *self.derived(&SeesNew(object));

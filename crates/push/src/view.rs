@@ -174,8 +174,12 @@ impl View<'_> {
 
     /// The value of a node, of its query's type.
     fn typed<Q: Query>(&self, node: NodeId) -> Arc<Q::Value> {
-        let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone());
-        value.and_then(|value| value.downcast::<Q::Value>().ok()).expect("a query's nodes hold values of its type")
+        self.value(node).downcast::<Q::Value>().expect("a query's nodes hold values of its type")
+    }
+
+    /// The value of a node.
+    fn value(&self, node: NodeId) -> Value {
+        self.core.borrow().nodes.get(&node).expect("a node is kept while it is read").value.clone()
     }
 
     /// Records the read of a node in the current trace.
@@ -358,7 +362,7 @@ impl View<'_> {
     fn replace(core: &mut Core, id: NodeId, value: Value, same: bool, frame: Frame, fault: Option<Arc<str>>) {
         let revision = core.revision;
         let remarks = frame.remarks.into_texts();
-        if core.nodes.get(&id).is_some_and(|node| node.remarks != remarks) {
+        if core.nodes.get(&id).is_some_and(|node| node.rare().remarks != remarks) {
             core.fresh_remarks.extend(remarks.iter().cloned());
         }
         core.notices.set(id, frame.notices);
@@ -368,12 +372,11 @@ impl View<'_> {
             false => core.open(id),
         }
         let Some(node) = core.nodes.get_mut(&id) else { return };
-        node.remarks = remarks;
         let old = std::mem::replace(&mut node.deps, Deps::from(frame.deps));
         let deps = node.deps.clone();
         node.dirty = false;
         node.verified_at = revision;
-        node.set_fault(fault);
+        node.set_complaints(fault, remarks);
         if !same {
             node.value = value;
             node.changed_at = revision;

@@ -311,7 +311,7 @@ impl World {
             RemoteChange::SecretReader(account, allowed) => {
                 let key = (cluster.clone(), account.clone());
                 let differs = set(&mut self.remote_secret_readers, &key, allowed);
-                return differs.then_some(FactKey::Remote(cluster, RemoteFact::SecretReader(account)));
+                return differs.then_some(FactKey::remote(&cluster, RemoteFact::SecretReader(account)));
             }
         }
         None

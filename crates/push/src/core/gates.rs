@@ -36,7 +36,7 @@ impl Core {
         }
         let min = self.config.gate_min_dependents;
         let looks_through_much = |parent: &NodeId| self.nodes.get(parent).is_some_and(|node| node.deps.len() >= min);
-        node.parents.len() >= min || node.parents.iter().any(looks_through_much)
+        node.parents.len() >= min || node.parents.as_slice().iter().any(looks_through_much)
     }
 
     /// The height of a result with these dependencies.
@@ -64,7 +64,13 @@ impl Core {
                 let parent = self.nodes.get(parent);
                 parent.is_some_and(|node| node.height <= height && node.deps.contains(Dep::Node(id)))
             };
-            todo.extend(parents.into_iter().filter(reads).map(|parent| (parent, height.saturating_add(1))));
+            todo.extend(
+                parents
+                    .as_slice()
+                    .iter()
+                    .filter(|parent| reads(parent))
+                    .map(|parent| (*parent, height.saturating_add(1))),
+            );
         }
     }
 
@@ -93,7 +99,7 @@ impl Core {
         let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) else { return };
         node.gated = false;
         self.gates.remove(&(node.height, id));
-        let parents = node.parents.clone();
+        let parents = node.parents.as_slice().to_vec();
         self.mark_all(parents);
     }
 
@@ -130,7 +136,7 @@ impl Core {
                 node.rare().subscribers.first().map(|(proxy, _)| *proxy),
                 node.rare().watchers.first().map(|(proxy, _)| *proxy),
             ];
-            todo.extend_from_slice(&node.parents);
+            todo.extend_from_slice(node.parents.as_slice());
             for proxy in proxies.into_iter().flatten() {
                 if matches!(self.find(query, proxy), Lookup::Node(found) if found == id) {
                     return Some(proxy);

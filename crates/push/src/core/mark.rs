@@ -3,27 +3,27 @@
 use super::Core;
 use crate::fact::FactKey;
 use crate::memo::{Dep, NodeId};
+use navarch_api::hash_index::KeyHash;
 
 impl Core {
     /// Marks all that (transitively) read a changed fact, up to gates. Costs what depends on the fact.
     pub(crate) fn mark(&mut self, key: &FactKey) {
-        let Some(id) = self.fact_ids.get(key) else { return };
+        let Some(id) = self.known_fact(KeyHash::of(key), key) else { return };
         let Some(fact) = self.facts.get_mut(id.0) else { return };
         fact.changed_at = self.revision;
         let nodes = &self.nodes;
-        let dep = Dep::Fact(*id);
-        fact.parents.sort_unstable();
-        fact.parents.dedup();
+        let dep = Dep::Fact(id);
+        fact.parents.sort_and_dedup();
         fact.parents.retain(|parent| nodes.get(parent).is_some_and(|node| node.deps.contains(dep)));
-        let todo = fact.parents.clone();
+        let todo = fact.parents.as_slice().to_vec();
         self.mark_all(todo);
     }
 
     /// The results that read a fact.
     pub(crate) fn readers(&self, key: &FactKey) -> Vec<NodeId> {
-        let Some(id) = self.fact_ids.get(key) else { return Vec::new() };
-        let parents = self.facts.get(id.0).map(|fact| fact.parents.iter()).into_iter().flatten();
-        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(Dep::Fact(*id)));
+        let Some(id) = self.known_fact(KeyHash::of(key), key) else { return Vec::new() };
+        let parents = self.facts.get(id.0).map(|fact| fact.parents.as_slice()).unwrap_or_default().iter();
+        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(Dep::Fact(id)));
         parents.filter(reads).copied().collect()
     }
 
@@ -48,9 +48,8 @@ impl Core {
                 self.gates.insert((node.height, id));
                 continue;
             }
-            node.parents.sort_unstable();
-            node.parents.dedup();
-            todo.extend_from_slice(&node.parents);
+            node.parents.sort_and_dedup();
+            todo.extend_from_slice(node.parents.as_slice());
         }
     }
 }

@@ -112,7 +112,7 @@ impl Core {
     pub(crate) fn wants_sweep(&self) -> bool {
         self.sweeping.is_none()
             && (outgrew(self.nodes.len(), self.swept.results)
-                || outgrew(self.fact_ids.len(), self.swept.facts)
+                || outgrew(self.fact_count(), self.swept.facts)
                 || outgrew(self.value_ids.len(), self.swept.values)
                 || outgrew(self.queries.len() - self.free_queries.len(), self.swept.queries)
                 || self.loose_edges > 8 * self.nodes.len() + 65_536)
@@ -170,7 +170,7 @@ impl Core {
         self.give_room_back();
         self.swept = Swept {
             results: self.nodes.len(),
-            facts: self.fact_ids.len(),
+            facts: self.fact_count(),
             values: self.value_ids.len(),
             queries: self.queries.len() - self.free_queries.len(),
             took: sweep.took + begun.elapsed(),

@@ -27,7 +27,7 @@ impl Engine {
             // A parent may have been recomputed since without reading this one.
             let reads =
                 |parent: &&NodeId| core.nodes.get(*parent).is_some_and(|node| node.deps.contains(Dep::Node(id)));
-            todo.extend(node.parents.iter().filter(reads));
+            todo.extend(node.parents.as_slice().iter().filter(reads));
         }
         reached
     }

@@ -36,9 +36,10 @@ impl Engine {
     pub fn remarks(&self) -> Vec<Remark> {
         let core = self.core.borrow();
         let mut by_text: BTreeMap<Arc<str>, Remark> = BTreeMap::new();
-        let remarkable: BTreeMap<&NodeId, _> = core.nodes.iter().filter(|(_, node)| !node.remarks.is_empty()).collect();
+        let remarkable: BTreeMap<&NodeId, _> =
+            core.nodes.iter().filter(|(_, node)| !node.rare().remarks.is_empty()).collect();
         for node in remarkable.values() {
-            for text in node.remarks.iter() {
+            for text in &node.rare().remarks {
                 let new = || Remark { text: text.clone(), queries: Vec::new(), further: 0 };
                 let remark = by_text.entry(text.clone()).or_insert_with(new);
                 if remark.queries.len() == MAX_QUERIES {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 
 use super::*;
@@ -136,7 +137,7 @@ async fn a_stream_that_goes_before_it_takes_its_proxy_leaves_none() {
     let push = started().await;
     let (release, mut busy) = keep_busy(&push).await;
     let mut connecting = Box::pin(stream(&push, 1));
-    assert!(futures_util::poll!(connecting.as_mut()).is_pending());
+    assert!(connecting.as_mut().now_or_never().is_none());
     release.send(()).unwrap();
     busy.join_next().await.unwrap().unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 1).await;

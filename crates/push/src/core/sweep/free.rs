@@ -1,9 +1,9 @@
 //! Freeing what is not marked, and then what only that had.
 
 use super::{Core, Sweep};
-use crate::core::Derived;
+use crate::core::{Derived, number};
 use crate::fact::FactKey;
-use crate::memo::{AttrDef, AttrId, FactId, NodeId, QueryId};
+use crate::memo::{AttrDef, AttrId, FactId, QueryId};
 use crate::tree::Tree;
 
 impl Core {
@@ -66,31 +66,23 @@ impl Core {
             return Some(1);
         };
         let steps = 1 + parents.len() / 8;
-        self.retain_kept(&mut parents);
+        parents.retain_and_shrink(|id| self.nodes.contains_key(id));
         if let Some(node) = self.nodes.get_mut(&id) {
             node.parents = parents;
         }
         Some(steps)
     }
 
-    /// Leaves the results in a list that are kept.
-    fn retain_kept(&self, list: &mut Vec<NodeId>) {
-        list.retain(|id| self.nodes.contains_key(id));
-        list.shrink_to_fit();
-    }
-
     /// Frees a fact if nothing reads it.
     pub(super) fn forget_fact(&mut self, at: usize) -> Option<usize> {
         let mut parents = std::mem::take(&mut self.facts.get_mut(at)?.parents);
         let steps = 1 + parents.len() / 8;
-        self.retain_kept(&mut parents);
+        parents.retain_and_shrink(|id| self.nodes.contains_key(id));
         let fact = self.facts.get_mut(at)?;
-        let id = FactId(at);
-        if parents.is_empty() && self.fact_ids.get(&fact.key) == Some(&id) {
-            self.fact_ids.remove(&fact.key);
-            // The name in it may be long.
-            fact.key = FactKey::AllServices;
-            self.free_facts.insert(id);
+        if parents.is_empty() && self.free_facts.insert(FactId(at)) {
+            // The name in the key may be long.
+            let key = std::mem::replace(&mut fact.key, FactKey::AllServices);
+            self.fact_index.remove(&key, number(at));
         }
         fact.parents = parents;
         Some(steps)
@@ -134,7 +126,7 @@ impl Core {
         let id = QueryId(at);
         let is_unused = self.trees.get(at).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
         if is_unused && let Some(query) = slot.take() {
-            query.forget(&mut self.tables);
+            self.query_index.remove_at(query.key_hash(), number(at));
             self.free_queries.insert(id);
         }
         Some(1)
@@ -164,7 +156,8 @@ impl Core {
         self.queries.shrink_to(room(self.queries.len()));
         self.trees.shrink_to(room(self.queries.len()));
         self.nodes.shrink_to(room(self.nodes.len()));
-        self.fact_ids.shrink_to(room(self.fact_ids.len()));
+        self.fact_index.shrink_to(room(self.facts.len()));
+        self.query_index.shrink_to(room(self.queries.len()));
         self.value_ids.shrink_to(room(self.value_ids.len()));
     }
 }

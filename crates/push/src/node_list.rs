@@ -1,0 +1,99 @@
+//! Lists of results that read a fact or a result. Most have one entry: it is stored in place, where a `Vec` would take 24 bytes and
+//! an allocation for four.
+
+use super::memo::NodeId;
+
+/// Ids of results, in the order in which they were added until they are sorted.
+#[derive(Clone, Default)]
+pub(super) struct NodeList(Entries);
+
+#[derive(Clone, Default)]
+enum Entries {
+    #[default]
+    None,
+    One(NodeId),
+    Many(Box<Many>),
+}
+
+#[derive(Clone)]
+struct Many(Vec<NodeId>);
+
+impl NodeList {
+    pub(super) fn as_slice(&self) -> &[NodeId] {
+        match &self.0 {
+            Entries::None => &[],
+            Entries::One(id) => std::slice::from_ref(id),
+            Entries::Many(many) => &many.0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.as_slice().is_empty()
+    }
+
+    pub(super) fn push(&mut self, id: NodeId) {
+        match &mut self.0 {
+            Entries::None => self.0 = Entries::One(id),
+            Entries::One(first) => self.0 = Entries::Many(Box::new(Many(vec![*first, id]))),
+            Entries::Many(many) => many.0.push(id),
+        }
+    }
+
+    /// Sorts the list and removes repeated ids.
+    pub(super) fn sort_and_dedup(&mut self) {
+        if let Entries::Many(many) = &mut self.0 {
+            many.0.sort_unstable();
+            many.0.dedup();
+        }
+    }
+
+    /// Removes the ids for which `keeps` returns false, and frees what the rest does not take.
+    pub(super) fn retain_and_shrink(&mut self, keeps: impl Fn(&NodeId) -> bool) {
+        self.retain(keeps);
+        if let Entries::Many(many) = &mut self.0 {
+            match many.0[..] {
+                [] => self.0 = Entries::None,
+                [one] => self.0 = Entries::One(one),
+                _ => many.0.shrink_to_fit(),
+            }
+        }
+    }
+
+    /// Removes the ids for which `keeps` returns false.
+    pub(super) fn retain(&mut self, keeps: impl Fn(&NodeId) -> bool) {
+        match &mut self.0 {
+            Entries::One(id) if !keeps(id) => self.0 = Entries::None,
+            Entries::None | Entries::One(_) => {}
+            Entries::Many(many) => many.0.retain(keeps),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_hold_what_was_pushed_and_not_removed() {
+        let mut list = NodeList::default();
+        assert!(list.is_empty());
+        for id in [7, 3, 7, 5] {
+            list.push(NodeId(id));
+        }
+        assert_eq!(list.as_slice(), [7, 3, 7, 5].map(NodeId));
+        list.sort_and_dedup();
+        assert_eq!(list.as_slice(), [3, 5, 7].map(NodeId));
+        list.retain(|id| *id != NodeId(5));
+        assert_eq!((list.as_slice(), list.len()), (&[NodeId(3), NodeId(7)][..], 2));
+        list.retain_and_shrink(|id| *id == NodeId(7));
+        assert!(matches!(list.0, Entries::One(NodeId(7))));
+        list.retain(|_| false);
+        assert!(list.is_empty());
+        list.push(NodeId(1));
+        assert_eq!(list.as_slice(), [NodeId(1)]);
+    }
+}
