@@ -47,11 +47,10 @@ doc:
 tools:
 	scripts/tools
 
-# Optimised programs are linked with the functions that run side by side (scripts/layout), which halves what they hold; their
-# symbols must say more than usual for it.
+# The control plane of images is linked with the functions that run side by side (scripts/layout), which halves what it holds of its
+# program.
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
-LAID_OUT = --config 'build.rustflags=["-Csymbol-mangling-version=v0"]' \
-	--config "target.$(or $(TARGET),$(HOST)).linker='$(CURDIR)/scripts/layout-cc'"
+LAID_OUT = --config "target.$(or $(TARGET),$(HOST)).linker='$(CURDIR)/scripts/layout-cc'"
 
 # Unoptimised, so that it starts minutes earlier; PROFILE=release shows the times of an optimised program. The tests run it
 # once (DEMO=once), built with their dependencies: alone it would be built a second time with other features.
@@ -66,7 +65,7 @@ demo:
 
 # All programs, optimised.
 release:
-	$(CARGO) build $(LOCKED) --release --workspace --bins $(LAID_OUT)
+	$(CARGO) build $(LOCKED) --release --workspace --bins
 
 # What images hold: the control plane and the agent, for TARGET if that is another.
 program:
