@@ -85,7 +85,7 @@ async fn the_fields_that_made_a_resource_are_named_and_no_others() {
         tokio::task::spawn_blocking(ask).await.unwrap()
     };
     assert!(text.contains("  Service bookshop/reviews: spec.ports[http]\n"), "{text}");
-    assert!(text.contains("  EnvoyFilter bookshop/tuned: the same without it\n"), "{text}");
+    assert!(text.contains("  EnvoyFilter bookshop/tuned: no effect\n"), "{text}");
 
     // Whoever does not ask for fields has nothing tried.
     let page = navarch.page(&format!("/debug/why/proxy?proxy={proxy}&resource=9080&type=rds")).await.unwrap();

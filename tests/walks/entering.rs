@@ -181,7 +181,7 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
     let answer = api(&tokens, None);
     assert_eq!(answer.reason, None, "{answer}");
     assert!(
-        answer.to_string().contains("believes tokens of https://issuer.example, and takes requests without one"),
+        answer.to_string().contains("accepts tokens of https://issuer.example, and requests without one"),
         "{answer}"
     );
     let demands = tokens.clone()
@@ -215,7 +215,7 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
         other.reason.as_deref().is_some_and(|reason| reason.contains("401, Jwt issuer is not configured")),
         "{other}"
     );
-    assert_eq!(other.advice.as_deref(), Some("the issuers that it believes: https://issuer.example"));
+    assert_eq!(other.advice.as_deref(), Some("the issuers that it accepts: https://issuer.example"));
     let meant_for = |audience: &str| issuer("edge", "istio: edgegateway", &format!(", audiences: [{audience}]"));
     let reason = api(&meant_for("bank"), Some(&claims)).reason.unwrap_or_default();
     assert!(reason.contains("403, Audiences in Jwt are not allowed"), "{reason}");
@@ -253,7 +253,7 @@ fn who_comes_from_outside_is_nobody_in_particular_at_no_known_address() {
     assert!(answer.reason.is_none() && answer.unknown.iter().any(|one| one.contains("addresses")), "{answer}");
     let by_identity = "action: ALLOW, rules: [{from: [{source: {principals: ['*']}}]}]";
     let answer = api(&policy("edge", "istio: edgegateway", by_identity), None);
-    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("not to nobody in particular")), "{answer}");
+    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("not to a client without identity")), "{answer}");
     // Behind the gateway it is the gateway that asks.
     let by_gateway = "action: ALLOW, rules: [{from: [{source: {principals: [cluster.local/ns/edge/sa/edge-1]}}]}]";
     assert_eq!(api(&policy("shop", "app: web", by_gateway), None).reason, None);

@@ -183,7 +183,7 @@ fn what_the_waypoint_has_no_endpoints_for_fails_there() {
 fn a_sidecar_goes_past_the_waypoint_and_is_told_so() {
     let answer = asked("", "beside", "web");
     assert_eq!(answer.reason, None, "{answer}");
-    assert!(answer.to_string().contains("it goes past waypoint way.shop"), "{answer}");
+    assert!(answer.to_string().contains("it bypasses waypoint way.shop"), "{answer}");
 }
 
 #[test]

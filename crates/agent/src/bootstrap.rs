@@ -1,6 +1,6 @@
-//! Envoy's bootstrap: what it is started with, in the shape of Istio's own template.
+//! Envoy's bootstrap configuration, in the shape of Istio's own template.
 //!
-//! A stock Envoy lacks what Istio adds to its own; [`Features`] says which of it is there, and the rest is left out.
+//! A stock Envoy lacks Istio's extensions; [`Features`] lists the available ones, and the bootstrap omits the rest.
 
 mod clusters;
 mod connections;
@@ -22,64 +22,64 @@ use super::node::{AddressMode, Addresses, Node};
 use super::settings::Settings;
 use navarch_api::mesh::ProxyConfig;
 
-/// All that a bootstrap is made of.
+/// The inputs of the bootstrap.
 #[derive(Clone, Copy, Debug)]
 pub struct BootstrapInput<'a> {
-    /// Who the proxy is.
+    /// The proxy's identity and metadata.
     pub node: &'a Node,
     /// The pod's addresses.
     pub addresses: &'a Addresses,
-    /// The effective config.
+    /// The effective proxy config.
     pub config: &'a ProxyConfig,
     /// The agent's settings.
     pub settings: &'a Settings,
-    /// What the Envoy at hand can do.
+    /// The features of the installed Envoy.
     pub features: &'a Features,
 }
 
-/// Why there can be no bootstrap.
+/// Why the bootstrap cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BootstrapError {
-    /// An address that is none.
+    /// An address is not `host:port` or not valid.
     #[error("the address of {name} must be host:port, not {address:?}")]
     Address {
-        /// Whose address it is.
+        /// The setting that contains the address.
         name: &'static str,
-        /// The address.
+        /// The invalid address.
         address: String,
     },
-    /// Stackdriver without a project.
+    /// Stackdriver is configured without a project.
     #[error("tracing to Stackdriver needs a Google Cloud project, but none was found")]
     NoProject,
-    /// JSON from metadata that is none.
+    /// The metadata contains invalid JSON for load stats.
     #[error("node metadata LOAD_STATS_CONFIG_JSON is not valid JSON: {0}")]
     LoadStats(String),
 }
 
-/// A file that must be there before Envoy starts.
+/// A file that must exist before Envoy starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SideFile {
-    /// Its path.
+    /// The path of the file.
     pub path: String,
-    /// What is in it.
+    /// The content of the file.
     pub content: String,
 }
 
-/// The addresses that Envoy listens on and speaks to, by the pod's families.
+/// The addresses that Envoy listens on and connects to, by the pod's address families.
 #[derive(Clone, Copy, Debug)]
 struct Local {
     /// The loopback address.
     localhost: &'static str,
-    /// All addresses.
+    /// The wildcard address.
     wildcard: &'static str,
-    /// The same two of the other family, with two families.
+    /// The loopback and wildcard addresses of the second family, with dual stack.
     other: Option<(&'static str, &'static str)>,
-    /// Which addresses of names are taken.
+    /// Envoy's DNS lookup family.
     lookup: &'static str,
 }
 
 impl Local {
-    /// For the pod's addresses. With addresses of both families but two families not asked for, IPv4 alone.
+    /// Selects the addresses by the pod's families. Without dual stack, pods with both families use IPv4 only.
     fn new(addresses: &Addresses, dual_stack: bool) -> Self {
         const V4: (&str, &str) = ("127.0.0.1", "0.0.0.0");
         const V6: (&str, &str) = ("::1", "::");
@@ -93,16 +93,16 @@ impl Local {
     }
 }
 
-/// Whether the proxy learns of its peers by discovery. State-of-the-world has no way to ask for them.
+/// Whether the proxy receives peer metadata by discovery. State-of-the-world xDS cannot request the metadata.
 fn discovers_metadata(input: &BootstrapInput<'_>) -> bool {
     let waypoint = input.node.id.starts_with("waypoint~");
     (waypoint || (input.settings.delta && input.node.flag("METADATA_DISCOVERY"))) && input.features.workload_discovery
 }
 
-/// The bootstrap.
+/// Generates the bootstrap configuration.
 ///
 /// # Errors
-/// When a setting cannot be turned into one.
+/// When a setting has no valid form in the bootstrap.
 pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
     let local = Local::new(input.addresses, input.settings.dual_stack);
     let mut bootstrap = Map::new();
@@ -131,13 +131,13 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
     Ok(Value::Object(bootstrap))
 }
 
-/// Files that the bootstrap names and that are the agent's to write.
+/// Files that the bootstrap references and the agent must write.
 #[must_use]
 pub fn side_files(config: &ProxyConfig) -> Vec<SideFile> {
     tracing::token_file(config).into_iter().collect()
 }
 
-/// How Envoy writes its log.
+/// Envoy's log format.
 fn log_format(json: bool) -> Value {
     const TIME: &str = "%Y-%m-%dT%T.%fZ";
     if json {
@@ -149,7 +149,7 @@ fn log_format(json: bool) -> Value {
     }
 }
 
-/// Who the proxy is.
+/// The node message, which identifies the proxy to the control plane.
 fn node(input: &BootstrapInput<'_>) -> Value {
     json!({
         "id": input.node.id,
@@ -159,7 +159,7 @@ fn node(input: &BootstrapInput<'_>) -> Value {
     })
 }
 
-/// What is started with Envoy's server.
+/// Bootstrap extensions that start with Envoy's server.
 fn extensions(input: &BootstrapInput<'_>) -> Value {
     let typed = |name: &str, url: &str, value: Value| {
         json!({ "name": name, "typed_config": {
@@ -180,7 +180,7 @@ fn extensions(input: &BootstrapInput<'_>) -> Value {
     Value::Array(discovery.into_iter().chain([internal_listener]).collect())
 }
 
-/// Envoy's own API.
+/// Envoy's admin API.
 fn admin(input: &BootstrapInput<'_>, local: Local) -> Value {
     json!({
         "access_log": [{
@@ -195,7 +195,7 @@ fn admin(input: &BootstrapInput<'_>, local: Local) -> Value {
     })
 }
 
-/// Where all other configuration comes from.
+/// The sources of the dynamic configuration (ADS, LDS and CDS).
 fn dynamic_resources(input: &BootstrapInput<'_>) -> Value {
     let delta = input.settings.delta || input.node.id.starts_with("waypoint~");
     let ads = json!({ "ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3" });
@@ -211,7 +211,7 @@ fn dynamic_resources(input: &BootstrapInput<'_>) -> Value {
     })
 }
 
-/// Settings of all clusters, where there are any.
+/// Settings for all clusters; `None` without any settings.
 fn cluster_manager(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
     let mut manager = Map::new();
     if input.node.flag("ENABLE_SELF_DISCOVERY") {
@@ -234,7 +234,7 @@ fn cluster_manager(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootstra
     Ok(Some(Value::Object(manager)))
 }
 
-/// An address of `host:port` as Envoy has it; `$(HOST_IP)` is the node's address.
+/// Converts `host:port` to an Envoy address; `$(HOST_IP)` is the node's address.
 fn socket_address(input: &BootstrapInput<'_>, name: &'static str, address: &str) -> Result<Value, BootstrapError> {
     let fault = || BootstrapError::Address { name, address: address.to_owned() };
     let (host, port) = host_and_port(address).ok_or_else(fault)?;

@@ -84,6 +84,6 @@ fn words(verdict: &Verdict) -> String {
             let policies: Vec<String> = policies.iter().map(|policy| named(policy)).collect();
             format!("closed: not allowed by {}", policies.join(", "))
         }
-        Verdict::Unknown => "let in where policies allow who asks".to_owned(),
+        Verdict::Unknown => "let in where policies allow the client".to_owned(),
     }
 }

@@ -129,7 +129,7 @@ fn refused_at(
     let Some(chain) = chain else {
         answer.reason = Some(match transport {
             Transport::Plain if mutual().is_some() => {
-                let advice = "a PeerAuthentication there is STRICT; who asks has no proxy, or a DestinationRule of it says tls.mode DISABLE";
+                let advice = "a PeerAuthentication there is STRICT; the client has no proxy, or a DestinationRule of it says tls.mode DISABLE";
                 answer.advice = Some(advice.to_owned());
                 format!("{name} takes mutual TLS alone at {destination}, and is sent plain text")
             }

@@ -49,26 +49,26 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
     let mut with_token = true;
     let claims = match (&admission, visit.http.and_then(|request| request.claims.as_ref())) {
         (Admission::Refused { status, reason, issuers }, token) => {
-            let what = if token.is_some() { "refuses the token" } else { "wants a token" };
+            let what = if token.is_some() { "rejects the token" } else { "requires a token" };
             answer.reason = Some(format!("{name} {what}: {status}, {reason}"));
-            answer.advice = Some(format!("the issuers that it believes: {}", issuers.join(", ")));
+            answer.advice = Some(format!("the issuers that it accepts: {}", issuers.join(", ")));
             return Judgement::Refused;
         }
         (Admission::Believed { issuer, claims, is_forwarded }, _) => {
             with_token = *is_forwarded;
-            let goes = if with_token { "" } else { ", and takes it away (forwardOriginalToken is not set)" };
-            answer.step_once(format!("{name} believes the token of {issuer:?}{goes}"));
+            let goes = if with_token { "" } else { ", and removes it from the request (forwardOriginalToken is not set)" };
+            answer.step_once(format!("{name} accepts the token of {issuer:?}{goes}"));
             answer.unknown_once(TAKEN_TO_BE_GOOD);
             TokenClaims::Believed(claims)
         }
         (Admission::Missing { issuers }, _) => {
             let issuers = issuers.join(", ");
             answer
-                .step_once(format!("{name} believes tokens of {issuers}, and takes requests without one, as this is"));
+                .step_once(format!("{name} accepts tokens of {issuers}, and requests without one, such as this"));
             TokenClaims::Absent
         }
         (Admission::Unchecked, Some(_)) => {
-            answer.step_once(format!("{name} looks at no token: no RequestAuthentication is for it"));
+            answer.step_once(format!("{name} does not check tokens: no RequestAuthentication applies to it"));
             TokenClaims::Absent
         }
         (Admission::Unchecked, None) => TokenClaims::Absent,
@@ -86,7 +86,7 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
         None => {
             if said == Verdict::Unknown {
                 answer.unknown.push(format!(
-                    "whether a policy of {name} lets it in: it looks at addresses or at what the proxy alone knows"
+                    "whether a policy of {name} allows the request: it depends on addresses or on data that only the proxy has"
                 ));
             }
             Judgement::LetIn { with_token }
@@ -97,9 +97,9 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
 /// The advice if policies depend on the token.
 fn token_advice(visit: &Visit<'_>) -> &'static str {
     if visit.http.is_some_and(|request| request.claims.is_some()) {
-        "; it looks at the claims of the token"
+        "; the policy depends on the claims of the token"
     } else {
-        "; it looks at the claims of a token, and the request has none (--token-claims)"
+        "; the policy depends on the claims of a token, and the request has none (--token-claims)"
     }
 }
 
@@ -113,7 +113,7 @@ fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Opt
             Some((format!("{name} denies it to {who}: {end} by {rule}"), advice))
         }
         Verdict::NotAllowed(rules) => {
-            let advice = format!("policies that allow: {}; none of their rules fits", allowing(rules));
+            let advice = format!("policies with action ALLOW: {}; none of their rules matches", allowing(rules));
             Some((format!("{name} allows it to others, not to {who}: {end}"), Some(advice)))
         }
     }
@@ -123,8 +123,8 @@ fn refusal(name: &str, said: &Verdict, visit: &Visit<'_>) -> Option<(String, Opt
 pub(super) fn told(peer: Peer<'_>) -> &str {
     match peer {
         Peer::Proven(identity) => identity,
-        Peer::Nobody => "nobody in particular (plain text)",
-        Peer::Somebody => "who asks",
+        Peer::Nobody => "a client without identity (plain text)",
+        Peer::Somebody => "the client",
     }
 }
 

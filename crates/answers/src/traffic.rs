@@ -94,7 +94,7 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
             format!("{end}{token} by {policy}")
         }
         Verdict::NotAllowed(rules) => format!("{end}{token}: not allowed by {}", allowing(rules)),
-        Verdict::Unknown => format!("{told} where policies allow who asks"),
+        Verdict::Unknown => format!("{told} where policies allow the client"),
     }
 }
 

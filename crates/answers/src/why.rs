@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The inputs of resources of a proxy.
+/// The resources of a proxy and their inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyProxy {
-    /// The stream, `<pod>.<namespace>-<number>`.
+    /// The stream ID, `<pod>.<namespace>-<number>`.
     pub proxy: String,
     /// The resources of the requested name.
     pub resources: Vec<ResourceProvenance>,
@@ -17,22 +17,22 @@ pub struct WhyProxy {
 /// A resource and the inputs that it was built from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceProvenance {
-    /// Its type, as in `cds`.
+    /// The resource type, such as `cds`.
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
     pub name: String,
-    /// Its version: the hash of its content.
+    /// The resource's version: the hash of its content.
     pub version: String,
-    /// The inputs, in the order in which they were first read.
+    /// The inputs, in the order of their first read.
     pub objects: Vec<SourceObject>,
 }
 
-/// An input of a resource: an object, mesh config and the like.
+/// An input of a resource: an object, or an input such as mesh config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceObject {
-    /// `Kind namespace/name`, or the input, such as `mesh config`.
+    /// `Kind namespace/name`, or the name of the input, such as `mesh config`.
     pub object: String,
-    /// `metadata.generation`, where it has one.
+    /// `metadata.generation`, if the object has one.
     pub generation: Option<i64>,
     /// The fields on which the resource depends, if determined.
     #[serde(default)]
@@ -46,20 +46,20 @@ pub enum FieldsKnown {
     /// Not determined, as for inputs that are not objects.
     #[default]
     Unasked,
-    /// It is not known.
+    /// The analysis cannot determine the fields.
     Unknown,
     /// The object was read, and the resource is the same without it.
     NoEffect,
-    /// Without any of these fields the resource would differ.
+    /// The resource depends on each of these fields.
     Fields(Vec<String>),
 }
 
 /// The last pushes of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WhyPush {
-    /// Id of the stream: `<pod>.<namespace>-<number>`.
+    /// The stream ID, `<pod>.<namespace>-<number>`.
     pub proxy: String,
-    /// Its pushes, newest first.
+    /// The proxy's pushes, newest first.
     pub pushes: Vec<Pushed>,
 }
 
@@ -67,55 +67,55 @@ pub struct WhyPush {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pushed {
-    /// When it was sent.
+    /// The time of the response.
     pub at: String,
-    /// Its type, as in `cds`.
+    /// The resource type, such as `cds`.
     pub r#type: String,
-    /// Its causes: objects with their generations, or a subscription.
+    /// The causes of the push: objects with their generations, or a subscription.
     pub causes: Vec<String>,
     /// The number of resources.
     pub resources: u32,
     /// The number of removed names.
     pub removed: u32,
-    /// The size of its resources in bytes.
+    /// The size of the resources in bytes.
     pub bytes: u32,
-    /// Milliseconds until the client answered; `None` if it has not.
+    /// Milliseconds until the client answered; `None` without an answer.
     pub answered_ms: Option<f64>,
-    /// Whether the client acknowledged it, if it has answered.
+    /// Whether the client acknowledged the response; `None` without an answer.
     pub taken: Option<bool>,
 }
 
 /// Why a request fails, or that it succeeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyNot {
-    /// The request in words.
+    /// The request as text.
     pub request: String,
-    /// The steps of its path.
+    /// The steps of the request's path.
     pub steps: Vec<String>,
-    /// The first reason for which it fails; `None` if it succeeds.
+    /// The first reason for the failure; `None` if the request succeeds.
     pub reason: Option<String>,
-    /// What to do about it, if known.
+    /// How to fix the failure, if known.
     pub advice: Option<String>,
-    /// What is not known to the control plane.
+    /// The facts that the control plane does not know.
     pub unknown: Vec<String>,
 }
 
 impl WhyNot {
-    /// Adds a step unless it is there.
+    /// Adds a step unless the step exists.
     pub(super) fn step_once(&mut self, step: String) {
         if !self.steps.contains(&step) {
             self.steps.push(step);
         }
     }
 
-    /// Adds a step about an address, unless it is there for another address.
+    /// Adds a step about an address, unless the step exists for another address.
     pub(super) fn first_step(&mut self, step: &str, address: &SocketAddr) {
         if !self.steps.iter().any(|told| told.starts_with(step)) {
             self.steps.push(format!("{step} {address}"));
         }
     }
 
-    /// Adds an unknown unless it is there.
+    /// Adds an unknown fact unless it exists.
     pub(super) fn unknown_once(&mut self, what: &str) {
         if !self.unknown.iter().any(|told| told == what) {
             self.unknown.push(what.to_owned());
@@ -126,14 +126,14 @@ impl WhyNot {
 impl fmt::Display for WhyProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for made in &self.resources {
-            writeln!(f, "{} {} of {} is made of", made.r#type, made.name, self.proxy)?;
+            writeln!(f, "{} {} of {} is built from", made.r#type, made.name, self.proxy)?;
             for one in &made.objects {
                 let generation = one.generation.filter(|generation| *generation > 0);
                 let generation = generation.map(|generation| format!(", generation {generation}")).unwrap_or_default();
                 let field = match &one.field {
                     FieldsKnown::Unasked => String::new(),
-                    FieldsKnown::Unknown => ": field not known".to_owned(),
-                    FieldsKnown::NoEffect => ": the same without it".to_owned(),
+                    FieldsKnown::Unknown => ": fields unknown".to_owned(),
+                    FieldsKnown::NoEffect => ": no effect".to_owned(),
                     FieldsKnown::Fields(fields) => format!(": {}", fields.join(", ")),
                 };
                 writeln!(f, "  {}{generation}{field}", one.object)?;
@@ -156,7 +156,7 @@ impl fmt::Display for WhyPush {
             let (resources, removed, bytes) = (one.resources, one.removed, one.bytes);
             writeln!(
                 f,
-                "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; for {causes}"
+                "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; caused by {causes}"
             )?;
         }
         Ok(())
@@ -174,6 +174,6 @@ impl fmt::Display for WhyNot {
         if let Some(advice) = &self.advice {
             writeln!(f, "  {advice}")?;
         }
-        self.unknown.iter().try_for_each(|one| writeln!(f, "  not known here: {one}"))
+        self.unknown.iter().try_for_each(|one| writeln!(f, "  unknown to the control plane: {one}"))
     }
 }

@@ -1,4 +1,4 @@
-//! Follows a request from proxy to proxy, and returns the first reason for which it fails.
+//! Follows a request from proxy to proxy, and returns the first reason for its failure.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,43 +19,43 @@ use super::received::{ProxyResources, ReadResources, Walkable};
 use super::why::WhyNot;
 use super::words::{outcome, service_of};
 
-/// The label of services and namespaces that names their waypoint.
+/// The label of services and namespaces with the name of their waypoint.
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 
-/// The request.
+/// The request to follow.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The host: short, as within the pod, or fully qualified.
+    /// The host: a short name that resolves in the client's namespace, or a fully qualified name.
     pub host: String,
-    /// The port; defaults to the first of the service.
+    /// The port; `None` is the service's first port.
     pub port: Option<u16>,
-    /// HTTP method, as in `GET`.
+    /// The HTTP method, such as `GET`.
     pub method: String,
     /// The path with its query.
     pub path: String,
-    /// The claims of its token; `None` without one.
+    /// The claims of the request's token; `None` without a token.
     pub claims: Option<Claims>,
 }
 
-/// A proxy and the resources that it has accepted.
+/// A proxy and the resources that it has acknowledged.
 #[derive(Clone, Debug)]
 pub struct ProxySnapshot {
     /// The proxy.
     pub proxy: std::sync::Arc<Proxy>,
-    /// Its resources.
+    /// The acknowledged resources.
     pub had: ProxyResources,
 }
 
 /// The source of the request.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// The workload beside a proxy.
+    /// The workload of a sidecar, or a gateway.
     Proxy(ProxySnapshot),
     /// A pod in ambient mode, which has ztunnel instead of a proxy of its own.
     Ambient(std::sync::Arc<Proxy>),
 }
 
-/// The proxies that a request may pass.
+/// The proxies that the request may reach.
 #[derive(Clone, Copy)]
 pub struct Others<'a> {
     /// Finds the proxy at an address.
@@ -86,14 +86,14 @@ pub(super) struct TracedRequest<'a> {
     pub(super) source: Option<IpAddr>,
     /// The original client address, if known.
     pub(super) remote: Option<IpAddr>,
-    /// Whether it may still pass a waypoint.
+    /// Whether the request may still pass a waypoint.
     pub(super) passes: bool,
     /// The number of pods for which ztunnel's policies were evaluated.
     pub(super) judged_by_ztunnel: &'a Cell<usize>,
 }
 
 impl Origin {
-    /// The proxy, or the hypothetical one of the pod.
+    /// The client's proxy; for ambient pods, a synthetic proxy of the pod.
     fn proxy(&self) -> &Proxy {
         match self {
             Self::Proxy(place) => &place.proxy,
@@ -102,7 +102,7 @@ impl Origin {
     }
 }
 
-/// Why a request of a workload, or one that enters at a gateway, fails, or that it does not.
+/// Explains why a request from a workload, or through a gateway, fails or succeeds.
 #[must_use]
 pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: Others<'_>) -> WhyNot {
     if let Origin::Proxy(gateway) = from
@@ -192,7 +192,7 @@ fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>
         found.filter(|_| !passes_one).and_then(|service| serving(&asked.others, service, asked.connection))
     {
         answer.steps.push(format!(
-            "it goes past waypoint {}, which is for ambient clients: its routes and policies do not count",
+            "it bypasses waypoint {}, which serves ambient clients only: its routes and policies do not apply",
             waypoint.proxy.name
         ));
     }
@@ -203,7 +203,7 @@ fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>
 fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequest<'_>) {
     answer.steps.push("ztunnel on its node takes the connection".to_owned());
     let Some(service) = found else {
-        answer.steps.push("it goes where it was sent, as plain text".to_owned());
+        answer.steps.push("it goes to its original destination in plain text".to_owned());
         return;
     };
     if let Some(waypoint) = serving(&asked.others, service, asked.connection) {
@@ -213,7 +213,7 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
     if let Some(name) = use_waypoint(service, asked.context) {
         answer
             .unknown
-            .push(format!("{} is to have waypoint {name}, and none that serves it is connected here", service.origin));
+            .push(format!("{} uses waypoint {name}, but no waypoint that serves it is connected here", service.origin));
     }
     let known = asked.context.directory.endpoints.get(&service.key);
     let port = service.port(asked.called.1).map(|port| port.name.clone());
@@ -229,7 +229,7 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
     }
     answer.steps.push(format!("it goes to {} endpoints of {}", ready.len(), service.origin));
     for destination in ready {
-        // It sends plain text to endpoints without ztunnel.
+        // ztunnel sends plain text to endpoints without ztunnel.
         let takes_tunnel = ambient_pod_at(asked.context, destination.ip()).is_some();
         let transport = if takes_tunnel { Transport::Tunnel } else { Transport::Plain };
         if !arrive(answer, destination, transport, asked) {
@@ -248,7 +248,7 @@ fn use_waypoint(service: &Service, context: &PushContext) -> Option<String> {
     own.or_else(of_namespace).filter(|name| !matches!(name.as_str(), "" | "none"))
 }
 
-/// The identity of a workload, as its certificate has it.
+/// The identity of a workload, as in its certificate.
 pub(super) fn identity(proxy: &Proxy, context: &PushContext) -> String {
     let account = proxy.meta("SERVICE_ACCOUNT").filter(|account| !account.is_empty());
     let account = account.unwrap_or_else(|| "default".to_owned());
@@ -256,7 +256,7 @@ pub(super) fn identity(proxy: &Proxy, context: &PushContext) -> String {
     format!("spiffe://{domain}/ns/{}/sa/{account}", proxy.namespace)
 }
 
-/// A service by the name that a workload of a namespace calls it.
+/// Looks up a service by the name that a workload in namespace `own` uses.
 fn service<'a>(context: &'a PushContext, own: &Namespace, host: &str) -> Option<&'a Service> {
     let domain = &context.mesh.settings.domain_suffix;
     let names = [
@@ -290,15 +290,15 @@ pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(Str
     match &walk.outcome {
         Outcome::Closed(reason) => Some((format!("the proxy closes the connection: {reason}"), None)),
         Outcome::NotFound => Some((
-            "no route takes the request: 404".to_owned(),
-            Some("see the matches of the VirtualService of this host".to_owned()),
+            "no route matches the request: 404".to_owned(),
+            Some("check the match conditions in this host's VirtualService".to_owned()),
         )),
         Outcome::Redirected { status, location } => {
             Some((format!("the proxy redirects with {status} to {location}"), None))
         }
         Outcome::Answered(status) => Some((
             format!("the proxy answers {status} itself"),
-            Some("a VirtualService says so (directResponse), or none is meant for this host".to_owned()),
+            Some("a VirtualService has a directResponse, or no VirtualService applies to this host".to_owned()),
         )),
         Outcome::Forwarded(shares) => shares.iter().find_map(|share| lost_share(share, context)),
     }
@@ -308,14 +308,14 @@ pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(Str
 fn lost_share(share: &Share, context: &PushContext) -> Option<(String, Option<String>)> {
     let cluster = &share.cluster;
     if cluster == "BlackHoleCluster" {
-        let advice = "outboundTrafficPolicy is REGISTRY_ONLY, and no ServiceEntry has this host; or a Sidecar hides it";
-        return Some(("the proxy knows no such host and lets nothing else out".to_owned(), Some(advice.to_owned())));
+        let advice = "outboundTrafficPolicy is REGISTRY_ONLY and no ServiceEntry has the host, or a Sidecar hides it";
+        return Some(("the proxy does not know the host and blocks unknown hosts".to_owned(), Some(advice.to_owned())));
     }
     match &share.upstream {
         Upstream::NoCluster => {
             let subset = service_of(cluster).map(|(_, subset, _)| subset).filter(|subset| !subset.is_empty());
             let advice = subset.map(|subset| format!("add subset {subset:?} to a DestinationRule of the host"));
-            Some((format!("the route leads to cluster {cluster:?}, which is not there: 503"), advice))
+            Some((format!("the route references cluster {cluster:?}, which does not exist: 503"), advice))
         }
         Upstream::Endpoints(endpoints) if endpoints.is_empty() => {
             let known = service_of(cluster).map(|(_, _, host)| unready(context, host)).unwrap_or_default();
@@ -331,9 +331,9 @@ fn unready(context: &PushContext, host: &str) -> String {
     let all: Vec<_> = all.flat_map(|(_, endpoints)| &endpoints.endpoints).collect();
     let unready = all.iter().filter(|one| matches!(one.health, Health::Unhealthy | Health::Terminating)).count();
     match all.len() {
-        0 => "no pod is behind the service: see its selector, and whether its pods are ready".to_owned(),
+        0 => "the service has no endpoints: check its selector, and whether its pods are ready".to_owned(),
         known => {
-            format!("{known} endpoints are known, {unready} of them not ready; a subset's labels may fit none of them")
+            format!("{known} endpoints are known, {unready} are not ready; a subset's labels may match none of them")
         }
     }
 }

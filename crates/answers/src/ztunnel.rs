@@ -114,7 +114,7 @@ pub(super) fn lets_in(
             answer.reason =
                 Some(format!("ztunnel at {destination} allows it to others, not to {who}: the connection is closed"));
             answer.advice = Some(format!(
-                "policies that allow: {}; none of their rules fits, and ztunnel leaves out those that are about requests",
+                "policies with action ALLOW: {}; none of their rules matches, and ztunnel ignores those about requests",
                 policies.join(", ")
             ));
             false
@@ -153,5 +153,5 @@ pub(super) fn named(policy: &str) -> String {
 fn advice(policy: &str) -> Option<String> {
     let is_of_peers = policy.ends_with(STRICT) || policy.contains(CONVERTED);
     is_of_peers
-        .then(|| "who asks must speak mutual TLS: have it in the mesh, or let PERMISSIVE hold for this port".to_owned())
+        .then(|| "the client must use mutual TLS: add it to the mesh, or set PERMISSIVE for this port".to_owned())
 }

@@ -1,4 +1,4 @@
-//! The clusters that are there from the start.
+//! The static clusters of the bootstrap.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::tracing::Tracer;
 use super::{BootstrapError, BootstrapInput, Local, socket_address, stats};
 use navarch_api::istio::{ClientTlsSettings, TcpKeepalive};
 
-/// Where the agent serves secrets from files, when another serves the workload's own.
+/// The socket on which the agent serves file secrets when another SDS server serves the workload's certificate.
 const FILE_SECRETS_SOCKET: &str = "./var/run/secrets/credential-uds/files-socket";
 
 pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Result<Vec<Value>, BootstrapError> {
@@ -39,7 +39,7 @@ pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Result<Vec<Value>
     Ok(clusters)
 }
 
-/// A cluster of a single address.
+/// A cluster with a single address.
 fn cluster(name: &str, kind: &str, timeout: &str, address: &Value) -> Map<String, Value> {
     let mut cluster = Map::new();
     let mut put = |key: &str, value: Value| cluster.insert(key.to_owned(), value);
@@ -53,20 +53,20 @@ fn cluster(name: &str, kind: &str, timeout: &str, address: &Value) -> Map<String
     cluster
 }
 
-/// A cluster on a port of this machine.
+/// A cluster for a port on localhost.
 fn on_localhost(name: &str, local: Local, port: i32) -> Value {
     let address = json!({ "protocol": "TCP", "address": local.localhost, "port_value": port });
     Value::Object(cluster(name, "STATIC", "0.250s", &json!({ "socket_address": address })))
 }
 
-/// A cluster behind a Unix socket, over HTTP/2.
+/// An HTTP/2 cluster for a Unix domain socket.
 fn on_socket(name: &str, path: &str) -> Value {
     let mut cluster = cluster(name, "STATIC", "1s", &json!({ "pipe": { "path": path } }));
     http2(&mut cluster);
     Value::Object(cluster)
 }
 
-/// The agent's own xDS server, behind which is the control plane.
+/// The agent's xDS server, which proxies to the control plane.
 fn control_plane(path: &str) -> Value {
     let mut cluster = cluster("xds-grpc", "STATIC", "1s", &json!({ "pipe": { "path": path } }));
     http2(&mut cluster);
@@ -83,7 +83,7 @@ fn control_plane(path: &str) -> Value {
     Value::Object(cluster)
 }
 
-/// Makes a cluster speak HTTP/2.
+/// Enables HTTP/2 for a cluster.
 fn http2(cluster: &mut Map<String, Value>) {
     const OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
     let options = json!({ OPTIONS: {
@@ -93,7 +93,7 @@ fn http2(cluster: &mut Map<String, Value>) {
     cluster.insert("typed_extension_protocol_options".to_owned(), options);
 }
 
-/// A cluster whose addresses come from DNS.
+/// A cluster that resolves its address by DNS.
 fn by_name(
     input: &BootstrapInput<'_>,
     local: Local,
@@ -107,7 +107,7 @@ fn by_name(
     Ok(cluster)
 }
 
-/// The collector of spans.
+/// The cluster of the trace collector.
 fn tracer(input: &BootstrapInput<'_>, local: Local) -> Result<Option<Value>, BootstrapError> {
     let Some(tracer) = Tracer::of(input.config) else { return Ok(None) };
     let name = match tracer {
@@ -134,7 +134,7 @@ fn tracer(input: &BootstrapInput<'_>, local: Local) -> Result<Option<Value>, Boo
     Ok(Some(Value::Object(cluster)))
 }
 
-/// A service that takes metrics or access logs.
+/// The cluster of a service that receives metrics or access logs.
 fn service_cluster(
     input: &BootstrapInput<'_>,
     local: Local,
@@ -153,7 +153,7 @@ fn service_cluster(
     Ok(Value::Object(cluster))
 }
 
-/// The proxy's own service, by which Envoy knows its zone's share of it.
+/// The cluster of the proxy's own service, from which Envoy computes its zone's share of endpoints.
 fn own() -> Value {
     const POLICY: &str = "envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest";
     json!({

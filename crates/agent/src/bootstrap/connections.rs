@@ -1,10 +1,10 @@
-//! The limit of all downstream connections.
+//! The limit on all downstream connections.
 
 use serde_json::{Value, json};
 
 use super::BootstrapInput;
 
-/// The overload manager that holds the limit.
+/// The overload manager with the connection limit.
 pub(super) fn limit(input: &BootstrapInput<'_>) -> Value {
     json!({ "resource_monitors": [{
         "name": "envoy.resource_monitors.global_downstream_max_connections",
@@ -15,7 +15,7 @@ pub(super) fn limit(input: &BootstrapInput<'_>) -> Value {
     }] })
 }
 
-/// The limit: as the config sets it, else proxy metadata, else the runtime value of old; else there is none.
+/// The limit from the proxy config, else proxy metadata, else the legacy runtime value; without these, unlimited.
 pub(super) fn most(input: &BootstrapInput<'_>) -> i64 {
     let config = input.config;
     let settings = config.connection_settings.as_ref();
@@ -25,7 +25,7 @@ pub(super) fn most(input: &BootstrapInput<'_>) -> i64 {
     set.map(i64::from).or_else(metadata).or_else(runtime).unwrap_or(i64::from(i32::MAX))
 }
 
-/// A whole number, if the text is one.
+/// Parses an integer; `None` for other text.
 fn number(text: Option<&String>) -> Option<i64> {
     text?.parse().ok()
 }

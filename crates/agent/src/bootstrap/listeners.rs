@@ -1,4 +1,4 @@
-//! The listeners that are there from the start: metrics and readiness.
+//! The static listeners of the bootstrap: metrics and readiness.
 
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Vec<Value> {
     listeners
 }
 
-/// A listener that works even where Envoy turns away others.
+/// A listener that is exempt from the global connection limit and the overload manager.
 fn listener(address: &str, port: u16) -> Map<String, Value> {
     let mut listener = Map::new();
     listener.insert("name".to_owned(), format!("{address}_{port}").into());
@@ -30,19 +30,19 @@ fn listener(address: &str, port: u16) -> Map<String, Value> {
     listener
 }
 
-/// An address to listen on.
+/// A socket address to listen on.
 fn tcp(address: &str, port: u16) -> Value {
     json!({ "socket_address": { "protocol": "TCP", "address": address, "port_value": port } })
 }
 
-/// Adds the address of the other family.
+/// Adds the address of the second family.
 fn also_on(listener: &mut Map<String, Value>, address: Option<&str>, port: u16) {
     if let Some(address) = address {
         listener.insert("additionalAddresses".to_owned(), json!([{ "address": tcp(address, port) }]));
     }
 }
 
-/// HTTP of which some paths go to clusters, through `filters` and the router.
+/// An HTTP connection manager that routes some paths to clusters, through `filters` and the router.
 fn http(stat_prefix: &str, routes: &[(&str, &str)], mut filters: Vec<Value>) -> Value {
     let routes: Vec<_> = routes
         .iter()
@@ -65,7 +65,7 @@ fn http(stat_prefix: &str, routes: &[(&str, &str)], mut filters: Vec<Value>) -> 
     })
 }
 
-/// Envoy's own metrics.
+/// The listener for Envoy's own metrics.
 fn prometheus(input: &BootstrapInput<'_>, local: Local) -> Value {
     let port = input.settings.envoy_prometheus_port;
     let closed = input.config.proxy_metadata.get("METRICS_LOCALHOST_ACCESS_ONLY").is_some_and(|value| value == "true");
@@ -78,12 +78,12 @@ fn prometheus(input: &BootstrapInput<'_>, local: Local) -> Value {
     Value::Object(listener)
 }
 
-/// Whether metrics are compressed. The annotation is not read here, as the injector copies it to the proxy config.
+/// Whether metrics are compressed. The injector copies the annotation to the proxy config, so it is not read here.
 fn compresses(input: &BootstrapInput<'_>) -> bool {
     input.config.stats_compression.unwrap_or(true)
 }
 
-/// A filter that compresses metrics.
+/// An HTTP filter that compresses metrics.
 fn compressor(kind: &str) -> Value {
     let message = match kind {
         "brotli" => "brotli.compressor.v3.Brotli",
@@ -109,7 +109,7 @@ fn compressor(kind: &str) -> Value {
     })
 }
 
-/// Metrics over mTLS with the workload's identity.
+/// A listener for metrics over mTLS with the workload's certificate.
 fn secure(local: Local, port: u16, stat_prefix: &str, routes: &[(&str, &str)]) -> Value {
     let secret = |name: &str| json!({ "name": name, "sds_config": sds() });
     let mut listener = listener(local.wildcard, port);
@@ -141,7 +141,7 @@ fn secure(local: Local, port: u16, stat_prefix: &str, routes: &[(&str, &str)]) -
     Value::Object(listener)
 }
 
-/// Readiness, through Envoy to the agent: so it tells of both.
+/// The readiness listener, which routes through Envoy to the agent and therefore covers both.
 fn readiness(input: &BootstrapInput<'_>, local: Local) -> Value {
     let port = input.settings.envoy_status_port;
     let mut listener = listener(local.wildcard, port);

@@ -1,20 +1,19 @@
-//! Servers that the bootstrap speaks to: their TLS and keepalive.
+//! Remote servers of the bootstrap: TLS and keepalive.
 
 use serde_json::{Map, Value, json};
 
 use super::BootstrapInput;
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, TcpKeepalive};
 
-/// What of HTTP/2 a connection offers by ALPN.
+/// The protocols that a connection offers by ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alpn {
-    /// Nothing.
+    /// No protocols.
     None,
-    /// HTTP/2.
     Http2,
 }
 
-/// The transport socket for TLS to a server; `None` for plain text. `name` is its SNI within the mesh.
+/// The transport socket for TLS to a server; `None` for plain text. `name` is the SNI within the mesh.
 pub(super) fn transport_socket(
     input: &BootstrapInput<'_>,
     tls: Option<&ClientTlsSettings>,
@@ -63,7 +62,7 @@ pub(super) fn transport_socket(
     Some(json!({ "name": "envoy.transport_sockets.tls", "typed_config": context }))
 }
 
-/// How the server's certificate is checked.
+/// The validation context for the server's certificate.
 fn validation(tls: &ClientTlsSettings, root: Option<Value>) -> Value {
     let mut own = Map::new();
     if !tls.subject_alt_names.is_empty() {
@@ -77,12 +76,12 @@ fn validation(tls: &ClientTlsSettings, root: Option<Value>) -> Value {
     context
 }
 
-/// A secret that the agent reads from files.
+/// An SDS secret that the agent reads from files.
 fn file_secret(name: &str) -> Value {
     json!({ "name": name, "sds_config": sds() })
 }
 
-/// A secret of the workload's identity, without which Envoy does not wait to start.
+/// An SDS secret of the workload's identity. Envoy starts without waiting for the secret.
 fn workload_secret(name: &str) -> Value {
     let mut source = sds();
     if let Some(source) = source.as_object_mut() {
@@ -91,7 +90,7 @@ fn workload_secret(name: &str) -> Value {
     json!({ "name": name, "sds_config": source })
 }
 
-/// The agent's SDS server as a source.
+/// A config source for the agent's SDS server.
 pub(super) fn sds() -> Value {
     json!({
         "api_config_source": {
@@ -104,7 +103,7 @@ pub(super) fn sds() -> Value {
     })
 }
 
-/// Options of connections that are kept alive.
+/// Envoy's options for TCP keepalive.
 pub(super) fn keepalive(keepalive: &TcpKeepalive) -> Value {
     let seconds = |span: Option<navarch_api::duration::Duration>| span.map_or(0, |span| span.as_secs());
     let values = [

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::BootstrapInput;
 
-/// The layers: what is set here, and over it what is set by the admin API.
+/// The runtime layers: the static layer, and above it the layer of the admin API.
 pub(super) fn layers(input: &BootstrapInput<'_>) -> Value {
     json!({ "layers": [
         { "name": "global config", "static_layer": flags(input) },
@@ -12,7 +12,7 @@ pub(super) fn layers(input: &BootstrapInput<'_>) -> Value {
     ] })
 }
 
-/// Defaults, and over them what users set. A value that is empty takes a default away.
+/// Default runtime flags with the user's values. An empty value removes a default.
 fn flags(input: &BootstrapInput<'_>) -> Map<String, Value> {
     const USE_ORIGINAL_DST: &str =
         "envoy.deprecated_features:envoy.config.listener.v3.Listener.hidden_envoy_deprecated_use_original_dst";
@@ -22,7 +22,7 @@ fn flags(input: &BootstrapInput<'_>) -> Map<String, Value> {
     set(USE_ORIGINAL_DST, true.into());
     set("envoy.reloadable_features.http_reject_path_with_fragment", false.into());
     set("envoy.reloadable_features.fixed_heap_use_allocated", true.into());
-    // Envoy issue 45212.
+    // Works around Envoy issue 45212.
     set("envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update", false.into());
     if input.settings.compliance_policy == "fips-140-2" {
         set("envoy.reloadable_features.google_grpc_disable_tls_13", true.into());

@@ -1,4 +1,4 @@
-//! The name by which tracing and metrics know the service (Envoy's `node.cluster`).
+//! The service name in traces and metrics (Envoy's `node.cluster`).
 
 use crate::node::Node;
 use navarch_api::mesh::{ProxyConfig, TracingServiceName};
@@ -6,7 +6,7 @@ use navarch_api::mesh::{ProxyConfig, TracingServiceName};
 /// The fallback service name.
 const UNNAMED: &str = "istio-proxy";
 
-/// The name: as the config sets it, else by the app, the workload or the namespace.
+/// The service name: from the proxy config, else from the app label, the workload or the namespace.
 pub(super) fn service_cluster(node: &Node, config: &ProxyConfig) -> String {
     match (config.tracing_service_name, config.service_cluster.as_deref()) {
         (Some(TracingServiceName::CanonicalNameOnly), _) => named(canonical_name(node), node),
@@ -19,7 +19,7 @@ pub(super) fn service_cluster(node: &Node, config: &ProxyConfig) -> String {
     }
 }
 
-/// The name, or where it says nothing what the pod is known by.
+/// The given name; an empty name falls back to the name of the pod's app or workload.
 fn named(name: &str, node: &Node) -> String {
     let (workload, namespace) = (node.text("WORKLOAD_NAME"), node.text("NAMESPACE"));
     let app = first_label(node, ["app", "app.kubernetes.io/name", "service.istio.io/canonical-name"]);
@@ -32,7 +32,7 @@ fn named(name: &str, node: &Node) -> String {
     }
 }
 
-/// The canonical service that the pod belongs to.
+/// The canonical service of the pod.
 fn canonical_name(node: &Node) -> &str {
     let workload = match node.text("WORKLOAD_NAME") {
         "" => UNNAMED,
@@ -41,7 +41,7 @@ fn canonical_name(node: &Node) -> &str {
     first_label(node, ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"]).unwrap_or(workload)
 }
 
-/// The value of the first of some labels that is there.
+/// The value of the first label that the pod has.
 fn first_label<'a>(node: &'a Node, keys: [&str; 3]) -> Option<&'a str> {
     keys.iter().find_map(|key| node.labels.get(*key)).map(String::as_str)
 }

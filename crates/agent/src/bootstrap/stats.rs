@@ -1,4 +1,4 @@
-//! Which metrics Envoy keeps, how it parts names into tags, and where it sends them.
+//! Envoy's metrics: which ones Envoy keeps, how names are split into tags, and the stats sinks.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 use super::{BootstrapError, BootstrapInput, discovers_metadata, socket_address};
 use navarch_api::duration::Duration;
 
-/// Prefixes that are always kept: readiness depends on them.
+/// Prefixes that are always included, because readiness depends on them.
 const PREFIXES: [&str; 5] = ["cluster_manager", "listener_manager", "server", "cluster.xds-grpc", "wasm"];
-/// Suffixes that are always kept.
+/// Suffixes that are always included.
 const SUFFIXES: [&str; 4] = ["rbac.allowed", "rbac.denied", "shadow_allowed", "shadow_denied"];
-/// The suffix by which draining counts connections.
+/// The suffix of the gauge by which the agent counts connections during drain.
 const ACTIVE_CONNECTIONS: &str = "downstream_cx_active";
-/// What is always kept by pattern: metrics of a virtual service's `stat_prefix`.
+/// Pattern that is always included: metrics of a VirtualService's `stat_prefix`.
 const PATTERN: &str = r"vhost\..*\.route\..*";
 
-/// Tags before those of users, with the pattern that finds each.
+/// Tags before the user's tags, each with its pattern.
 const TAGS_BEFORE: [(&str, &str); 9] = [
     ("cluster_name", r"^cluster(\.(.+);)"),
     ("http_conn_manager_prefix", r"^http\.(((?:[_.[:digit:]\w]*|[_\[\]aAbBcCdDeEfF[:digit:]\w\:]*));\.)"),
@@ -32,7 +32,7 @@ const TAGS_BEFORE: [(&str, &str); 9] = [
     ("mongo_prefix", r"^mongo\.(.+?)\.(collection|cmd|cx_|op_|delays_|decoding_)(.*?)$"),
 ];
 
-/// Tags after those of users.
+/// Tags after the user's tags.
 const TAGS_AFTER: [(&str, &str); 7] = [
     ("cache", r"(cache\.(.+?)\.)"),
     ("component", r"(component\.(.+?)\.)"),
@@ -43,7 +43,7 @@ const TAGS_AFTER: [(&str, &str); 7] = [
     ("authz_dry_run_result", r"(\.shadow_(allowed|denied))"),
 ];
 
-/// How metrics are named and which are kept.
+/// The stats config: tags and inclusion rules.
 pub(super) fn config(input: &BootstrapInput<'_>) -> Value {
     let tag = |(name, regex): (&str, &str)| json!({ "tag_name": name, "regex": regex });
     let extra = extra_tags(input);
@@ -60,7 +60,7 @@ pub(super) fn config(input: &BootstrapInput<'_>) -> Value {
     Value::Object(config)
 }
 
-/// The tags that users add, each once.
+/// The user's additional tags, without duplicates.
 pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
     let annotated = annotation(input, "extraStatTags").unwrap_or_default().split(',');
     let all = input.config.extra_stat_tags.iter().map(String::as_str).chain(annotated);
@@ -73,7 +73,7 @@ pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
     tags
 }
 
-/// What metrics are kept by.
+/// The inclusion rules as matchers.
 fn patterns(input: &BootstrapInput<'_>) -> Vec<Value> {
     let prefix = |text: String| json!({ "prefix": text });
     let discovery = discovers_metadata(input).then(|| "workload_discovery".to_owned());
@@ -84,14 +84,14 @@ fn patterns(input: &BootstrapInput<'_>) -> Vec<Value> {
     first.chain(suffixes).chain(regexps).chain(last).collect()
 }
 
-/// The prefixes that are kept.
+/// The included prefixes.
 pub(super) fn prefixes(input: &BootstrapInput<'_>) -> Vec<String> {
     let matcher = input.config.proxy_stats_matcher.as_ref();
     let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_prefixes);
     wanted(input, "statsInclusionPrefixes", configured, &PREFIXES)
 }
 
-/// The suffixes that are kept.
+/// The included suffixes.
 pub(super) fn suffixes(input: &BootstrapInput<'_>) -> Vec<String> {
     let matcher = input.config.proxy_stats_matcher.as_ref();
     let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_suffixes);
@@ -102,14 +102,14 @@ pub(super) fn suffixes(input: &BootstrapInput<'_>) -> Vec<String> {
     wanted(input, "statsInclusionSuffixes", configured, &required)
 }
 
-/// The patterns that are kept by.
+/// The included regular expressions.
 pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
     let matcher = input.config.proxy_stats_matcher.as_ref();
     let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_regexps);
     wanted(input, "statsInclusionRegexps", configured, &[PATTERN])
 }
 
-/// The stats to keep: by annotation or proxy config, and the required ones. `{pod_ip}` is replaced by each address.
+/// Included stats from the annotation or proxy config, plus the required ones. Each pod IP replaces `{pod_ip}`.
 fn wanted(input: &BootstrapInput<'_>, key: &str, configured: &[String], required: &[&str]) -> Vec<String> {
     let annotated = annotation(input, key).filter(|text| !text.is_empty());
     let users: Vec<&str> = match annotated {
@@ -123,7 +123,7 @@ fn wanted(input: &BootstrapInput<'_>, key: &str, configured: &[String], required
     users.into_iter().chain(required.iter().copied()).flat_map(fill).collect()
 }
 
-/// The buckets of histograms, by prefix.
+/// Histogram buckets by prefix.
 fn histogram_buckets(input: &BootstrapInput<'_>) -> Vec<Value> {
     let Some(text) = annotation(input, "statsHistogramBuckets") else { return Vec::new() };
     match serde_json::from_str::<BTreeMap<String, Vec<serde_json::Number>>>(text) {
@@ -138,7 +138,7 @@ fn histogram_buckets(input: &BootstrapInput<'_>) -> Vec<Value> {
     }
 }
 
-/// How often metrics are sent and unused ones forgotten, where an annotation says so.
+/// The flush and eviction intervals, if the annotations set them.
 pub(super) fn intervals(input: &BootstrapInput<'_>) -> Map<String, Value> {
     let mut intervals = Map::new();
     let span = |key: &str| {
@@ -164,7 +164,7 @@ pub(super) fn intervals(input: &BootstrapInput<'_>) -> Map<String, Value> {
     intervals
 }
 
-/// Where metrics are sent.
+/// The stats sinks.
 pub(super) fn sinks(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
     let mut sinks = Vec::new();
     if metrics_service(input).is_some() {
@@ -190,14 +190,14 @@ pub(super) fn sinks(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootstr
     Ok((!sinks.is_empty()).then(|| sinks.into()))
 }
 
-/// The address of the metrics service, if there is one.
+/// The address of the metrics service, if configured.
 pub(super) fn metrics_service<'a>(input: &BootstrapInput<'a>) -> Option<&'a str> {
     let service = input.config.envoy_metrics_service.as_ref().map(|service| service.address.as_str());
     let service = service.filter(|address| !address.is_empty());
     service.or(Some(input.config.envoy_metrics_service_address.as_str())).filter(|address| !address.is_empty())
 }
 
-/// An annotation of the sidecar.
+/// An annotation of the pod for the sidecar.
 pub(super) fn annotation<'a>(input: &BootstrapInput<'a>, key: &str) -> Option<&'a str> {
     input.node.annotations.get(&format!("sidecar.istio.io/{key}")).map(String::as_str)
 }

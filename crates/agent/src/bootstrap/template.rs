@@ -1,4 +1,4 @@
-//! A user's own bootstrap, written as a template in Go's language with the parameters of pilot-agent.
+//! A user's own bootstrap as a Go template with pilot-agent's parameters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::{BootstrapError, BootstrapInput, Local, bootstrap, discovers_metadata
 use super::{connections, remote, runtime, service_name, stats};
 use navarch_api::proto_json::to_proto_json;
 
-/// Why a template makes no bootstrap.
+/// Why rendering a bootstrap template fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// Its parameters cannot be made.
+    /// The template's parameters cannot be computed.
     #[error(transparent)]
     Parameters(#[from] BootstrapError),
-    /// It cannot be read or filled in.
+    /// The template cannot be parsed or rendered.
     #[error("bootstrap template: {0}")]
     Template(String),
 }
 
-/// Fills a template in.
+/// Renders a template.
 ///
 /// # Errors
-/// When it cannot be read or filled in, or its parameters cannot be made.
+/// When the template cannot be parsed or rendered, or its parameters cannot be computed.
 pub fn render(template: &str, input: &BootstrapInput<'_>) -> Result<String, TemplateError> {
     let json = |arguments: &[Value]| {
         let text = arguments.first().map(|value| from_template(value).to_string());
@@ -39,7 +39,7 @@ pub fn render(template: &str, input: &BootstrapInput<'_>) -> Result<String, Temp
     template.execute_to_string(&parameters).map_err(fault)
 }
 
-/// The parameters. What is not set is not there, as `if` in templates expects.
+/// The template's parameters. Unset parameters are absent, as `if` in templates expects.
 fn parameters(input: &BootstrapInput<'_>) -> Result<Map<String, serde_json::Value>, BootstrapError> {
     let (node, config, settings) = (input.node, input.config, input.settings);
     let local = Local::new(input.addresses, settings.dual_stack);
@@ -91,7 +91,7 @@ fn parameters(input: &BootstrapInput<'_>) -> Result<Map<String, serde_json::Valu
     Ok(all.into_iter().filter(|(_, value)| !value.is_null()).collect())
 }
 
-/// Adds the servers that the bootstrap speaks to: addresses and TLS as texts of JSON.
+/// Adds the servers of the bootstrap: addresses and TLS settings as JSON text.
 fn add_servers(input: &BootstrapInput<'_>, all: &mut Map<String, serde_json::Value>) -> Result<(), BootstrapError> {
     let mut put = |key: &str, value: serde_json::Value| all.insert(key.to_owned(), value.to_string().into());
     let tracing = input.config.tracing.as_ref();
@@ -127,7 +127,7 @@ fn add_servers(input: &BootstrapInput<'_>, all: &mut Map<String, serde_json::Val
     Ok(())
 }
 
-/// A message whose fields have the names that Go gives them, `proxyAdminPort` being `ProxyAdminPort`.
+/// Renames a message's fields to their Go names, such as `proxyAdminPort` to `ProxyAdminPort`.
 fn go_names(message: &serde_json::Value) -> serde_json::Value {
     let upper = |key: &str| {
         let mut letters = key.chars();

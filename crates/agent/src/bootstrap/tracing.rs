@@ -1,4 +1,4 @@
-//! Where spans go.
+//! The tracing provider of the bootstrap.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::{BootstrapError, BootstrapInput, SideFile, service_name};
 use crate::go_path;
 use navarch_api::mesh::{ProxyConfig, Tracing};
 
-/// The tracer that is set and has an address.
+/// A tracer with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracer<'a> {
-    /// Zipkin, and what speaks like it.
+    /// Zipkin, or a Zipkin-compatible collector.
     Zipkin(&'a str),
     Lightstep(&'a str),
     /// Datadog's agent.
@@ -17,7 +17,7 @@ pub(super) enum Tracer<'a> {
 }
 
 impl<'a> Tracer<'a> {
-    /// The tracer of a config. Others than these are set up by the control plane, with each listener.
+    /// The tracer of a proxy config. The control plane configures all other tracers per listener.
     pub(super) fn of(config: &'a ProxyConfig) -> Option<Self> {
         let tracing = config.tracing.as_ref()?;
         let zipkin = tracing.zipkin.as_ref().map(|zipkin| Self::Zipkin(&zipkin.address));
@@ -66,18 +66,18 @@ pub(super) fn tracer(input: &BootstrapInput<'_>) -> Result<Option<Value>, Bootst
     Ok(Some(json!({ "http": { "name": format!("envoy.tracers.{name}"), "typed_config": config } })))
 }
 
-/// Whether the platform metadata has a project.
+/// Whether the platform metadata contains a project.
 fn has_project(input: &BootstrapInput<'_>) -> bool {
     let platform = input.node.metadata.get("PLATFORM_METADATA");
     platform.and_then(|metadata| metadata.get("gcp_project")).is_some()
 }
 
-/// Where Lightstep's token is written.
+/// The path of Lightstep's access token.
 fn token_path(config: &ProxyConfig) -> String {
     go_path::join(&config.config_path, "lightstep_access_token.txt")
 }
 
-/// The file with Lightstep's token.
+/// The file with Lightstep's access token.
 pub(super) fn token_file(config: &ProxyConfig) -> Option<SideFile> {
     let lightstep = |tracing: &Tracing| tracing.lightstep.clone().filter(|_| tracing.zipkin.is_none());
     let lightstep = config.tracing.as_ref().and_then(lightstep)?;

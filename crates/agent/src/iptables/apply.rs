@@ -1,4 +1,4 @@
-//! Applies the rules to the kernel once: equal rules stay, different ones are reported or replaced.
+//! Applies the rules to the kernel once: equal rules remain, different rules are reported or replaced.
 
 use super::capture::{Capture, CaptureError};
 use super::families::Family;
@@ -11,23 +11,23 @@ use super::state::{Comparison, State};
 use super::tool::{Tool, ToolError};
 use super::trace::traced;
 
-/// Why rules could not be applied.
+/// Why applying the rules failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// No rules can be made.
+    /// The settings are invalid.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// A program failed.
+    /// A tool failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
 }
 
-/// What would be done to a clean machine.
+/// The commands for a machine without mesh rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRun {
-    /// The program.
+    /// The program to run.
     pub program: String,
-    /// What it would be given: lines for a program that restores, else the arguments of one call each.
+    /// The program's input: lines for a restore program, else the arguments of one call per line.
     pub lines: Vec<String>,
 }
 
@@ -38,10 +38,10 @@ struct FamilyRules {
     rules: Vec<Rule>,
 }
 
-/// The rules as a script, without reading the state of the machine.
+/// Generates the rules as a script, without reading the state of the machine.
 ///
 /// # Errors
-/// When no rules can be made.
+/// When the settings are invalid.
 pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
     if options.nftables {
         return nftables::dry_run(options);
@@ -60,10 +60,10 @@ pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
     Ok(planned)
 }
 
-/// Brings the kernel to what the options ask for. To apply the same twice changes nothing.
+/// Applies the options to the kernel. Applying the same options twice changes nothing.
 ///
 /// # Errors
-/// When no variant of the tools works, or one fails.
+/// When no variant of the tools works, or a tool fails.
 pub fn apply(options: &Options) -> Result<(), ApplyError> {
     if options.nftables {
         return nftables::apply(options);
@@ -88,11 +88,11 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Takes old rules away where asked for, and applies the new ones where they lack.
+/// Removes old rules if requested, and applies the new rules where they are missing.
 fn exchange(options: &Options, parts: &[FamilyRules], clean: bool, delta: bool) -> Result<(), ToolError> {
     if clean {
         for part in parts {
-            // Rules that tell of others may be there from before, though they are not wanted now.
+            // Log rules may remain from an earlier run, even if tracing is disabled now.
             try_all(&part.tool, cleaning(&traced(part.rules.clone())));
         }
     }
@@ -107,13 +107,13 @@ fn exchange(options: &Options, parts: &[FamilyRules], clean: bool, delta: bool) 
     Ok(())
 }
 
-/// The rules of a family that are asked for.
+/// Generates the rules of a family for these options.
 fn made(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
     let rules = rules(&options.capture, family)?;
     Ok(if options.trace { traced(rules) } else { rules })
 }
 
-/// Finds the tools and makes the rules of each family.
+/// Finds the tools and generates the rules of each family.
 fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
     let lock_file = Some(options.network_namespace.as_str()).filter(|path| options.cni_mode && !path.is_empty());
     let part = |family| {
@@ -123,7 +123,7 @@ fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
     options.capture.families().map(part).collect()
 }
 
-/// Whether the kernel has mesh rules, and whether they differ from the wanted ones.
+/// Whether the kernel has mesh rules, and whether they differ from the generated rules.
 fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, bool) {
     let mut found = parts.iter().map(|part| (part, comparison(part))).collect::<Vec<_>>();
     found.retain(|(part, comparison)| {
@@ -132,7 +132,7 @@ fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, 
     });
     let residue = found.iter().any(|(part, comparison)| *comparison != Comparison::Clean && !part.rules.is_empty());
     let delta = found.iter().any(|(_, comparison)| *comparison != Comparison::Alike);
-    // Rules left behind for IPv6 do harm even where none are wanted.
+    // Leftover IPv6 rules affect traffic even if IPv6 is not captured.
     if !capture.ipv6
         && let Ok(tool) = Tool::find(Family::V6, &options.binary, None)
         && tool.save().is_ok_and(|saved| State::parse(&saved).against(&State::default()) == Comparison::Differs)
@@ -142,7 +142,7 @@ fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, 
     if residue { (true, delta) } else { (false, true) }
 }
 
-/// How the kernel stands to the rules of a family.
+/// Compares the kernel with the rules of a family.
 fn comparison(part: &FamilyRules) -> Comparison {
     let wanted = State::of(&part.rules);
     let Ok(saved) = part.tool.save() else { return Comparison::Clean };
@@ -151,7 +151,7 @@ fn comparison(part: &FamilyRules) -> Comparison {
     if alike == Comparison::Alike && !checked() { Comparison::Differs } else { alike }
 }
 
-/// Stops all traffic. Guards of an earlier run that broke off are taken away first.
+/// Drops all traffic. Guards of an interrupted earlier run are removed first.
 fn raise_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
     lower_guards(parts);
     for part in parts {
@@ -162,14 +162,14 @@ fn raise_guards(parts: &[FamilyRules]) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Lets traffic through again.
+/// Removes the guards, so traffic flows again.
 fn lower_guards(parts: &[FamilyRules]) {
     for part in parts {
         try_all(&part.tool, guards().iter().filter_map(Rule::undoing).collect());
     }
 }
 
-/// Runs all commands; what fails was not there.
+/// Runs all commands and ignores failures, because the rule may not exist.
 fn try_all(tool: &Tool, commands: Vec<Vec<String>>) {
     for command in commands {
         if let Err(error) = tool.run(&command) {

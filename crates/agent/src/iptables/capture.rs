@@ -1,105 +1,105 @@
-//! What is to be captured and where it goes: all that the rules depend on.
+//! The settings of traffic capture, on which all rules depend.
 
 use std::net::IpAddr;
 
 use super::families::Family;
 use super::ranges::{Range, Ranges, list};
 
-/// The most groups whose traffic alone is captured: they all stand in one rule, and kernels limit a rule's matches.
+/// The maximum number of included groups: one rule matches all of them, and kernels limit the matches of a rule.
 const MAX_INCLUDED_GROUPS: usize = 64;
 
-/// How inbound connections come to Envoy.
+/// How inbound connections reach Envoy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// By rewriting their destination.
+    /// REDIRECT rewrites the destination.
     #[default]
     Redirect,
-    /// By marking and routing them, which keeps source and destination.
+    /// TPROXY marks and routes packets, which preserves source and destination.
     Tproxy,
 }
 
-/// Settings of the capture. Lists are as written, with commas.
+/// Settings of traffic capture. Lists are comma-separated text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// Envoy's port for outbound connections.
     pub proxy_port: String,
     /// Envoy's port for inbound connections.
     pub inbound_port: String,
-    /// The port of HBONE tunnels, which is never captured.
+    /// The port of HBONE tunnels, which is excluded from capture.
     pub tunnel_port: String,
-    /// Users whose traffic is Envoy's own.
+    /// Users whose traffic is Envoy's own, and therefore excluded from capture.
     pub proxy_uids: String,
-    /// Groups whose traffic is Envoy's own.
+    /// Groups whose traffic is Envoy's own, and therefore excluded from capture.
     pub proxy_gids: String,
-    /// How inbound connections come to Envoy.
+    /// How inbound connections reach Envoy.
     pub mode: Mode,
-    /// The mark of packets on their way to Envoy under TPROXY.
+    /// The mark for packets that TPROXY sends to Envoy.
     pub tproxy_mark: String,
-    /// The routing table for packets with that mark.
+    /// The routing table for marked packets.
     pub tproxy_table: String,
-    /// Inbound ports to capture: `*`, a list, or none.
+    /// Inbound ports to capture: `*`, a list, or empty.
     pub inbound_ports: String,
-    /// Inbound ports to leave alone where all are captured.
+    /// Inbound ports to exclude if all others are captured.
     pub inbound_ports_excluded: String,
-    /// Outbound ports to capture in any case.
+    /// Outbound ports to capture for any destination.
     pub outbound_ports: String,
-    /// Outbound ports to leave alone.
+    /// Outbound ports to exclude.
     pub outbound_ports_excluded: String,
     /// Outbound destinations to capture: `*` or CIDRs.
     pub outbound_ranges: String,
-    /// Outbound destinations to leave alone.
+    /// Outbound destinations to exclude.
     pub outbound_ranges_excluded: String,
     /// Groups whose traffic is captured: `*` or a list.
     pub owner_groups: String,
-    /// Groups whose traffic is left alone where that of all groups is captured.
+    /// Groups whose traffic is excluded, with `*` in `owner_groups`.
     pub owner_groups_excluded: String,
-    /// Interfaces of virtual machines, whose inbound traffic counts as outbound.
+    /// Interfaces of virtual machines, whose inbound traffic is treated as outbound.
     pub virtual_interfaces: String,
-    /// Interfaces that are left alone.
+    /// Interfaces to exclude.
     pub excluded_interfaces: String,
-    /// Whether packets that belong to no connection are dropped.
+    /// Whether packets in conntrack state INVALID are dropped.
     pub drop_invalid: bool,
-    /// Which DNS queries go to the agent.
+    /// The DNS queries that are redirected to the agent.
     pub dns: DnsCapture,
-    /// Whether there are rules for IPv6 too.
+    /// Whether IPv6 rules are generated.
     pub ipv6: bool,
-    /// The addresses of IPv4 that are the application's own loopback.
+    /// The IPv4 range that is the application's own loopback.
     pub loopback_range: String,
 }
 
-/// Which DNS queries are sent to the agent.
+/// The DNS queries that are redirected to the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DnsCapture {
-    /// None.
+    /// No queries.
     #[default]
     Off,
-    /// All.
+    /// All queries.
     All,
-    /// Those to these servers.
+    /// Queries to these servers.
     Servers(Vec<IpAddr>),
 }
 
-/// What makes settings of the capture unusable.
+/// Why capture settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
-    /// Too many groups for one rule.
+    /// One rule cannot match this many groups.
     #[error("{0} owner groups exceed the maximum of {MAX_INCLUDED_GROUPS} per rule")]
     TooManyGroups(usize),
-    /// A range that is none.
+    /// A list of ranges contains an invalid CIDR.
     #[error("{name}: {value:?} is neither `*` nor a list of CIDRs")]
     Ranges {
-        /// What it is for.
+        /// The setting that contains the list.
         name: &'static str,
-        /// What was given.
+        /// The invalid text.
         value: String,
     },
-    /// Everything is left alone.
+    /// The settings exclude all addresses.
     #[error("`*` is not allowed in excluded outbound CIDRs: leave the included CIDRs empty instead")]
     AllExcluded,
-    /// No range of loopback addresses.
+    /// The loopback range is not a CIDR.
     #[error("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={0:?} is not a CIDR within 127.0.0.0/8")]
     Loopback(String),
-    /// No such variant of the tools.
+    /// The variant of the tools is unknown.
     #[error("--force-iptables-binary={0:?} is neither `legacy` nor `nft`")]
     Binary(String),
 }
@@ -134,10 +134,10 @@ impl Default for Capture {
 }
 
 impl Capture {
-    /// Checks what rules could not be made of.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// At the first setting that is wrong.
+    /// At the first invalid setting.
     pub fn check(&self) -> Result<(), CaptureError> {
         let groups = list(&self.owner_groups).count();
         if self.owner_groups != "*" && groups > MAX_INCLUDED_GROUPS {
@@ -158,17 +158,17 @@ impl Capture {
         ranges("outbound ranges", &self.outbound_ranges)
     }
 
-    /// The outbound destinations that are left alone.
+    /// The outbound destinations that are excluded.
     pub(super) fn excluded(&self) -> Result<Ranges, CaptureError> {
         ranges("excluded outbound ranges", &self.outbound_ranges_excluded)
     }
 
-    /// The families that there are rules for.
+    /// The address families for which rules are generated.
     pub fn families(&self) -> impl Iterator<Item = Family> {
         [Family::V4, Family::V6].into_iter().filter(|family| self.ipv6 || *family == Family::V4)
     }
 
-    /// The addresses of a family that are the application's own loopback.
+    /// The range of a family that is the application's own loopback.
     pub(super) fn loopback(&self, family: Family) -> &str {
         match family {
             Family::V4 => &self.loopback_range,
@@ -177,7 +177,7 @@ impl Capture {
     }
 }
 
-/// Reads a setting that holds ranges.
+/// Parses a setting that contains ranges.
 fn ranges(name: &'static str, value: &str) -> Result<Ranges, CaptureError> {
     Ranges::parse(value).ok_or_else(|| CaptureError::Ranges { name, value: value.to_owned() })
 }

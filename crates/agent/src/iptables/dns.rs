@@ -1,4 +1,4 @@
-//! Rules that send DNS queries to the agent.
+//! Rules that redirect DNS queries to the agent.
 
 use super::capture::DnsCapture;
 use super::ranges::list;
@@ -9,7 +9,7 @@ use super::rules::Builder;
 const AGENT_PORT: &str = "15053";
 
 impl Builder<'_> {
-    /// Whether any DNS query is captured, of either family: without servers to capture there is nothing to do.
+    /// Whether DNS queries of either family are captured. Without servers to capture, no rules are needed.
     pub(super) fn dns_is_captured(&self) -> bool {
         match &self.capture.dns {
             DnsCapture::Off => false,
@@ -18,8 +18,8 @@ impl Builder<'_> {
         }
     }
 
-    /// How a packet of a query to a captured server is matched, by `-d` or `-s`: one text per server of the family,
-    /// a single empty one for all servers.
+    /// The `-d` or `-s` matches for queries to the captured servers: one text per server of the family,
+    /// or one empty text for all servers.
     fn servers(&self, side: &str) -> Vec<String> {
         match &self.capture.dns {
             DnsCapture::Off => Vec::new(),
@@ -33,7 +33,7 @@ impl Builder<'_> {
     }
 }
 
-/// Sends queries to the agent, over TCP and UDP.
+/// Redirects queries to the agent, over TCP and UDP.
 pub(super) fn redirect(builder: &mut Builder<'_>) {
     if !builder.dns_is_captured() {
         return;
@@ -52,8 +52,8 @@ pub(super) fn redirect(builder: &mut Builder<'_>) {
     zones(builder);
 }
 
-/// Tracks the two halves of a query apart, the application's to the agent and the agent's to the resolver: under one
-/// zone both would be the same connection to the kernel, and packets are lost in the race for it.
+/// Puts the application's queries to the agent and the agent's queries to the resolver into separate conntrack zones.
+/// In one zone both would be the same connection to the kernel, and the race between them would lose packets.
 fn zones(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     let uids = list(&capture.proxy_uids).map(|uid| format!("-m owner --uid-owner {uid}"));

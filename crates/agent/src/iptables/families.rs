@@ -1,24 +1,24 @@
-//! The two families of addresses, each with its own tables in the kernel.
+//! The two address families; the kernel has separate tables for each.
 
 use std::net::IpAddr;
 
-/// A family of addresses.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4, kept by `iptables`.
+    /// IPv4, with the program `iptables`.
     V4,
-    /// IPv6, kept by `ip6tables`.
+    /// IPv6, with the program `ip6tables`.
     V6,
 }
 
 impl Family {
-    /// Whether an address is of this family.
+    /// Whether an address belongs to this family.
     #[must_use]
     pub fn has(self, address: IpAddr) -> bool {
         address.is_ipv4() == (self == Self::V4)
     }
 
-    /// The length of a prefix that holds a single address.
+    /// The prefix length of a single address.
     pub(super) fn full_length(self) -> u8 {
         match self {
             Self::V4 => 32,
@@ -26,7 +26,7 @@ impl Family {
         }
     }
 
-    /// The source that Envoy's inbound connections to the application have.
+    /// The source address of Envoy's inbound connections to the application.
     pub(super) fn inbound_source(self) -> &'static str {
         match self {
             Self::V4 => "127.0.0.6/32",

@@ -1,8 +1,8 @@
-//! The flags of istio-iptables, and the variables that set them.
+//! The flags of istio-iptables, and their environment variables.
 
 use crate::flags::Flag;
 
-/// All flags, those of istio-clean-iptables too.
+/// All flags, including those of istio-clean-iptables.
 pub(super) const FLAGS: &[Flag] = &[
     Flag::text("envoy-port", "15001", "Envoy's port for outbound connections").letter('p'),
     Flag::text("inbound-capture-port", "15006", "Envoy's port for inbound connections").letter('z'),
@@ -80,15 +80,15 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::switch("log_as_json", "No effect: lines are logged"),
 ];
 
-/// Variables of other names that set a flag too, and count more than the one of its own name.
+/// Additional variables for a flag, which take precedence over the variable with the flag's own name.
 const OTHER_VARIABLES: [(&str, &str); 3] =
     [("redirect-dns", "ISTIO_META_DNS_CAPTURE"), ("drop-invalid", "INVALID_DROP"), ("dual-stack", "ISTIO_DUAL_STACK")];
 
-/// Flags that no variable of their own name sets: the first has none in Istio. The second Istio gave up, and its variable now
-/// asks the agent alone to read what others' rules log.
+/// Flags without a variable of their own name. `envoy-port` has none in Istio. Istio removed `iptables-trace-logging`;
+/// its variable now only makes the agent read the log of existing rules.
 const WITHOUT_VARIABLE: [&str; 2] = ["envoy-port", "iptables-trace-logging"];
 
-/// The variables that set a flag; of several that are set the last counts.
+/// The variables that set a flag; if several are set, the last one applies.
 pub(super) fn variables_of(flag: &str) -> impl Iterator<Item = String> + use<> {
     let own = (!WITHOUT_VARIABLE.contains(&flag)).then(|| flag.replace('-', "_").to_uppercase());
     let other = OTHER_VARIABLES.iter().find(|(name, _)| *name == flag).map(|(_, variable)| (*variable).to_owned());

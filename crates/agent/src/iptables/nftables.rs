@@ -1,7 +1,7 @@
-//! The same capture by native nftables (`--native-nftables`): one ruleset for both families, exchanged in one transaction.
+//! Traffic capture by nftables (`--native-nftables`): one ruleset for both families, replaced in one transaction.
 //!
-//! Names and rules are those of istio-nftables. What is asked for is made whole each time, so that to apply it twice changes
-//! nothing; tables that are not needed any more are taken away in the same transaction.
+//! Names and rules match istio-nftables. Each run generates the complete ruleset, so applying it twice changes nothing;
+//! the same transaction deletes tables that are no longer needed.
 
 mod dns;
 mod marks;
@@ -18,19 +18,19 @@ use ruleset::{Ruleset, Table};
 
 const PROGRAM: &str = "nft";
 
-/// What would be done, without looking at the machine.
+/// Generates the commands without reading the state of the machine.
 ///
 /// # Errors
-/// When no rules can be made.
+/// When the settings are invalid.
 pub(super) fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
     let text = if options.cleanup_only { cleaning(&Table::ALL) } else { made(options)?.text() };
     Ok(vec![DryRun { program: PROGRAM.to_owned(), lines: text.lines().map(str::to_owned).collect() }])
 }
 
-/// Brings the kernel to what the options ask for, all or nothing.
+/// Applies the options to the kernel in one transaction.
 ///
 /// # Errors
-/// When no rules can be made, or `nft` fails.
+/// When the settings are invalid, or `nft` fails.
 pub(super) fn apply(options: &Options) -> Result<(), ApplyError> {
     let text = if options.cleanup_only {
         cleaning(&Table::ALL)
@@ -46,13 +46,13 @@ pub(super) fn apply(options: &Options) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The rules that are asked for.
+/// Generates the ruleset for these options.
 fn made(options: &Options) -> Result<Ruleset, CaptureError> {
     let rules = rules(&options.capture)?;
     Ok(if options.trace { rules.traced() } else { rules })
 }
 
-/// The text that takes tables away, whether they are there or not.
+/// The commands that delete tables, whether the tables exist or not.
 fn cleaning(tables: &[Table]) -> String {
     tables.iter().map(|table| format!("add table inet {0}\ndelete table inet {0}\n", table.name())).collect()
 }

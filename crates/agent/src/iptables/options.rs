@@ -1,4 +1,4 @@
-//! Flags and variables of istio-iptables, and what it asks of the machine.
+//! Flags and variables of istio-iptables, and the facts about the machine that the options depend on.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,69 +9,69 @@ use crate::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
 use crate::variables::{Variables, parse_duration};
 use navarch_api::go_text::parse_bool;
 
-/// The user whose traffic is Envoy's own where no other is known.
+/// The default user ID for Envoy's own traffic.
 const DEFAULT_PROXY_UID: &str = "1337";
 
-/// What istio-iptables is to do.
+/// The options of istio-iptables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of istio-iptables in its own right")]
 pub struct Options {
-    /// What to capture.
+    /// The capture settings.
     pub capture: Capture,
-    /// Show what would be done.
+    /// Print the commands instead of running them.
     pub dry_run: bool,
-    /// Leave the kernel as it is.
+    /// Do not change the kernel.
     pub skip_apply: bool,
-    /// Try whether connections are captured.
+    /// Check whether connections are captured.
     pub validate: bool,
-    /// Exchange rules that differ, instead of leaving them to lie under the new ones.
+    /// Replace different existing rules, instead of adding the new rules to them.
     pub reconcile: bool,
-    /// Only take the rules away.
+    /// Only remove the rules.
     pub cleanup_only: bool,
-    /// Apply the rules also where they seem to be there.
+    /// Apply the rules even if they seem to exist.
     pub force_apply: bool,
-    /// Lock the pod's network namespace in place of the machine's lock file.
+    /// Lock the pod's network namespace instead of the machine's lock file.
     pub cni_mode: bool,
-    /// The path of the pod's network namespace.
+    /// The path of the pod's network namespace, as the lock file in CNI mode.
     pub network_namespace: String,
-    /// Which variant of the tools to use; the one that works if empty.
+    /// The variant of the tools; empty selects a working one.
     pub binary: String,
-    /// Use nftables in place of iptables.
+    /// Use nftables instead of iptables.
     pub nftables: bool,
-    /// Have the rules tell what they decide.
+    /// Add log rules for the decisions of the rules.
     pub trace: bool,
     /// The port to which validation connects.
     pub probe_port: u16,
-    /// How long validation waits.
+    /// The timeout of the validation.
     pub probe_timeout: Duration,
     /// The pod's address.
     pub host_address: IpAddr,
 }
 
-/// What the machine says of itself.
+/// Facts about the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostFacts {
     /// The addresses of all interfaces, in the kernel's order.
     pub addresses: Vec<IpAddr>,
-    /// The name servers of `/etc/resolv.conf`; `None` where it cannot be read.
+    /// The name servers in `/etc/resolv.conf`; `None` if the file is unreadable.
     pub name_servers: Option<Vec<String>>,
-    /// The user id that `ENVOY_USER` has here.
+    /// The ID of the user that `ENVOY_USER` names.
     pub proxy_user: Option<u32>,
 }
 
-/// Why istio-iptables cannot start.
+/// Why the options are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// The command line cannot be read.
+    /// The command line is invalid.
     #[error(transparent)]
     Flag(#[from] FlagError),
-    /// The settings make no rules.
+    /// The capture settings are invalid.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// The resolvers to capture queries to are not known.
+    /// The DNS servers to capture are unknown.
     #[error("failed to read the DNS servers of /etc/resolv.conf; use --capture-all-dns to capture DNS without it")]
     Resolvers,
-    /// The machine has no address.
+    /// The machine has no usable address.
     #[error("no interface has a global unicast address")]
     NoAddress,
 }
@@ -80,15 +80,15 @@ impl Options {
     /// All flags.
     pub const FLAGS: &[Flag] = FLAGS;
 
-    /// The variables that set a flag; of several that are set the last counts, and the flag itself more.
+    /// The variables that set a flag; the last one that is set applies, and the flag takes precedence over all.
     pub fn variables_of(flag: &str) -> impl Iterator<Item = String> + use<> {
         variables_of(flag)
     }
 
-    /// Reads flags and variables; flags count more. A variable of a switch or number that cannot be read counts as unset.
+    /// Reads flags and variables; flags take precedence. An invalid variable of a switch or number counts as unset.
     ///
     /// # Errors
-    /// When a flag cannot be read, the settings make no rules, or the machine has no address.
+    /// When a flag or a capture setting is invalid, or the machine has no address.
     pub fn read(arguments: &[String], variables: &Variables, host: &HostFacts) -> Result<Self, OptionsError> {
         let mut line = from_variables(variables);
         line.flags.extend(CommandLine::read(FLAGS, UnknownFlags::Refuse, arguments)?.flags);
@@ -120,7 +120,7 @@ impl Options {
     }
 }
 
-/// The flags as variables set them. What cannot be read is left out, as istio-iptables has it.
+/// Converts variables to flags. Invalid values are ignored, as in istio-iptables.
 fn from_variables(variables: &Variables) -> CommandLine {
     let mut line = CommandLine::default();
     for (flag, variable) in FLAGS.iter().flat_map(|flag| variables_of(flag.name).map(move |variable| (flag, variable)))
@@ -138,7 +138,7 @@ fn from_variables(variables: &Variables) -> CommandLine {
     line
 }
 
-/// Whether a switch is on.
+/// Whether a switch is set.
 fn on(line: &CommandLine, flag: &'static str) -> Result<bool, FlagError> {
     Ok(line.parsed(flag, "truth value", parse_bool)?.unwrap_or(false))
 }
@@ -182,7 +182,7 @@ fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bo
     })
 }
 
-/// Which DNS queries are captured.
+/// The DNS queries to capture.
 fn dns(line: &CommandLine, host: &HostFacts) -> Result<DnsCapture, OptionsError> {
     Ok(match (on(line, "redirect-dns")?, on(line, "capture-all-dns")?) {
         (false, _) => DnsCapture::Off,
@@ -194,7 +194,7 @@ fn dns(line: &CommandLine, host: &HostFacts) -> Result<DnsCapture, OptionsError>
     })
 }
 
-/// The pod's address, and whether there is IPv6: by the first address alone, or with two families by any.
+/// The pod's address, and whether IPv6 is used: if the first address is IPv6 or, with dual stack, any address.
 fn local_address(addresses: &[IpAddr], dual_stack: bool) -> Result<(IpAddr, bool), OptionsError> {
     let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(|address| is_usable(*address));
     let first = usable.next().ok_or(OptionsError::NoAddress)?;
@@ -204,7 +204,7 @@ fn local_address(addresses: &[IpAddr], dual_stack: bool) -> Result<(IpAddr, bool
 /// Whether an address is neither loopback nor link-local.
 fn is_usable(address: IpAddr) -> bool {
     let link_local = match address {
-        // 224.0.0.0/24 is multicast within the link.
+        // 224.0.0.0/24 is link-local multicast.
         IpAddr::V4(v4) => v4.is_link_local() || v4.octets().starts_with(&[224, 0, 0]),
         IpAddr::V6(v6) => {
             v6.is_unicast_link_local()

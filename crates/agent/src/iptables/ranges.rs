@@ -1,4 +1,4 @@
-//! Ranges of addresses as istio-iptables takes them: `*`, or a list of CIDRs of both families.
+//! Address ranges in the syntax of istio-iptables: `*`, or a list of CIDRs of both families.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -8,22 +8,22 @@ use super::families::Family;
 /// The ranges of both families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ranges {
-    /// Whether all addresses are meant.
+    /// Whether the ranges cover all addresses.
     pub(super) all: bool,
-    /// The ranges, as written.
+    /// The ranges as written; empty for `*`.
     ranges: Vec<Range>,
 }
 
-/// One range. Bits beyond its prefix are kept as written, as the kernel's tools mask them themselves.
+/// One range. Host bits are kept as written, because the kernel's tools mask them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) address: IpAddr,
-    /// The length of its prefix.
+    /// The prefix length.
     pub(super) length: u8,
 }
 
 impl Ranges {
-    /// Reads `*` or a list with commas; `None` where a part is no CIDR.
+    /// Parses `*` or a comma-separated list; `None` if a part is not a CIDR.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self { all: true, ranges: Vec::new() });
@@ -36,7 +36,7 @@ impl Ranges {
         self.ranges.iter().copied().filter(move |range| family.has(range.address))
     }
 
-    /// Whether a loopback address was named, in either family.
+    /// Whether one of the ranges has a loopback address, in either family.
     pub(super) fn name_loopback(&self) -> bool {
         self.ranges.iter().any(|range| range.address.is_loopback())
     }
@@ -48,7 +48,7 @@ impl FromStr for Range {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (address, length) = text.split_once('/').ok_or(())?;
         let address: IpAddr = address.parse().map_err(|_| ())?;
-        // As in Go, neither a sign nor leading zeros.
+        // Like Go, rejects signs and leading zeros.
         let plain = length.bytes().all(|digit| digit.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
         let length: u8 = length.parse().ok().filter(|_| plain).ok_or(())?;
         let longest = if address.is_ipv4() { 32 } else { 128 };
@@ -62,7 +62,7 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// The parts of a list with commas that are not empty.
+/// The parts of a comma-separated list, without empty ones.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').filter(|part| !part.is_empty())
 }

@@ -1,10 +1,10 @@
-//! What captured packets need besides rules: routes for TPROXY, and the address from which Envoy speaks to the pod.
+//! Network setup besides rules: the routes for TPROXY, and the source address of Envoy's connections to the pod.
 
 use super::capture::{Capture, Mode};
 use super::families::Family;
 use super::tool::{self, ToolError};
 
-/// Sets routes and addresses. What is there already is left as it is.
+/// Adds routes and addresses. Existing ones are not changed.
 pub(super) fn configure(capture: &Capture) -> Result<(), ToolError> {
     if capture.ipv6 {
         unless_there(&ip("-6 addr add ::6/128 dev lo"))?;
@@ -24,15 +24,15 @@ pub(super) fn configure(capture: &Capture) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The arguments of `ip`.
+/// Splits a command line of `ip` into arguments.
 fn ip(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Runs `ip`; that something is there already is no fault.
+/// Runs `ip`; an error about an existing object is ignored.
 fn unless_there(arguments: &[String]) -> Result<(), ToolError> {
     match tool::run("ip", arguments, None) {
-        // Of addresses of IPv6 newer kernels say it in other words.
+        // Newer kernels report existing IPv6 addresses with a different message.
         Err(ToolError::Failed { message, .. })
             if message.contains("File exists") || message.contains("already assigned") =>
         {

@@ -1,31 +1,31 @@
-//! One rule, and a set of them as `iptables-restore` reads it.
+//! One rule, and the text of several rules for `iptables-restore`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Chains and targets that are there without being made.
+/// Chains and targets that exist without creation.
 const BUILT_IN: [&str; 8] = ["INPUT", "OUTPUT", "FORWARD", "PREROUTING", "POSTROUTING", "ACCEPT", "RETURN", "DROP"];
 
-/// What the names of all our chains begin with.
+/// The prefix of the mesh's own chains.
 pub(super) const OWN_PREFIX: &str = "ISTIO_";
 
-/// A table of the kernel's, in the order in which they are written.
+/// An iptables table; variants are in output order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// What may pass.
+    /// Filters packets.
     Filter,
-    /// Marks and TPROXY.
+    /// Marks packets and applies TPROXY.
     Mangle,
-    /// Redirects.
+    /// Redirects connections.
     Nat,
-    /// Before connections are tracked.
+    /// Applies conntrack zones before connection tracking.
     Raw,
 }
 
 impl Table {
     pub(super) const ALL: [Self; 4] = [Self::Filter, Self::Mangle, Self::Nat, Self::Raw];
 
-    /// Its name.
+    /// The table's name in iptables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,18 +40,18 @@ impl Table {
 /// One rule of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The table.
+    /// The table that contains the chain.
     pub table: Table,
-    /// The chain.
+    /// The chain that contains the rule.
     pub chain: String,
-    /// The place from the top, counted from 1; at the end if `None`.
+    /// The position in the chain, counted from 1; `None` appends the rule.
     pub position: Option<u32>,
-    /// What it matches and does, its words parted by blanks.
+    /// The matches and the target, separated by single spaces.
     pub text: String,
 }
 
 impl Rule {
-    /// The chain of ours that the rule jumps to as its last word, or the target that takes its place.
+    /// The target of the rule if its name is the last word: a chain, or a target without options.
     fn jump(&self) -> Option<&str> {
         let mut words = self.text.split(' ').rev();
         let target = words.next()?;
@@ -66,7 +66,7 @@ impl Rule {
         }
     }
 
-    /// The arguments of `iptables` that do `operation` (`-C` or `-D`) with this rule.
+    /// The arguments of `iptables` that apply `operation` (`-C` or `-D`) to this rule.
     fn arguments(&self, operation: &str) -> Vec<String> {
         let words = ["-t", self.table.name(), operation, &self.chain];
         words.into_iter().chain(self.text.split(' ')).map(str::to_owned).collect()
@@ -78,24 +78,24 @@ impl Rule {
         table.into_iter().chain(self.line().split(' ').map(str::to_owned)).collect()
     }
 
-    /// The arguments of `iptables` that succeed only where the rule is there.
+    /// The arguments of `iptables` that succeed only if the rule exists.
     pub(super) fn checking(&self) -> Vec<String> {
         self.arguments("-C")
     }
 
-    /// The arguments of `iptables` that take the rule away; `None` for what goes when its chain is emptied.
+    /// The arguments of `iptables` that delete the rule; `None` if flushing its chain deletes the rule.
     pub(super) fn undoing(&self) -> Option<Vec<String>> {
         let jumps_to_ours = self.text.split(' ').zip(self.text.split(' ').skip(1)).any(is_jump_to_ours);
         (!self.chain.starts_with(OWN_PREFIX) || jumps_to_ours).then(|| self.arguments("-D"))
     }
 }
 
-/// Whether two words after one another are a jump to a chain of ours.
+/// Whether two consecutive words are a jump to one of the mesh's chains.
 fn is_jump_to_ours((word, target): (&str, &str)) -> bool {
     (word == "-j" || word == "--jump") && target.starts_with(OWN_PREFIX)
 }
 
-/// The chains that are to be made for `rules`: first those that have rules, then those that are only jumped to.
+/// The chains to create for `rules`: first the chains with rules, then the chains that are only jumped to.
 fn made_chains(rules: &[Rule]) -> Vec<(Table, &str)> {
     let mut seen = BTreeSet::new();
     let with_rules = rules.iter().map(|rule| (rule.table, rule.chain.as_str()));
@@ -104,7 +104,7 @@ fn made_chains(rules: &[Rule]) -> Vec<(Table, &str)> {
     all.filter(|chain| seen.insert(*chain)).collect()
 }
 
-/// The text that `iptables-restore --noflush` makes `rules` of; empty for no rules.
+/// The input of `iptables-restore --noflush` for `rules`; empty without rules.
 #[must_use]
 pub fn restore_text(rules: &[Rule]) -> String {
     let mut tables: BTreeMap<Table, Vec<String>> = BTreeMap::new();
@@ -122,7 +122,7 @@ pub fn restore_text(rules: &[Rule]) -> String {
     text
 }
 
-/// The commands that take `rules` and their chains away again, each to be tried even where another fails.
+/// The commands that delete `rules` and their chains. Each command runs even if another fails.
 pub(super) fn cleaning(rules: &[Rule]) -> Vec<Vec<String>> {
     let mut commands: Vec<_> = rules.iter().rev().filter_map(Rule::undoing).collect();
     let mut seen = BTreeSet::new();
@@ -136,7 +136,7 @@ pub(super) fn cleaning(rules: &[Rule]) -> Vec<Vec<String>> {
     commands
 }
 
-/// Rules that stop all traffic while old rules are exchanged, so that none slips past Envoy.
+/// Rules that drop all traffic while old rules are replaced, so that no traffic bypasses Envoy.
 pub(super) fn guards() -> Vec<Rule> {
     let pairs = ["INPUT", "FORWARD", "OUTPUT"].into_iter().flat_map(|chain| [(chain, "tcp"), (chain, "udp")]);
     pairs

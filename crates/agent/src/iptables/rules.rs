@@ -6,39 +6,39 @@ use super::families::Family;
 use super::ranges::{Ranges, list};
 use super::rule::{Rule, Table};
 
-/// The mark of Envoy's own packets to the pod itself under TPROXY, by which they are let through.
+/// The mark of Envoy's own packets to the pod itself under TPROXY; unmarked loopback packets skip inbound capture.
 pub(super) const OUTBOUND_MARK: &str = "1338";
 
-/// Rules of one family that grow in order.
+/// Builds the rules of one family in order.
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub(super) capture: &'a Capture,
     pub(super) family: Family,
-    /// What there is so far.
+    /// The rules so far.
     rules: Vec<Rule>,
 }
 
 impl Builder<'_> {
-    /// Adds a rule at the end of a chain.
+    /// Appends a rule to a chain.
     pub(super) fn append(&mut self, table: Table, chain: &str, text: impl Into<String>) {
         self.rules.push(Rule { table, chain: chain.to_owned(), position: None, text: text.into() });
     }
 
-    /// Adds a rule at a place of a chain.
+    /// Inserts a rule at a position of a chain.
     fn insert(&mut self, table: Table, chain: &str, position: u32, text: impl Into<String>) {
         self.rules.push(Rule { table, chain: chain.to_owned(), position: Some(position), text: text.into() });
     }
 
-    /// The addresses that are the application's own loopback.
+    /// The range that is the application's own loopback.
     fn loopback(&self) -> &str {
         self.capture.loopback(self.family)
     }
 }
 
-/// The rules that capture traffic of one family.
+/// Generates the capture rules of one family.
 ///
 /// # Errors
-/// When a range of addresses cannot be read.
+/// When a range of addresses is invalid.
 pub fn rules(capture: &Capture, family: Family) -> Result<Vec<Rule>, CaptureError> {
     let (included, excluded) = (capture.included()?, capture.excluded()?);
     let mut builder = Builder { capture, family, rules: Vec::new() };
@@ -64,7 +64,7 @@ pub fn rules(capture: &Capture, family: Family) -> Result<Vec<Rule>, CaptureErro
     Ok(builder.rules)
 }
 
-/// Lets traffic of excluded interfaces be.
+/// Excludes the traffic of excluded interfaces from capture.
 fn excluded_interfaces(builder: &mut Builder<'_>) {
     let tables: &[Table] = match builder.capture.mode {
         Mode::Redirect => &[Table::Nat],
@@ -78,7 +78,7 @@ fn excluded_interfaces(builder: &mut Builder<'_>) {
     }
 }
 
-/// The chains that end at Envoy's ports.
+/// The chains that redirect to Envoy's ports.
 fn redirections(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     if capture.drop_invalid {
@@ -90,7 +90,7 @@ fn redirections(builder: &mut Builder<'_>) {
     builder.append(Table::Nat, "ISTIO_IN_REDIRECT", format!("-p tcp -j REDIRECT --to-ports {}", capture.inbound_port));
 }
 
-/// Sends inbound connections to Envoy.
+/// Redirects inbound connections to Envoy.
 fn inbound(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     if capture.inbound_ports.is_empty() {
@@ -116,7 +116,7 @@ fn inbound(builder: &mut Builder<'_>) {
     }
 }
 
-/// The chains by which TPROXY takes packets.
+/// The chains that mark packets for TPROXY.
 fn tproxy_chains(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     builder.append(Table::Mangle, "ISTIO_DIVERT", format!("-j MARK --set-mark {}", capture.tproxy_mark));
@@ -130,7 +130,7 @@ fn tproxy_chains(builder: &mut Builder<'_>) {
     builder.append(Table::Mangle, "ISTIO_TPROXY", text);
 }
 
-/// Sends inbound packets that match to Envoy.
+/// Redirects matching inbound packets to Envoy.
 fn to_envoy(builder: &mut Builder<'_>, matching: &str) {
     match builder.capture.mode {
         Mode::Redirect => builder.append(Table::Nat, "ISTIO_INBOUND", format!("{matching} -j ISTIO_IN_REDIRECT")),
@@ -154,14 +154,14 @@ fn before_proxy(builder: &mut Builder<'_>) {
     builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-o lo -s {source} -j RETURN"));
 }
 
-/// Whose traffic is Envoy's own.
+/// The owner of Envoy's own traffic.
 #[derive(Clone, Copy, Debug)]
 enum Owner<'a> {
     User(&'a str),
     Group(&'a str),
 }
 
-/// Lets Envoy's own traffic be, but for that to the pod itself, which is inbound traffic again.
+/// Excludes Envoy's own traffic. Envoy's traffic to the pod itself is inbound traffic again and stays captured.
 fn own_traffic(builder: &mut Builder<'_>, included: &Ranges, owner: Owner<'_>) {
     let capture = builder.capture;
     let dns = builder.dns_is_captured();
@@ -169,7 +169,7 @@ fn own_traffic(builder: &mut Builder<'_>, included: &Ranges, owner: Owner<'_>) {
         Owner::User(uid) => format!("--uid-owner {uid}"),
         Owner::Group(gid) => format!("--gid-owner {gid}"),
     };
-    // The agent's own queries to a DNS server in the pod must not come in through Envoy.
+    // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound port.
     let ports = match owner {
         Owner::User(_) if dns => format!("-m multiport ! --dports 53,{}", capture.tunnel_port),
         Owner::User(_) | Owner::Group(_) => format!("! --dport {}", capture.tunnel_port),
@@ -177,14 +177,14 @@ fn own_traffic(builder: &mut Builder<'_>, included: &Ranges, owner: Owner<'_>) {
     let to_itself = format!("-o lo ! -d {} -p tcp {ports} -m owner {owned} -j ISTIO_IN_REDIRECT", builder.loopback());
     builder.append(Table::Nat, "ISTIO_OUTPUT", to_itself);
     if !included.name_loopback() {
-        // TCP queries of the application to a DNS server on loopback are wanted all the same.
+        // The application's TCP queries to a DNS server on loopback must still be captured.
         let but_dns = if dns { "-p tcp ! --dport 53 " } else { "" };
         builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-o lo {but_dns}-m owner ! {owned} -j RETURN"));
     }
     builder.append(Table::Nat, "ISTIO_OUTPUT", format!("-m owner {owned} -j RETURN"));
 }
 
-/// Captures the traffic of some groups, or of all but some.
+/// Captures the traffic of the included groups, or of all groups except the excluded ones.
 fn owner_groups(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     if capture.owner_groups == "*" {
@@ -197,7 +197,7 @@ fn owner_groups(builder: &mut Builder<'_>) {
     builder.append(Table::Nat, "ISTIO_OUTPUT", format!("{none_of}-j RETURN"));
 }
 
-/// Sends outbound connections to Envoy.
+/// Redirects outbound connections to Envoy.
 fn outbound(builder: &mut Builder<'_>, included: &Ranges, excluded: &Ranges) {
     let capture = builder.capture;
     let loopback = format!("-d {} -j RETURN", builder.loopback());
@@ -222,7 +222,7 @@ fn outbound(builder: &mut Builder<'_>, included: &Ranges, excluded: &Ranges) {
     }
 }
 
-/// The marks by which TPROXY tells a connection's packets apart.
+/// The marks that identify the packets of a connection under TPROXY.
 fn marks(builder: &mut Builder<'_>) {
     let capture = builder.capture;
     let mark = &capture.tproxy_mark;

@@ -1,26 +1,26 @@
-//! What is in the kernel, as `iptables-save` tells it, and whether it is what is wanted.
+//! The kernel's rules as reported by `iptables-save`, and their comparison with the generated rules.
 
 use std::collections::BTreeMap;
 
 use super::rule::{OWN_PREFIX, Rule, Table, restore_text};
 
-/// How many rules each chain has. Of other people's chains only those with rules are there.
+/// The number of rules per chain. Chains outside the mesh are listed only if they have rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State(BTreeMap<(Table, String), usize>);
 
-/// How what is in the kernel stands to what is wanted.
+/// The result of comparing the kernel's rules with the generated rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
-    /// Nothing is there.
+    /// The kernel has no rules.
     Clean,
-    /// All is there, perhaps; each rule is still to be checked.
+    /// Chains and numbers of rules are equal; the individual rules are not compared yet.
     Alike,
-    /// Something else is there.
+    /// The kernel has other rules.
     Differs,
 }
 
 impl State {
-    /// Reads text in the form of `iptables-save` or `iptables-restore`.
+    /// Parses the text format of `iptables-save` or `iptables-restore`.
     pub(super) fn parse(text: &str) -> Self {
         let mut chains = BTreeMap::new();
         let mut table = None;
@@ -51,17 +51,17 @@ impl State {
         Self(chains)
     }
 
-    /// What `rules` would make of a clean kernel.
+    /// The state of a clean kernel after applying `rules`.
     pub(super) fn of(rules: &[Rule]) -> Self {
         Self::parse(&restore_text(rules))
     }
 
-    /// Whether there is no chain at all.
+    /// Whether no chain is listed.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How this state stands to the one that is wanted. Other people's chains may have any number of rules.
+    /// Compares this state with the wanted state. Chains outside the mesh may have any number of rules.
     pub(super) fn against(&self, wanted: &Self) -> Comparison {
         if self.is_empty() {
             return Comparison::Clean;
@@ -74,7 +74,7 @@ impl State {
     }
 }
 
-/// The name of a chain without quotes around it.
+/// Removes quotes around the name of a chain.
 fn unquoted(chain: &str) -> String {
     chain.trim_matches(['\'', '"']).to_owned()
 }

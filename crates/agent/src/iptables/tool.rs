@@ -1,48 +1,48 @@
-//! The programs that change the kernel's tables: which variant works here, and how they are run.
+//! The programs that change the kernel's tables: selection of a working variant, and execution.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::families::Family;
 
-/// A variant of the tools that works in this network namespace.
+/// A variant of the iptables tools that works in this network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tool {
-    /// The program for single rules; those to save and to restore have suffixes.
+    /// The program for single rules; the programs for saving and restoring have suffixes.
     program: String,
-    /// Whether the programs need `--wait` to wait for the xtables lock.
+    /// Whether the programs need `--wait` for the xtables lock.
     locks: bool,
-    /// Where the lock is, in place of the machine's.
+    /// The path of the lock file, instead of the machine's lock file.
     lock_file: Option<String>,
 }
 
-/// What a tool could not do.
+/// Why a tool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// No variant works.
+    /// No variant of the tools works.
     #[error("no variant of {0} works: check that the kernel modules are loaded and that the process has NET_ADMIN")]
     None(&'static str),
     /// The program could not be started.
     #[error("failed to run {program}")]
     Start {
-        /// The program.
+        /// The program that could not be started.
         program: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The program failed.
     #[error("{command} failed: {message}")]
     Failed {
-        /// What was run.
+        /// The command line.
         command: String,
-        /// What it said.
+        /// The program's error output.
         message: String,
     },
 }
 
 impl Tool {
-    /// Finds the variant to use: the one asked for, else the legacy one where it has rules, else nftables, else whatever
-    /// bears the plain name.
+    /// Selects the variant: the forced one, else the legacy variant if it has rules, else nftables, else the program
+    /// without a suffix.
     pub(super) fn find(family: Family, forced: &str, lock_file: Option<&str>) -> Result<Self, ToolError> {
         let plain = family.program();
         let variants: &[&str] = match forced {
@@ -51,7 +51,7 @@ impl Tool {
             _ => &["-legacy"],
         };
         for variant in variants {
-            // Trying the legacy tools makes their tables, which then lie beside those of nftables for good.
+            // Probing the legacy tools creates their tables, which then remain beside the nftables tables.
             let only_with_rules = forced.is_empty() && *variant == "-legacy";
             let Some(tool) = Self::try_variant(&format!("{plain}{variant}"), only_with_rules) else { continue };
             tracing::debug!(program = tool.program, "selected an iptables variant");
@@ -60,7 +60,7 @@ impl Tool {
         Err(ToolError::None(plain))
     }
 
-    /// The variant of a name; `None` where it does not work here, or has no rules though it should.
+    /// Tests a variant; `None` if the variant does not work here, or lacks rules with `only_with_rules`.
     fn try_variant(program: &str, only_with_rules: bool) -> Option<Self> {
         let saved = run(&format!("{program}-save"), &[], None).ok()?;
         if only_with_rules && !saved.lines().any(|line| line.starts_with("-A")) {
@@ -68,7 +68,7 @@ impl Tool {
         }
         let version = run(&format!("{program}-save"), &["--version".to_owned()], None).unwrap_or_default();
         let tool = Self { program: program.to_owned(), locks: needs_lock(&version), lock_file: None };
-        // A rule for a protocol that nobody speaks tells whether the kernel takes any.
+        // A rule for an unused protocol shows whether the kernel accepts rules.
         let probe = |operation: &str| {
             let words = ["-t", "nat", operation, "INPUT", "-p", "255", "-j", "RETURN"].map(str::to_owned);
             tool.run(&words)
@@ -85,17 +85,17 @@ impl Tool {
         self.write(&self.program, arguments, None)
     }
 
-    /// The rules there are.
+    /// The output of `iptables-save`.
     pub(super) fn save(&self) -> Result<String, ToolError> {
         run(&format!("{}-save", self.program), &[], None)
     }
 
-    /// Adds rules to those there are, all or none of each table.
+    /// Adds rules without flushing existing ones. Each table is changed atomically.
     pub(super) fn restore(&self, text: &str) -> Result<String, ToolError> {
         self.write(&format!("{}-restore", self.program), &["--noflush".to_owned()], Some(text))
     }
 
-    /// Runs a program that changes tables.
+    /// Runs a program that changes tables, with the xtables lock.
     fn write(&self, program: &str, arguments: &[String], input: Option<&str>) -> Result<String, ToolError> {
         let mut command = Command::new(program);
         command.args(arguments);
@@ -115,14 +115,14 @@ fn needs_lock(version: &str) -> bool {
     !version.contains("nf_tables") && parts >= [1, 6, 2]
 }
 
-/// Runs a program and gives what it wrote.
+/// Runs a program and returns its output.
 pub(super) fn run(program: &str, arguments: &[String], input: Option<&str>) -> Result<String, ToolError> {
     let mut command = Command::new(program);
     command.args(arguments);
     finish(program, arguments, command, input)
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion and returns its output.
 fn finish(program: &str, arguments: &[String], mut command: Command, input: Option<&str>) -> Result<String, ToolError> {
     let start = |source| ToolError::Start { program: program.to_owned(), source };
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };

@@ -1,21 +1,21 @@
-//! Rules that tell of what the others decide (`--iptables-trace-logging`): before each of them the same match, whose target
-//! is the kernel's log for programs (NFLOG). The agent reads it and writes lines into its own log.
+//! Log rules for `--iptables-trace-logging`: before each deciding rule, a copy of the rule with the target NFLOG. The
+//! agent reads the packets from NFLOG and writes lines to its own log.
 
 use super::rule::{Rule, Table};
 
-/// The group under which packets are logged.
+/// The NFLOG group of the packets.
 pub const GROUP: u16 = 1337;
-/// How much of a packet is logged: the header of IPv6 and the ports behind it.
+/// The number of logged bytes per packet: the IPv6 header and the ports after it.
 pub(super) const SIZE: u32 = 60;
 
-/// Adds the rules that tell.
+/// Adds the log rules.
 pub(super) fn traced(rules: Vec<Rule>) -> Vec<Rule> {
     let log = |rule: &Rule| told(rule).map(|text| Rule { text, ..rule.clone() });
     with_logs(rules, |rule| rule.position.is_some(), log)
 }
 
-/// Puts before each rule the one that tells of it, if there is one. Where a rule `has_place`, what is put there afterwards
-/// comes before it.
+/// Adds the log rule before each rule. If `has_place`, the log rule follows in the list, because a later insertion at
+/// the same position precedes the rule.
 pub(super) fn with_logs<R>(rules: Vec<R>, has_place: fn(&R) -> bool, log: impl Fn(&R) -> Option<R>) -> Vec<R> {
     let mut all = Vec::with_capacity(rules.len());
     for rule in rules {
@@ -31,7 +31,7 @@ pub(super) fn with_logs<R>(rules: Vec<R>, has_place: fn(&R) -> bool, log: impl F
     all
 }
 
-/// The log rule of a rule; `None` for rules that are logged at the jump to them, or that match every packet.
+/// The log rule of a rule; `None` for rules that are logged at the jump to their chain, or that decide nothing.
 fn told(rule: &Rule) -> Option<String> {
     let mut words = rule.text.split(' ');
     let before: Vec<&str> = words.by_ref().take_while(|word| *word != "-j").collect();

@@ -1,7 +1,7 @@
-//! Trying whether connections are captured, for pods whose rules somebody else was to apply.
+//! Checks whether connections are captured, for pods whose rules another component applies.
 //!
-//! A connection to a port without a listener is only accepted if the rules redirect it to Envoy's port; there it is recognized
-//! by its original destination.
+//! The rules must redirect a connection to a port without a listener to Envoy's port. The listener there recognizes the
+//! connection by its original destination.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,10 +19,10 @@ pub const VALIDATION_EXIT_CODE: i32 = 126;
 /// Why validation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidationError {
-    /// No port could be listened on.
+    /// Neither of Envoy's ports could be bound.
     #[error("failed to listen on port {0} and port {1}")]
     Listen(String, String),
-    /// No connection came.
+    /// No captured connection arrived in time.
     #[error("no connection was captured within {0:?}: the rules are missing or do not work")]
     Timeout(Duration),
 }
@@ -30,7 +30,7 @@ pub enum ValidationError {
 /// Waits until a connection is captured.
 ///
 /// # Errors
-/// When none was in time.
+/// When no captured connection arrives before the timeout.
 pub fn validate(options: &Options) -> Result<(), ValidationError> {
     let (listen, connect): (IpAddr, IpAddr) = if options.host_address.is_ipv6() {
         (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into())
@@ -44,7 +44,7 @@ pub fn validate(options: &Options) -> Result<(), ValidationError> {
         let Ok(listener) = TcpListener::bind(SocketAddr::new(listen, port)) else { continue };
         listening = true;
         let (captured, probe_port) = (captured.clone(), options.probe_port);
-        // The thread ends with the process: nothing follows validation.
+        // The process exits after the validation, which ends the thread.
         thread::spawn(move || accept(&listener, probe_port, &captured));
     }
     if !listening {
@@ -63,12 +63,12 @@ pub fn validate(options: &Options) -> Result<(), ValidationError> {
     arrival.recv_timeout(options.probe_timeout).map_err(|_| ValidationError::Timeout(options.probe_timeout))
 }
 
-/// Takes connections until one was meant for the probe's port.
+/// Accepts connections until one has the probe port as its original destination.
 fn accept(listener: &TcpListener, probe_port: u16, captured: &mpsc::Sender<()>) {
     for stream in listener.incoming() {
         match stream.and_then(|stream| original_port(&stream)) {
             Ok(port) if port == probe_port => {
-                // Who waited may have given up.
+                // The receiver may have timed out.
                 let _ = captured.send(());
                 return;
             }
@@ -78,7 +78,7 @@ fn accept(listener: &TcpListener, probe_port: u16, captured: &mpsc::Sender<()>) 
     }
 }
 
-/// The port that a captured connection was meant for.
+/// The original destination port of a captured connection.
 fn original_port(stream: &TcpStream) -> io::Result<u16> {
     let port = if stream.peer_addr()?.is_ipv6() {
         getsockopt(stream, sockopt::Ip6tOriginalDst)?.sin6_port

@@ -1,4 +1,4 @@
-//! AuthorizationPolicy: who may do what at a workload.
+//! AuthorizationPolicy: access control for workloads.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,34 +6,34 @@ use serde::{Deserialize, Serialize};
 use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 
-/// `security.istio.io/AuthorizationPolicy`: rules, and what becomes of requests that match one of them.
+/// `security.istio.io/AuthorizationPolicy`: rules, and the action on requests that match one of the rules.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationPolicy {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// The old form of `target_refs`, which wins over this.
+    /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,
-    /// The gateways and services it is for. At most one of selector and targets is set.
+    /// Gateways and services that the policy applies to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// A request matches when any of these does. Without rules nothing matches.
+    /// The policy matches a request if any rule matches. Without rules the policy matches no request.
     pub rules: Vec<AuthorizationRule>,
-    /// What becomes of requests that match.
+    /// The action on requests that match.
     pub action: AuthorizationAction,
-    /// Who decides, for [`AuthorizationAction::Custom`] alone.
+    /// The extension provider that decides, for [`AuthorizationAction::Custom`] only.
     pub provider: Option<AuthorizationProvider>,
 }
 
 wire_enum! {
-    /// What becomes of requests that match a policy.
+    /// The action on requests that match a policy.
     AuthorizationAction {
-        /// They are let in; where any such policy holds, nobody else is.
+        /// Allows the request; if any `ALLOW` policy applies to the workload, requests that match none are denied.
         Allow = 0, "ALLOW";
-        /// They are refused, whoever allows them.
+        /// Denies the request, regardless of `ALLOW` policies.
         Deny = 1, "DENY";
-        /// They are marked for auditing.
+        /// Marks the request for auditing.
         Audit = 2, "AUDIT";
-        /// An extension provider decides.
+        /// Delegates the decision to an extension provider.
         Custom = 3, "CUSTOM";
     }
 }
@@ -42,103 +42,103 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationProvider {
-    /// Its name in mesh config.
+    /// The provider's name in mesh config.
     pub name: String,
 }
 
-/// A rule: it matches when one of its sources, one of its operations and all of its conditions do.
+/// A rule: matches if one of its sources, one of its operations and all of its conditions match.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationRule {
-    /// Who may ask; empty is anybody.
+    /// Sources of the request; empty matches any source.
     pub from: Vec<AuthorizationFrom>,
-    /// What may be asked; empty is anything.
+    /// Operations of the request; empty matches any operation.
     pub to: Vec<AuthorizationTo>,
-    /// What must hold besides.
+    /// Additional conditions, all of which must match.
     pub when: Vec<AuthorizationCondition>,
 }
 
-/// One source.
+/// One source of a rule.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationFrom {
-    /// The source; valid policies have one.
+    /// The source; required by validation.
     pub source: Option<AuthorizationSource>,
 }
 
-/// One operation.
+/// One operation of a rule.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationTo {
-    /// The operation; valid policies have one.
+    /// The operation; required by validation.
     pub operation: Option<AuthorizationOperation>,
 }
 
-/// Who asks: each list that is not empty must hold a value that matches, each `not_` list none.
+/// Conditions on the client: one value of each list that is not empty must match, and no value of a `not_` list.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationSource {
-    /// Identities of peers, without `spiffe://`; needs mutual TLS.
+    /// Identities of peers, without `spiffe://`; requires mutual TLS.
     pub principals: Vec<String>,
-    /// Identities of peers that do not match.
+    /// Excluded identities of peers.
     pub not_principals: Vec<String>,
-    /// Identities in tokens, `issuer/subject`; needs request authentication.
+    /// Identities from JWTs, `issuer/subject`; requires a RequestAuthentication.
     pub request_principals: Vec<String>,
-    /// Identities in tokens that do not match.
+    /// Excluded identities from JWTs.
     pub not_request_principals: Vec<String>,
-    /// Namespaces of peers; needs mutual TLS.
+    /// Namespaces of peers; requires mutual TLS.
     pub namespaces: Vec<String>,
-    /// Namespaces of peers that do not match.
+    /// Excluded namespaces of peers.
     pub not_namespaces: Vec<String>,
-    /// Service accounts of peers, `account` or `namespace/account`; needs mutual TLS.
+    /// Service accounts of peers, `account` or `namespace/account`; requires mutual TLS.
     pub service_accounts: Vec<String>,
-    /// Service accounts of peers that do not match.
+    /// Excluded service accounts of peers.
     pub not_service_accounts: Vec<String>,
-    /// Addresses that connections come from.
+    /// Source IPs or CIDRs of connections.
     pub ip_blocks: Vec<String>,
-    /// Addresses that connections do not come from.
+    /// Excluded source IPs or CIDRs of connections.
     pub not_ip_blocks: Vec<String>,
-    /// Addresses of clients, which may stand behind proxies.
+    /// IPs or CIDRs of the original clients, which may be behind proxies.
     pub remote_ip_blocks: Vec<String>,
-    /// Addresses of clients that do not match.
+    /// Excluded IPs or CIDRs of the original clients.
     pub not_remote_ip_blocks: Vec<String>,
-    /// Trust domains of peers; needs mutual TLS.
+    /// Trust domains of peers; requires mutual TLS.
     pub trust_domains: Vec<String>,
-    /// Trust domains of peers that do not match.
+    /// Excluded trust domains of peers.
     pub not_trust_domains: Vec<String>,
 }
 
-/// What is asked: each list that is not empty must hold a value that matches, each `not_` list none. Only ports are known of
-/// TCP.
+/// Conditions on the request: one value of each list that is not empty must match, and no value of a `not_` list. For
+/// TCP only ports are available.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationOperation {
-    /// Hosts of requests, case aside.
+    /// Hosts of requests; matching ignores case.
     pub hosts: Vec<String>,
-    /// Hosts that do not match.
+    /// Excluded hosts of requests.
     pub not_hosts: Vec<String>,
     /// Ports of the workload.
     pub ports: Vec<String>,
-    /// Ports that do not match.
+    /// Excluded ports of the workload.
     pub not_ports: Vec<String>,
-    /// HTTP methods.
+    /// HTTP methods, such as `GET`.
     pub methods: Vec<String>,
-    /// HTTP methods that do not match.
+    /// Excluded HTTP methods.
     pub not_methods: Vec<String>,
     /// Paths without query: exact, `prefix*`, `*suffix`, or templates with `{*}` and `{**}`.
     pub paths: Vec<String>,
-    /// Paths that do not match.
+    /// Excluded paths.
     pub not_paths: Vec<String>,
 }
 
-/// Something else that must hold.
+/// An additional condition on an attribute.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationCondition {
     /// The attribute, such as `request.headers[x-token]`.
     pub key: String,
-    /// One of these matches it.
+    /// Values, one of which must match the attribute.
     pub values: Vec<String>,
-    /// None of these does.
+    /// Values, none of which may match the attribute.
     pub not_values: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! TLS as a client speaks it.
+//! TLS settings of a client.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,37 +8,37 @@ use super::wire_enum::wire_enum;
 wire_enum! {
     /// How a client uses TLS.
     ClientTlsMode {
-        /// Not at all.
+        /// Connects in plain text.
         Disable = 0, "DISABLE";
-        /// Checks the server.
+        /// Verifies the server's certificate.
         Simple = 1, "SIMPLE";
-        /// Checks the server and shows its own certificate.
+        /// Verifies the server's certificate and presents a client certificate.
         Mutual = 2, "MUTUAL";
-        /// As `MUTUAL`, with the certificates that the mesh issues.
+        /// Like `MUTUAL`, with the workload certificate that the mesh issues.
         IstioMutual = 3, "ISTIO_MUTUAL";
     }
 }
 
-/// TLS towards a host.
+/// TLS settings for connections to a host.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTlsSettings {
-    /// How TLS is used.
+    /// The TLS mode.
     pub mode: ClientTlsMode,
-    /// File of the client certificate; for `MUTUAL`.
+    /// File of the client certificate; required for `MUTUAL`.
     pub client_certificate: String,
-    /// File of the client's key; for `MUTUAL`.
+    /// File of the client's private key; required for `MUTUAL`.
     pub private_key: String,
-    /// File of the CAs that the server is checked with; empty uses the system's.
+    /// File of the CA certificates that verify the server; empty uses the system's.
     pub ca_certificates: String,
-    /// Secret that holds key, certificate and CAs, in place of files.
+    /// Secret with key, certificate and CA certificates, instead of files.
     pub credential_name: String,
-    /// Names of which the server's certificate must hold one.
+    /// Accepted subject alternative names; the server's certificate must contain one of them.
     pub subject_alt_names: Vec<String>,
-    /// The SNI to send.
+    /// The SNI that the client sends.
     pub sni: String,
-    /// Whether the server goes unchecked.
+    /// Whether the client skips verification of the server's certificate.
     pub insecure_skip_verify: Option<bool>,
-    /// File of the list of revoked certificates.
+    /// File of the certificate revocation list.
     pub ca_crl: String,
 }

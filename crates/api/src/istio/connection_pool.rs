@@ -1,4 +1,4 @@
-//! Limits on connections and requests, and when failing endpoints are left out.
+//! Limits on connections and requests, and outlier detection.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,9 @@ use crate::duration::Duration;
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionPoolSettings {
-    /// For TCP and all above.
+    /// Limits on TCP connections, which also carry HTTP.
     pub tcp: Option<TcpSettings>,
-    /// For HTTP and gRPC.
+    /// Limits on HTTP and gRPC requests.
     pub http: Option<HttpSettings>,
 }
 
@@ -20,38 +20,38 @@ pub struct ConnectionPoolSettings {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpSettings {
-    /// Most connections to the host; 0 is no limit.
+    /// Maximum number of connections to the host; 0 is unlimited.
     pub max_connections: i32,
-    /// How long connecting may take; `None` is the mesh default.
+    /// Timeout for establishing a connection; unset means the mesh default.
     pub connect_timeout: Option<Duration>,
     /// TCP keepalive probes.
     pub tcp_keepalive: Option<TcpKeepalive>,
-    /// How long a connection may live.
+    /// Maximum lifetime of a connection; unset means unlimited.
     pub max_connection_duration: Option<Duration>,
-    /// How long a connection may be idle.
+    /// Maximum idle time of a connection.
     pub idle_timeout: Option<Duration>,
 }
 
-/// TCP keepalive probes. What is unset is left to the operating system.
+/// TCP keepalive probes. Unset fields use the operating system's defaults.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpKeepalive {
-    /// How many probes go unanswered before the connection is dead; 0 is unset.
+    /// Number of unanswered probes before the connection is closed; 0 is unset.
     pub probes: u32,
-    /// How long a connection is idle before the first probe.
+    /// Idle time of a connection before the first probe.
     pub time: Option<Duration>,
-    /// Time between probes.
+    /// Interval between probes.
     pub interval: Option<Duration>,
 }
 
 wire_enum! {
-    /// Whether HTTP/1.1 connections to the host become HTTP/2.
+    /// Whether clients upgrade HTTP/1.1 connections to HTTP/2.
     H2UpgradePolicy {
-        /// As the mesh says.
+        /// The mesh default.
         Default = 0, "DEFAULT";
-        /// They do not.
+        /// Clients keep HTTP/1.1.
         DoNotUpgrade = 1, "DO_NOT_UPGRADE";
-        /// They do.
+        /// Clients upgrade to HTTP/2.
         Upgrade = 2, "UPGRADE";
     }
 }
@@ -60,21 +60,21 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpSettings {
-    /// Most requests waiting for a connection; 0 is no limit.
+    /// Maximum number of requests that wait for a connection; 0 is unlimited.
     pub http1_max_pending_requests: i32,
-    /// Most requests at a time; 0 is no limit.
+    /// Maximum number of concurrent requests; 0 is unlimited.
     pub http2_max_requests: i32,
-    /// Most requests on one connection; 0 is no limit, 1 turns keep-alive off.
+    /// Maximum number of requests per connection; 0 is unlimited, 1 disables keep-alive.
     pub max_requests_per_connection: i32,
-    /// Most retries at a time; 0 is no limit.
+    /// Maximum number of concurrent retries; 0 is unlimited.
     pub max_retries: i32,
-    /// How long a connection may be without requests; `None` is an hour.
+    /// Maximum time of a connection without requests; unset means one hour.
     pub idle_timeout: Option<Duration>,
-    /// Whether HTTP/1.1 becomes HTTP/2.
+    /// Whether clients upgrade HTTP/1.1 to HTTP/2.
     pub h2_upgrade_policy: H2UpgradePolicy,
-    /// Whether the client's protocol is kept; wins over `h2_upgrade_policy`.
+    /// Whether Envoy keeps the client's protocol; takes precedence over `h2_upgrade_policy`.
     pub use_client_protocol: bool,
-    /// Most streams on one HTTP/2 connection; 0 is the default.
+    /// Maximum number of concurrent streams per HTTP/2 connection; 0 is Envoy's default.
     pub max_concurrent_streams: i32,
     /// HTTP/2 keepalive pings.
     pub http2_keep_alive: Option<ConnectionKeepalive>,
@@ -84,34 +84,34 @@ pub struct HttpSettings {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionKeepalive {
-    /// Time between pings.
+    /// Interval between pings.
     pub interval: Option<Duration>,
-    /// How long to wait for the answer.
+    /// Timeout for the response to a ping.
     pub timeout: Option<Duration>,
 }
 
-/// When failing endpoints are left out.
+/// When Envoy ejects failing endpoints from load balancing.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutlierDetection {
-    /// Errors in a row; superseded by the more exact counts below.
+    /// Number of consecutive errors; deprecated in favor of the specific counts below.
     pub consecutive_errors: i32,
-    /// Whether errors on this side (no connection, timeout) are counted apart from those that the host sends.
+    /// Whether local errors (failed connection, timeout) are counted separately from the host's error responses.
     pub split_external_local_origin_errors: bool,
-    /// Errors in a row on this side; needs the split.
+    /// Number of consecutive local errors before ejection; requires `split_external_local_origin_errors`.
     pub consecutive_local_origin_failures: Option<u32>,
-    /// Gateway errors (502, 503, 504) in a row; 0 turns it off.
+    /// Number of consecutive gateway errors (502, 503, 504) before ejection; 0 disables the check.
     pub consecutive_gateway_errors: Option<u32>,
-    /// 5xx errors in a row; 0 turns it off, `None` is 5.
+    /// Number of consecutive 5xx errors before ejection; 0 disables the check, unset means 5.
     pub consecutive_5xx_errors: Option<u32>,
-    /// Time between sweeps; `None` is 10 s.
+    /// Interval between analysis sweeps; unset means 10 s.
     pub interval: Option<Duration>,
-    /// How long an endpoint is left out, times how often it was; `None` is 30 s.
+    /// Minimum ejection time, multiplied by the number of ejections of the endpoint; unset means 30 s.
     pub base_ejection_time: Option<Duration>,
-    /// Most endpoints left out, in percent; 0 is 10.
+    /// Maximum percentage of ejected endpoints; 0 is 10.
     pub max_ejection_percent: i32,
-    /// Below this share of healthy endpoints, in percent, all are used; 0 turns it off.
+    /// Minimum percentage of healthy endpoints; below it Envoy uses all endpoints, 0 disables the check.
     pub min_health_percent: i32,
-    /// Status codes that count as errors, in place of 5xx.
+    /// HTTP status codes that count as errors, instead of 5xx.
     pub outlier_detection_http_error_codes: Vec<u32>,
 }

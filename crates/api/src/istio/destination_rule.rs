@@ -1,4 +1,4 @@
-//! DestinationRule: policies for traffic that is already routed to a host.
+//! DestinationRule: policies for traffic after routing has selected a host.
 
 use std::collections::BTreeMap;
 
@@ -12,74 +12,74 @@ use super::{
 };
 use crate::duration::Duration;
 
-/// `networking.istio.io/DestinationRule`: how clients treat a host.
+/// `networking.istio.io/DestinationRule`: traffic policies for a host and its subsets.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DestinationRule {
-    /// The host; a short name is completed with the object's namespace, and a wildcard is allowed.
+    /// The host; may be a wildcard, and a short name is completed with the object's namespace.
     pub host: String,
-    /// Policy for all of the host.
+    /// Policy for all traffic to the host.
     pub traffic_policy: Option<Box<TrafficPolicy>>,
-    /// Named parts of the host, each with its own policy.
+    /// Named groups of the host's endpoints, each with its own policy.
     pub subsets: Vec<Subset>,
-    /// Namespaces that see this object: `.` its own, `*` all, or names. Empty is the mesh default.
+    /// Namespaces that see this object: `.` is its own, `*` all, else names. Empty is the mesh default.
     pub export_to: Vec<String>,
-    /// Client workloads of the object's namespace to which the rule applies; `None` is all clients.
+    /// Client workloads of the object's namespace that the rule applies to; unset selects all clients.
     pub workload_selector: Option<PolicyWorkloadSelector>,
 }
 
-/// How clients treat a host, for all ports and for single ones.
+/// Traffic policy for all ports of a host, and for individual ports.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficPolicy {
-    /// How endpoints are picked.
+    /// How clients select endpoints.
     pub load_balancer: Option<Box<LoadBalancerSettings>>,
     /// Limits on connections and requests.
     pub connection_pool: Option<Box<ConnectionPoolSettings>>,
-    /// When failing endpoints are left out.
+    /// When Envoy ejects failing endpoints from load balancing.
     pub outlier_detection: Option<Box<OutlierDetection>>,
-    /// TLS towards the host; `None` lets the mesh decide.
+    /// TLS settings for connections to the host; unset leaves the choice to the mesh's automatic mutual TLS.
     pub tls: Option<Box<ClientTlsSettings>>,
-    /// Policies for single ports; each replaces the whole above it.
+    /// Policies for individual ports; each replaces the policy above entirely.
     pub port_level_settings: Vec<PortTrafficPolicy>,
-    /// Sends TCP and TLS through a CONNECT or POST tunnel.
+    /// Forwards TCP and TLS through a `CONNECT` or `POST` tunnel.
     pub tunnel: Option<TunnelSettings>,
-    /// Whether connections start with a PROXY header.
+    /// Sends a PROXY protocol header at the start of each connection.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Limit on retries in flight, relative to requests in flight.
+    /// Limit on concurrent retries, relative to concurrent requests.
     pub retry_budget: Option<RetryBudget>,
 }
 
-/// How clients treat one port of a host.
+/// Traffic policy for one port of a host.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortTrafficPolicy {
     /// The port of the service.
     pub port: Option<PortSelector>,
-    /// How endpoints are picked.
+    /// How clients select endpoints.
     pub load_balancer: Option<Box<LoadBalancerSettings>>,
     /// Limits on connections and requests.
     pub connection_pool: Option<Box<ConnectionPoolSettings>>,
-    /// When failing endpoints are left out.
+    /// When Envoy ejects failing endpoints from load balancing.
     pub outlier_detection: Option<Box<OutlierDetection>>,
-    /// TLS towards the port.
+    /// TLS settings for connections to the port.
     pub tls: Option<Box<ClientTlsSettings>>,
 }
 
-/// A tunnel through which the connection goes.
+/// Settings of the tunnel for the connection.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunnelSettings {
     /// `CONNECT` or `POST`; empty is `CONNECT`.
     pub protocol: String,
-    /// The host that the tunnel leads to.
+    /// The target host of the tunnel.
     pub target_host: String,
-    /// The port that the tunnel leads to.
+    /// The target port of the tunnel.
     pub target_port: u32,
 }
 
 wire_enum! {
-    /// The version of the PROXY header.
+    /// The version of the PROXY protocol header.
     ProxyProtocolVersion {
         /// The text form.
         V1 = 0, "V1";
@@ -88,34 +88,34 @@ wire_enum! {
     }
 }
 
-/// The PROXY header that connections start with.
+/// Settings of the PROXY protocol header.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocol {
-    /// The version.
+    /// The version of the PROXY protocol.
     pub version: ProxyProtocolVersion,
 }
 
-/// Limit on retries in flight.
+/// Limit on concurrent retries.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetryBudget {
-    /// Share of requests that may be retries, in percent; `None` is 20.
+    /// Maximum number of concurrent retries as a percentage of concurrent requests; unset means 20.
     pub percent: Option<f64>,
-    /// Retries that are allowed in any case.
+    /// Number of retries that are always allowed.
     pub min_retry_concurrency: u32,
-    /// Over which time requests are counted.
+    /// The interval over which requests are counted.
     pub budget_interval: Option<Duration>,
 }
 
-/// A named part of a host's endpoints.
+/// A named group of a host's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subset {
-    /// The name that routes use.
+    /// The subset's name, which routes reference.
     pub name: String,
-    /// Labels that the endpoints carry.
+    /// Labels that the endpoints must have.
     pub labels: BTreeMap<String, String>,
-    /// Policy laid over that of the host.
+    /// Policy for the subset; overrides the policy of the host.
     pub traffic_policy: Option<Box<TrafficPolicy>>,
 }

@@ -1,4 +1,4 @@
-//! EnvoyFilter: changes to what is generated for Envoy, in Envoy's own words.
+//! EnvoyFilter: patches to the generated Envoy configuration, in Envoy's own messages.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,37 @@ use serde_json::{Map, Value};
 use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, WorkloadSelector};
 
-/// `networking.istio.io/EnvoyFilter`: patches of the resources that proxies get.
+/// `networking.istio.io/EnvoyFilter`: patches to the resources that proxies receive.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyFilter {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub workload_selector: Option<WorkloadSelector>,
-    /// The gateways and services it is for; instead of a selector.
+    /// Gateways and services that the patches apply to. Mutually exclusive with `workload_selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// The patches, in the order in which they are made.
+    /// The patches, in the order of application.
     pub config_patches: Vec<EnvoyConfigPatch>,
-    /// Lower ones come first; 0 by default.
+    /// Order among EnvoyFilters; a lower value applies first, the default is 0.
     pub priority: i32,
 }
 
-/// One patch.
+/// One patch and the configuration objects that it applies to.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigPatch {
-    /// What kind of thing it is made to.
+    /// The kind of configuration object that the patch applies to.
     pub apply_to: ApplyTo,
-    /// Which things of the kind; `None` is all.
+    /// Conditions on the objects; unset selects all objects of the kind.
     #[serde(rename = "match")]
     pub matches: Option<EnvoyConfigMatch>,
-    /// What is done to them.
+    /// The operation and its value.
     pub patch: Option<EnvoyPatch>,
 }
 
 wire_enum! {
-    /// What kind of thing a patch is made to.
+    /// The kind of configuration object that a patch applies to.
     ApplyTo {
-        /// Not said; refused.
+        /// Unset; validation rejects it.
         Invalid = 0, "INVALID";
         /// A listener.
         Listener = 1, "LISTENER";
@@ -47,7 +47,7 @@ wire_enum! {
         FilterChain = 2, "FILTER_CHAIN";
         /// A network filter of a filter chain.
         NetworkFilter = 3, "NETWORK_FILTER";
-        /// An HTTP filter of a connection manager.
+        /// An HTTP filter of an HTTP connection manager.
         HttpFilter = 4, "HTTP_FILTER";
         /// A route configuration.
         RouteConfiguration = 5, "ROUTE_CONFIGURATION";
@@ -57,9 +57,9 @@ wire_enum! {
         HttpRoute = 7, "HTTP_ROUTE";
         /// A cluster.
         Cluster = 8, "CLUSTER";
-        /// The configuration of an extension, which filters name and proxies ask for (ECDS).
+        /// The configuration of an extension, which filters reference by name and proxies subscribe to (ECDS).
         ExtensionConfig = 9, "EXTENSION_CONFIG";
-        /// The bootstrap, which the agent writes.
+        /// The bootstrap, which the agent generates.
         Bootstrap = 10, "BOOTSTRAP";
         /// A listener filter of a listener.
         ListenerFilter = 11, "LISTENER_FILTER";
@@ -67,241 +67,241 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// For whom a thing is generated, and which way traffic goes there.
+    /// The kind of proxy and the traffic direction of an object.
     PatchContext {
-        /// For anybody.
+        /// All proxies and directions.
         Any = 0, "ANY";
-        /// For a sidecar, traffic to its workload.
+        /// Sidecars, inbound traffic.
         SidecarInbound = 1, "SIDECAR_INBOUND";
-        /// For a sidecar, traffic from its workload.
+        /// Sidecars, outbound traffic.
         SidecarOutbound = 2, "SIDECAR_OUTBOUND";
-        /// For a gateway.
+        /// Gateways.
         Gateway = 3, "GATEWAY";
-        /// For a waypoint.
+        /// Waypoints.
         Waypoint = 4, "WAYPOINT";
     }
 }
 
-/// Which things are patched. At most one of the object matches may be set, the one that suits the kind of thing.
+/// Conditions on the patched objects. At most one object match may be set, and it must suit the kind of object.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigMatch {
-    /// For whom they are generated.
+    /// The kind of proxy and the traffic direction.
     pub context: PatchContext,
-    /// For which proxies.
+    /// Conditions on the proxy.
     pub proxy: Option<ProxyMatch>,
-    /// Which listeners and what of them.
+    /// Conditions on listeners and their filter chains.
     pub listener: Option<ListenerMatch>,
-    /// Which route configurations and what of them.
+    /// Conditions on route configurations and their virtual hosts.
     pub route_configuration: Option<RouteConfigurationMatch>,
-    /// Which clusters.
+    /// Conditions on clusters.
     pub cluster: Option<ClusterMatch>,
-    /// What of a waypoint.
+    /// Conditions on the ports, routes and filters of waypoints.
     pub waypoint: Option<WaypointMatch>,
 }
 
-/// For which proxies a patch is.
+/// Conditions on the proxies that a patch applies to.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyMatch {
-    /// A regular expression that the version of the proxy's agent must match somewhere; empty is any version.
+    /// Regular expression for the version of the proxy's agent; a partial match suffices, empty matches any version.
     pub proxy_version: String,
-    /// Node metadata that the proxy must have.
+    /// Required node metadata of the proxy.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Which clusters are patched. What is empty or 0 matches all.
+/// Conditions on clusters. Fields that are empty or 0 match all clusters.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMatch {
     /// The port in the cluster's name.
     pub port_number: u32,
-    /// The host of the service.
+    /// The hostname of the service.
     pub service: String,
-    /// The subset.
+    /// The subset of the service.
     pub subset: String,
-    /// The whole name; with it, nothing else counts.
+    /// The full cluster name; when set, the other fields are ignored.
     pub name: String,
 }
 
-/// Which route configurations are patched. What is empty or 0 matches all.
+/// Conditions on route configurations. Fields that are empty or 0 match all of them.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteConfigurationMatch {
-    /// The port that the routes are for.
+    /// The port of the routes.
     pub port_number: u32,
-    /// On gateways, the name of the server's port.
+    /// The name of the Gateway server's port; applies to gateways only.
     pub port_name: String,
-    /// On gateways, `namespace/name` of the Gateway.
+    /// The Gateway as `namespace/name`; applies to gateways only.
     pub gateway: String,
-    /// Which virtual hosts.
+    /// Conditions on virtual hosts.
     pub vhost: Option<VirtualHostMatch>,
-    /// The name of the route configuration.
+    /// The route configuration's name.
     pub name: String,
 }
 
-/// Which virtual hosts are patched.
+/// Conditions on virtual hosts.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHostMatch {
-    /// The name, `host:port`; empty is any.
+    /// The virtual host's name, `host:port`; empty matches any.
     pub name: String,
-    /// One of the domains; empty is any.
+    /// One of the virtual host's domains; empty matches any.
     pub domain_name: String,
-    /// Which routes.
+    /// Conditions on routes.
     pub route: Option<RouteMatch>,
 }
 
-/// Which routes are patched.
+/// Conditions on routes.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteMatch {
-    /// The name; empty is any.
+    /// The route's name; empty matches any.
     pub name: String,
-    /// What the route does.
+    /// The route's action.
     pub action: RouteMatchAction,
 }
 
 wire_enum! {
-    /// What a route does.
+    /// The action of a route.
     RouteMatchAction {
-        /// Whatever.
+        /// Any action.
         Any = 0, "ANY";
-        /// It forwards.
+        /// The route forwards the request.
         Route = 1, "ROUTE";
-        /// It redirects.
+        /// The route answers with a redirect.
         Redirect = 2, "REDIRECT";
-        /// It answers itself.
+        /// The route answers with a fixed response.
         DirectResponse = 3, "DIRECT_RESPONSE";
     }
 }
 
-/// Which listeners are patched. What is empty or 0 matches all.
+/// Conditions on listeners. Fields that are empty or 0 match all of them.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerMatch {
-    /// The port of the listener; of a filter chain, where all ports share a listener.
+    /// The port of the listener, or of a filter chain where all ports share one listener.
     pub port_number: u32,
-    /// Superseded, read by nothing.
+    /// Deprecated and ignored.
     pub port_name: String,
-    /// Which filter chains.
+    /// Conditions on filter chains.
     pub filter_chain: Option<ListenerFilterChainMatch>,
     /// The name of a listener filter.
     pub listener_filter: String,
-    /// The name of the listener.
+    /// The listener's name.
     pub name: String,
 }
 
-/// Which filter chains are patched. What is empty or 0 matches all.
+/// Conditions on filter chains. Fields that are empty or 0 match all of them.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerFilterChainMatch {
-    /// The name.
+    /// The filter chain's name.
     pub name: String,
-    /// One of the server names that it takes.
+    /// One of the server names that the filter chain matches.
     pub sni: String,
-    /// The transport that it takes: `raw_buffer` or `tls`.
+    /// The transport protocol that the filter chain matches: `raw_buffer` or `tls`.
     pub transport_protocol: String,
-    /// The name of its transport socket. Read by nothing.
+    /// The name of the filter chain's transport socket. Ignored.
     pub transport_socket: String,
-    /// Application protocols, joined by commas, all of which it takes.
+    /// Comma-separated application protocols; the filter chain must match all of them.
     pub application_protocols: String,
-    /// Which network filters.
+    /// Conditions on network filters.
     pub filter: Option<FilterMatch>,
-    /// The destination port that it takes.
+    /// The destination port that the filter chain matches.
     pub destination_port: u32,
 }
 
-/// Which network filters are patched, or hold the HTTP filters that are.
+/// Conditions on the patched network filters, or on the network filters that contain the patched HTTP filters.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
-    /// The name.
+    /// The network filter's name.
     pub name: String,
-    /// Which filters within, for HTTP connection managers.
+    /// Conditions on the HTTP filters of an HTTP connection manager.
     pub sub_filter: Option<SubFilterMatch>,
 }
 
-/// Which HTTP filters are patched.
+/// Conditions on HTTP filters.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubFilterMatch {
-    /// The name.
+    /// The HTTP filter's name.
     pub name: String,
 }
 
-/// What of a waypoint is patched.
+/// Conditions on the configuration of waypoints.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointMatch {
-    /// The service port.
+    /// The port of the service.
     pub port_number: u32,
-    /// Which route.
+    /// Conditions on routes.
     pub route: Option<WaypointRouteMatch>,
-    /// Which network filter.
+    /// Conditions on network filters.
     pub filter: Option<FilterMatch>,
 }
 
-/// Which route of a waypoint is patched.
+/// Conditions on the routes of waypoints.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointRouteMatch {
-    /// The name.
+    /// The route's name.
     pub name: String,
 }
 
 wire_enum! {
-    /// What is done.
+    /// The operation of a patch.
     PatchOperation {
-        /// Not said; refused.
+        /// Unset; validation rejects it.
         Invalid = 0, "INVALID";
-        /// The value is merged into the thing, lists are joined.
+        /// Merges the value into the object and concatenates lists.
         Merge = 1, "MERGE";
-        /// The value is added at the end.
+        /// Adds the value at the end.
         Add = 2, "ADD";
-        /// The thing goes.
+        /// Removes the object.
         Remove = 3, "REMOVE";
-        /// The value is put before the thing; without a match, first.
+        /// Inserts the value before the object, or at the start without a match.
         InsertBefore = 4, "INSERT_BEFORE";
-        /// The value is put after the thing; without a match, last.
+        /// Inserts the value after the object, or at the end without a match.
         InsertAfter = 5, "INSERT_AFTER";
-        /// The value is put first.
+        /// Inserts the value at the start.
         InsertFirst = 6, "INSERT_FIRST";
-        /// The value takes the place of the thing.
+        /// Replaces the object with the value.
         Replace = 7, "REPLACE";
-        /// The value is merged into the thing, but its lists replace the thing's.
+        /// Merges the value into the object and replaces lists.
         MergeAndReplaceList = 8, "MERGE_AND_REPLACE_LIST";
     }
 }
 
 wire_enum! {
-    /// Where among Istio's own filters one belongs; read by nothing.
+    /// The position of an inserted filter among Istio's filters; ignored.
     FilterClass {
-        /// Not said.
+        /// No position.
         Unspecified = 0, "UNSPECIFIED";
-        /// With those that say who the caller is.
+        /// Among the authentication filters.
         Authn = 1, "AUTHN";
-        /// With those that say what the caller may.
+        /// Among the authorization filters.
         Authz = 2, "AUTHZ";
-        /// With those that count.
+        /// Among the statistics filters.
         Stats = 3, "STATS";
     }
 }
 
-/// What is done to the things that match.
+/// The operation on the selected objects, and its value.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyPatch {
-    /// What is done.
+    /// The operation.
     pub operation: PatchOperation,
-    /// The JSON of Envoy's message, whole or in part; of no use to `REMOVE`.
+    /// Envoy's message as JSON, complete or partial; unused by `REMOVE`.
     pub value: Option<Map<String, Value>>,
-    /// Where among Istio's own filters it belongs; read by nothing.
+    /// The position of an inserted filter among Istio's filters; ignored.
     pub filter_class: FilterClass,
 }
 
 impl ApplyTo {
-    /// The full name of the message that a patch of this kind has as its value; `None` where nothing is said.
+    /// The full name of the protobuf message of the patch value; unset for `INVALID`.
     #[must_use]
     pub fn message(self) -> Option<&'static str> {
         Some(match self {
@@ -322,7 +322,7 @@ impl ApplyTo {
 }
 
 impl PatchOperation {
-    /// Whether the value is merged into things.
+    /// Whether the operation merges the value into objects.
     #[must_use]
     pub fn merges(self) -> bool {
         matches!(self, Self::Merge | Self::MergeAndReplaceList)

@@ -1,4 +1,4 @@
-//! Faults that an HTTP route injects.
+//! Fault injection of an HTTP route.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,40 +6,40 @@ use serde::{Deserialize, Serialize};
 use super::Percent;
 use crate::duration::Duration;
 
-/// Faults injected into requests, to try out how clients bear them.
+/// Faults that Envoy injects into requests, for testing the resilience of clients.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpFaultInjection {
-    /// Makes requests wait.
+    /// Delays requests.
     pub delay: Option<Delay>,
-    /// Answers requests with an error.
+    /// Aborts requests with an error.
     pub abort: Option<Abort>,
 }
 
-/// Makes a share of requests wait before they are forwarded.
+/// Delays a percentage of requests before forwarding.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delay {
-    /// Share in whole percent; superseded by `percentage`.
+    /// Percentage of requests as an integer; deprecated in favor of `percentage`.
     pub percent: i32,
-    /// How long. At most one kind of delay may be set.
+    /// The duration of the delay. At most one kind of delay may be set.
     pub fixed_delay: Option<Duration>,
-    /// Mean of exponentially distributed delays. Read by nothing.
+    /// Mean of exponentially distributed delays. Ignored.
     pub exponential_delay: Option<Duration>,
-    /// Share of requests that wait; all when neither share is set.
+    /// Percentage of requests that are delayed; unset percentages delay all requests.
     pub percentage: Option<Percent>,
 }
 
-/// Answers a share of requests with an error. At most one kind of error may be set.
+/// Aborts a percentage of requests with an error. At most one kind of error may be set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Abort {
-    /// The HTTP status to answer with.
+    /// The HTTP status code of the response.
     pub http_status: Option<i32>,
-    /// The gRPC status to answer with, by name (`UNAVAILABLE`) or number.
+    /// The gRPC status of the response, by name (`UNAVAILABLE`) or number.
     pub grpc_status: Option<String>,
-    /// The HTTP/2 error to reset with. Read by nothing.
+    /// The HTTP/2 error code of the stream reset. Ignored.
     pub http2_error: Option<String>,
-    /// Share of requests that fail; all when unset.
+    /// Percentage of requests that are aborted; unset aborts all requests.
     pub percentage: Option<Percent>,
 }

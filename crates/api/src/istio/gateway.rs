@@ -1,4 +1,4 @@
-//! Gateway: what a standalone proxy listens to.
+//! Gateway: the listeners of a standalone proxy.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 
-/// `networking.istio.io/Gateway`: ports that gateway workloads open, and for which hosts.
+/// `networking.istio.io/Gateway`: ports that gateway workloads open, and the hosts on them.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
-    /// What is listened to.
+    /// The ports and their hosts.
     pub servers: Vec<Server>,
     /// Labels of the workloads that open these ports.
     pub selector: BTreeMap<String, String>,
 }
 
-/// One port and the hosts served on it.
+/// One port and the hosts that it serves.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Server {
-    /// The port.
+    /// The port that the gateway opens.
     pub port: Option<Port>,
-    /// IP, or `unix://` path, to listen on; empty is all addresses.
+    /// IP or `unix://` path that the listener binds to; empty binds to all addresses.
     pub bind: String,
-    /// Hosts as `namespace/host` or `host`; the namespace is that of the VirtualService, `.` this object's, `*` any.
+    /// Hosts as `namespace/host` or `host`; the namespace is the VirtualService's, `.` is the Gateway's own, `*` any.
     pub hosts: Vec<String>,
-    /// TLS on the port.
+    /// TLS settings of the port.
     pub tls: Option<ServerTlsSettings>,
-    /// Where traffic goes by default. Read by nothing.
+    /// Default target of the traffic. Ignored.
     pub default_endpoint: String,
-    /// A name for the server; unique among the gateways of a workload.
+    /// The server's name; unique among the Gateways of a workload.
     pub name: String,
 }
 
@@ -39,30 +39,30 @@ pub struct Server {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
-    /// The number.
+    /// The port number.
     pub number: u32,
     /// `HTTP`, `HTTPS`, `GRPC`, `GRPC-WEB`, `HTTP2`, `MONGO`, `TCP` or `TLS`.
     pub protocol: String,
     /// A name for the port.
     pub name: String,
-    /// The port of the workload; superseded, read by nothing.
+    /// The workload's port; deprecated and ignored.
     pub target_port: u32,
 }
 
 wire_enum! {
     /// How a server uses TLS.
     ServerTlsMode {
-        /// Passes TLS on by SNI, unopened, to where VirtualServices say.
+        /// Forwards TLS without termination, by SNI, to the destination of the matching VirtualService.
         Passthrough = 0, "PASSTHROUGH";
-        /// Ends TLS.
+        /// Terminates TLS.
         Simple = 1, "SIMPLE";
-        /// Ends TLS and demands a client certificate.
+        /// Terminates TLS and requires a client certificate.
         Mutual = 2, "MUTUAL";
-        /// Passes TLS on by SNI to the service and subset that the SNI itself names.
+        /// Forwards TLS without termination to the service and subset that the SNI encodes.
         AutoPassthrough = 3, "AUTO_PASSTHROUGH";
-        /// As `MUTUAL`, with the certificates that the mesh issues.
+        /// Like `MUTUAL`, with the workload certificate that the mesh issues.
         IstioMutual = 4, "ISTIO_MUTUAL";
-        /// Ends TLS and asks for a client certificate, but goes on without one.
+        /// Terminates TLS and requests a client certificate, but accepts clients without a certificate.
         OptionalMutual = 5, "OPTIONAL_MUTUAL";
     }
 }
@@ -70,7 +70,7 @@ wire_enum! {
 wire_enum! {
     /// A TLS version.
     TlsProtocol {
-        /// Envoy's choice.
+        /// Envoy's default version.
         TlsAuto = 0, "TLS_AUTO";
         /// TLS 1.0.
         Tlsv1_0 = 1, "TLSV1_0";
@@ -83,56 +83,56 @@ wire_enum! {
     }
 }
 
-/// TLS as a server speaks it.
+/// TLS settings of a server.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerTlsSettings {
-    /// Whether plain HTTP is answered with a redirect to HTTPS.
+    /// Whether the gateway answers plain HTTP with a redirect to HTTPS.
     pub https_redirect: bool,
-    /// How TLS is used.
+    /// The TLS mode.
     pub mode: ServerTlsMode,
-    /// File of the certificate.
+    /// File of the server certificate.
     pub server_certificate: String,
-    /// File of the key.
+    /// File of the server's private key.
     pub private_key: String,
-    /// File of the CAs that clients are checked with.
+    /// File of the CA certificates that verify clients.
     pub ca_certificates: String,
-    /// File of the list of revoked client certificates.
+    /// File of the certificate revocation list for client certificates.
     pub ca_crl: String,
-    /// Secret that holds key, certificate and CAs, in place of files.
+    /// Secret with key, certificate and CA certificates, instead of files.
     pub credential_name: String,
-    /// Secrets, one per kind of key (RSA and ECDSA), in place of one.
+    /// Secrets, one per key type (RSA and ECDSA), instead of `credential_name`.
     pub credential_names: Vec<String>,
-    /// Secret or ConfigMap that holds the CAs alone.
+    /// Secret or ConfigMap with CA certificates only.
     pub ca_cert_credential_name: String,
-    /// Files of certificates, one per kind of key, in place of one.
+    /// Certificate files, one entry per key type, instead of `server_certificate` and `private_key`.
     pub tls_certificates: Vec<TlsCertificate>,
-    /// Names of which a client's certificate must hold one.
+    /// Accepted subject alternative names; the client's certificate must contain one of them.
     pub subject_alt_names: Vec<String>,
-    /// Base64 SHA-256 hashes of which one must be that of the client certificate's public key.
+    /// Base64 SHA-256 hashes; the public key of the client's certificate must match one of them.
     pub verify_certificate_spki: Vec<String>,
-    /// Hex SHA-256 hashes of which one must be that of the client certificate.
+    /// Hex SHA-256 hashes; the client's certificate must match one of them.
     pub verify_certificate_hash: Vec<String>,
-    /// The oldest TLS version.
+    /// The minimum TLS version.
     pub min_protocol_version: TlsProtocol,
-    /// The newest TLS version.
+    /// The maximum TLS version.
     pub max_protocol_version: TlsProtocol,
-    /// Cipher suites, in Envoy's names; empty is Envoy's choice.
+    /// Cipher suites, in Envoy's names; empty is Envoy's default.
     pub cipher_suites: Vec<String>,
-    /// Curves for the key exchange, in Envoy's names; empty is the mesh's choice.
+    /// Curves for the key exchange, in Envoy's names; empty is the mesh's default.
     pub ecdh_curves: Vec<String>,
-    /// Whether client certificates go unchecked.
+    /// Whether the server skips verification of client certificates.
     pub insecure_skip_verify: Option<bool>,
 }
 
-/// Files of one certificate.
+/// Files of one server certificate.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsCertificate {
-    /// File of the certificate.
+    /// File of the server certificate.
     pub server_certificate: String,
-    /// File of the key.
+    /// File of the server's private key.
     pub private_key: String,
-    /// File of the CAs that clients are checked with.
+    /// File of the CA certificates that verify clients.
     pub ca_certificates: String,
 }

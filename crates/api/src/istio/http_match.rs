@@ -1,31 +1,31 @@
-//! What a request must show for an HTTP route to apply.
+//! Match conditions of an HTTP route.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a request must show; all that is set must hold.
+/// Match conditions of a request; all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMatchRequest {
-    /// A name for the match; appended to the route's name in access logs.
+    /// The match's name; appended to the route's name in access logs.
     pub name: String,
-    /// The path with its query.
+    /// The path of the request, including its query.
     pub uri: Option<StringMatch>,
-    /// The scheme.
+    /// The URI scheme, such as `https`.
     pub scheme: Option<StringMatch>,
-    /// The method.
+    /// The HTTP method, such as `GET`.
     pub method: Option<StringMatch>,
-    /// The authority, or Host header.
+    /// The authority (Host header).
     pub authority: Option<StringMatch>,
-    /// Headers by lowercase name; an unset match asks only that the header is there.
+    /// Headers by lowercase name; an unset match requires only the header's presence.
     pub headers: BTreeMap<String, StringMatch>,
-    /// The port that the client asked for; 0 is any.
+    /// The port of the request; 0 matches any port.
     pub port: u32,
-    /// Labels that the client workload must carry; for sidecars only.
+    /// Labels that the client workload must have; applies to sidecars only.
     pub source_labels: BTreeMap<String, String>,
-    /// Gateways for which this match counts, in place of the VirtualService's own list.
+    /// Gateways that the match applies to, instead of the VirtualService's own list.
     pub gateways: Vec<String>,
     /// Query parameters by name.
     pub query_params: BTreeMap<String, StringMatch>,
@@ -33,38 +33,38 @@ pub struct HttpMatchRequest {
     pub ignore_uri_case: bool,
     /// Headers that must not match.
     pub without_headers: BTreeMap<String, StringMatch>,
-    /// Namespace of the client workload; for sidecars only.
+    /// Namespace of the client workload; applies to sidecars only.
     pub source_namespace: String,
-    /// Prefix of the statistics that Envoy keeps for the route; empty keeps none.
+    /// Prefix of Envoy's statistics for the route; empty disables the statistics.
     pub stat_prefix: String,
 }
 
-/// How a text must look.
+/// A condition on a string.
 #[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(try_from = "StringMatchWire", into = "StringMatchWire")]
 pub enum StringMatch {
-    /// Written as `{}`: any text, as long as it is there.
+    /// Written as `{}`: matches any value that is present.
     #[default]
     Unset,
-    /// Equal to this.
+    /// The value equals this string.
     Exact(String),
-    /// Starting with this.
+    /// The value starts with this string.
     Prefix(String),
-    /// Wholly matched by this RE2 expression.
+    /// The whole value matches this RE2 expression.
     Regex(String),
 }
 
-/// The wire form of [`StringMatch`]: one field per way, at most one of them set.
+/// The wire form of [`StringMatch`]: one field per kind of match, at most one of them set.
 #[derive(Default, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StringMatchWire {
-    /// Equal to this.
+    /// The value equals this string.
     #[serde(skip_serializing_if = "Option::is_none")]
     exact: Option<String>,
-    /// Starting with this.
+    /// The value starts with this string.
     #[serde(skip_serializing_if = "Option::is_none")]
     prefix: Option<String>,
-    /// Matched by this.
+    /// The whole value matches this RE2 expression.
     #[serde(skip_serializing_if = "Option::is_none")]
     regex: Option<String>,
 }
@@ -96,7 +96,7 @@ impl From<StringMatch> for StringMatchWire {
 }
 
 impl StringMatch {
-    /// The text to match with, empty when unset.
+    /// The string or expression of the match, empty when unset.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
@@ -105,7 +105,7 @@ impl StringMatch {
         }
     }
 
-    /// Whether there is no text to match with: unset, or set to the empty text.
+    /// Whether the match is unset, or set to the empty string.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.text().is_empty()

@@ -1,4 +1,4 @@
-//! HTTP routes of a VirtualService and what they do to requests.
+//! HTTP routes of a VirtualService and their actions on requests.
 
 use std::collections::BTreeMap;
 
@@ -11,62 +11,62 @@ use super::wire_enum::wire_enum;
 use super::{Destination, HttpFaultInjection, HttpMatchRequest, Percent, StringMatch};
 use crate::duration::Duration;
 
-/// One HTTP route: when it applies, and what becomes of the request.
+/// One HTTP route: the requests that it matches, and its action.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
-    /// A name for access logs and statistics.
+    /// The route's name in access logs and statistics.
     pub name: String,
-    /// When the route applies: one of these must match; empty always applies.
+    /// Match conditions, of which one must match; empty matches all requests.
     #[serde(rename = "match")]
     pub matches: Vec<HttpMatchRequest>,
-    /// Where the request goes, by weight.
+    /// Weighted destinations of the request.
     pub route: Vec<HttpRouteDestination>,
-    /// Answers with a redirect; excludes `route`, `direct_response` and `delegate`.
+    /// Answers with a redirect; mutually exclusive with `route`, `direct_response` and `delegate`.
     pub redirect: Option<Box<HttpRedirect>>,
-    /// Answers with a fixed response; excludes `route`, `redirect` and `delegate`.
+    /// Answers with a fixed response; mutually exclusive with `route`, `redirect` and `delegate`.
     pub direct_response: Option<Box<HttpDirectResponse>>,
-    /// Another VirtualService that holds the routes below this match.
+    /// Another VirtualService that contains the routes for requests that match.
     pub delegate: Option<Box<Delegate>>,
-    /// Changes path or authority before forwarding.
+    /// Rewrites path or authority before forwarding.
     pub rewrite: Option<Box<HttpRewrite>>,
-    /// How long the whole request may take, retries included; `None` is no limit.
+    /// Timeout of the whole request, including retries; unset disables the timeout.
     pub timeout: Option<Duration>,
-    /// When and how often to try again; `None` is the mesh default.
+    /// When and how often Envoy retries the request; unset means the mesh default.
     pub retries: Option<Box<HttpRetry>>,
-    /// Faults to inject.
+    /// Faults that Envoy injects.
     pub fault: Option<Box<HttpFaultInjection>>,
-    /// Where to send a copy of each request; superseded by `mirrors`.
+    /// Destination of a copy of each request; deprecated in favor of `mirrors`.
     pub mirror: Option<Destination>,
-    /// Where to send copies, each with its share.
+    /// Destinations of copies, each with its percentage of requests.
     pub mirrors: Vec<HttpMirrorPolicy>,
-    /// Share of requests for `mirror` in whole percent; superseded by `mirror_percentage`.
+    /// Percentage of requests copied to `mirror`, as an integer; deprecated in favor of `mirror_percentage`.
     pub mirror_percent: Option<u32>,
-    /// Share of requests for `mirror`; all when unset.
+    /// Percentage of requests copied to `mirror`; unset copies all.
     pub mirror_percentage: Option<Percent>,
-    /// The cross-origin policy.
+    /// The cross-origin resource sharing policy.
     pub cors_policy: Option<Box<CorsPolicy>>,
     /// Headers to change on requests and responses.
     pub headers: Option<Box<Headers>>,
 }
 
-/// Names a VirtualService that holds more routes.
+/// References a VirtualService that contains more routes.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delegate {
-    /// The name.
+    /// The VirtualService's name.
     pub name: String,
-    /// The namespace; empty is that of the delegating object.
+    /// The VirtualService's namespace; empty is the namespace of the delegating VirtualService.
     pub namespace: String,
 }
 
-/// Header changes in both directions.
+/// Header changes on requests and responses.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Headers {
-    /// Before the request is forwarded.
+    /// Changes before the request is forwarded.
     pub request: Option<HeaderOperations>,
-    /// Before the response is returned.
+    /// Changes before the response is returned.
     pub response: Option<HeaderOperations>,
 }
 
@@ -78,7 +78,7 @@ pub struct HeaderOperations {
     pub set: BTreeMap<String, String>,
     /// Headers to append.
     pub add: BTreeMap<String, String>,
-    /// Headers to take away.
+    /// Headers to remove.
     pub remove: Vec<String>,
 }
 
@@ -86,41 +86,41 @@ pub struct HeaderOperations {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteDestination {
-    /// The service.
+    /// The service, or the subset of a service, that receives the requests.
     pub destination: Option<Destination>,
-    /// Share of requests relative to the route's other destinations; 0 on the only one means all.
+    /// Weight relative to the route's other destinations; 0 on the only destination sends it all requests.
     pub weight: i32,
-    /// Headers to change for this destination alone.
+    /// Header changes for this destination only.
     pub headers: Option<Box<Headers>>,
 }
 
 wire_enum! {
-    /// The port in a redirect, when it is derived.
+    /// The source of the port in a redirect.
     RedirectPortSelection {
-        /// 80 or 443, as the scheme has it.
+        /// 80 or 443, depending on the scheme.
         FromProtocolDefault = 0, "FROM_PROTOCOL_DEFAULT";
         /// The port of the request.
         FromRequestPort = 1, "FROM_REQUEST_PORT";
     }
 }
 
-/// Answers with a redirect. What is unset stays as in the request.
+/// Answers with a redirect. Unset fields keep the value of the request.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRedirect {
-    /// The new path, wholly.
+    /// The new path; replaces the whole path.
     pub uri: String,
-    /// The new authority.
+    /// The new authority (Host header).
     pub authority: String,
-    /// The new port. At most one of the two ports may be set.
+    /// The new port. Mutually exclusive with `derive_port`.
     pub port: Option<u32>,
-    /// Where the new port comes from.
+    /// The source of the new port.
     pub derive_port: Option<RedirectPortSelection>,
-    /// The new scheme.
+    /// The new URI scheme, such as `https`.
     pub scheme: String,
     /// The HTTP status; 0 is 301.
     pub redirect_code: u32,
-    /// What replaces the matched prefix of the path.
+    /// Replacement for the matched prefix of the path.
     pub prefix_rewrite: String,
 }
 
@@ -128,9 +128,9 @@ pub struct HttpRedirect {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpDirectResponse {
-    /// The HTTP status.
+    /// The HTTP status code of the response.
     pub status: u32,
-    /// The body; `None` is an empty one.
+    /// The body; unset sends an empty body.
     pub body: Option<HttpBody>,
 }
 
@@ -141,9 +141,9 @@ pub enum HttpBody {
     /// Written as `{}`: neither text nor bytes.
     #[default]
     Unset,
-    /// A text.
+    /// Body as text.
     String(String),
-    /// Bytes, base64 on the wire.
+    /// Body as bytes, base64 on the wire.
     Bytes(Vec<u8>),
 }
 
@@ -151,10 +151,10 @@ pub enum HttpBody {
 #[derive(Default, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct HttpBodyWire {
-    /// A text.
+    /// Body as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     string: Option<String>,
-    /// Bytes in base64.
+    /// Body as base64-encoded bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<String>,
 }
@@ -184,55 +184,55 @@ impl From<HttpBody> for HttpBodyWire {
     }
 }
 
-/// Changes path or authority before the request is forwarded.
+/// Rewrites path or authority before the request is forwarded.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRewrite {
-    /// What replaces the path, or its matched prefix.
+    /// Replacement for the path, or for its matched prefix.
     pub uri: String,
-    /// The new authority.
+    /// The new authority (Host header).
     pub authority: String,
-    /// Rewrites the path by expression; excludes `uri`.
+    /// Rewrites the path by regular expression; mutually exclusive with `uri`.
     pub uri_regex_rewrite: Option<RegexRewrite>,
 }
 
-/// Rewrites by expression.
+/// Rewrites a path by regular expression.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegexRewrite {
-    /// RE2 expression for the part to replace.
+    /// RE2 expression that matches the part to replace.
     #[serde(rename = "match")]
     pub matches: String,
-    /// The replacement; `\1` and so on stand for captured groups.
+    /// The replacement; `\1` and so on refer to capture groups.
     pub rewrite: String,
 }
 
-/// When and how often to try a request again.
+/// When and how often Envoy retries a request.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
-    /// How many more tries; 0 turns retries off.
+    /// Maximum number of retries; 0 disables retries.
     pub attempts: i32,
-    /// How long each try may take; `None` is the route's timeout.
+    /// Timeout of each attempt; unset means the route's timeout.
     pub per_try_timeout: Option<Duration>,
     /// Envoy's retry conditions and status codes, comma separated; empty is Istio's default list.
     pub retry_on: String,
-    /// Whether a retry may leave the locality.
+    /// Whether a retry may select an endpoint of another locality.
     pub retry_remote_localities: Option<bool>,
-    /// Whether a retry avoids the hosts tried before; `None` is yes.
+    /// Whether a retry avoids the hosts of earlier attempts; unset means true.
     pub retry_ignore_previous_hosts: Option<bool>,
-    /// Least wait between tries; `None` is Envoy's 25 ms.
+    /// Minimum interval between attempts; unset means Envoy's 25 ms.
     pub backoff: Option<Duration>,
 }
 
 wire_enum! {
-    /// What becomes of preflight requests whose origin is not allowed.
+    /// Handling of preflight requests whose origin is not allowed.
     UnmatchedPreflights {
-        /// As `FORWARD`.
+        /// Like `FORWARD`.
         Unspecified = 0, "UNSPECIFIED";
-        /// They are forwarded.
+        /// Envoy forwards the requests.
         Forward = 1, "FORWARD";
-        /// They are answered without CORS headers.
+        /// Envoy answers the requests without CORS headers.
         Ignore = 2, "IGNORE";
     }
 }
@@ -241,30 +241,30 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CorsPolicy {
-    /// Exact origins; superseded by `allow_origins`.
+    /// Allowed origins as exact strings; deprecated in favor of `allow_origins`.
     pub allow_origin: Vec<String>,
-    /// Origins that may call; the first that matches decides.
+    /// Allowed origins; the first match decides.
     pub allow_origins: Vec<StringMatch>,
-    /// `Access-Control-Allow-Methods`.
+    /// Value of `Access-Control-Allow-Methods`.
     pub allow_methods: Vec<String>,
-    /// `Access-Control-Allow-Headers`.
+    /// Value of `Access-Control-Allow-Headers`.
     pub allow_headers: Vec<String>,
-    /// `Access-Control-Expose-Headers`.
+    /// Value of `Access-Control-Expose-Headers`.
     pub expose_headers: Vec<String>,
-    /// `Access-Control-Max-Age`.
+    /// Value of `Access-Control-Max-Age`.
     pub max_age: Option<Duration>,
-    /// `Access-Control-Allow-Credentials`.
+    /// Value of `Access-Control-Allow-Credentials`.
     pub allow_credentials: Option<bool>,
-    /// What becomes of preflight requests whose origin is not allowed.
+    /// Handling of preflight requests whose origin is not allowed.
     pub unmatched_preflights: UnmatchedPreflights,
 }
 
-/// One place that gets a copy of requests.
+/// One destination that receives copies of requests.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMirrorPolicy {
-    /// The service.
+    /// The service that receives the copies.
     pub destination: Option<Destination>,
-    /// Share of requests; all when unset.
+    /// Percentage of requests that are copied; unset copies all.
     pub percentage: Option<Percent>,
 }

@@ -1,4 +1,4 @@
-//! Routes of a VirtualService below HTTP: TLS by SNI, and TCP.
+//! TLS and TCP routes of a VirtualService; TLS is matched by SNI.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Destination;
 
-/// A route for TLS connections that are passed through unopened.
+/// A route for passthrough TLS connections.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsRoute {
-    /// When the route applies: one of these must match.
+    /// Match conditions, of which one must match.
     #[serde(rename = "match")]
     pub matches: Vec<TlsMatchAttributes>,
-    /// Where the connection goes, by weight.
+    /// Weighted destinations of the connection.
     pub route: Vec<RouteDestination>,
 }
 
@@ -22,10 +22,10 @@ pub struct TlsRoute {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpRoute {
-    /// When the route applies: one of these must match; empty always applies.
+    /// Match conditions, of which one must match; empty matches all connections.
     #[serde(rename = "match")]
     pub matches: Vec<L4MatchAttributes>,
-    /// Where the connection goes, by weight.
+    /// Weighted destinations of the connection.
     pub route: Vec<RouteDestination>,
 }
 
@@ -33,44 +33,44 @@ pub struct TcpRoute {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteDestination {
-    /// The service.
+    /// The service, or the subset of a service, that receives the connections.
     pub destination: Option<Destination>,
-    /// Share of connections relative to the route's other destinations; 0 on the only one means all.
+    /// Weight relative to the route's other destinations; 0 on the only destination sends it all connections.
     pub weight: i32,
 }
 
-/// What a TCP connection must show; all that is set must hold.
+/// Match conditions of a TCP connection; all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4MatchAttributes {
-    /// IPs or CIDRs of which one must hold the destination address.
+    /// IPs or CIDRs, one of which must contain the destination address.
     pub destination_subnets: Vec<String>,
-    /// The service port; 0 is any.
+    /// The service port; 0 matches any port.
     pub port: u32,
-    /// IP or CIDR of the client. Read by nothing.
+    /// IP or CIDR of the client. Ignored.
     pub source_subnet: String,
-    /// Labels that the client workload must carry; for sidecars only.
+    /// Labels that the client workload must have; applies to sidecars only.
     pub source_labels: BTreeMap<String, String>,
-    /// Gateways for which this match counts, in place of the VirtualService's own list.
+    /// Gateways that the match applies to, instead of the VirtualService's own list.
     pub gateways: Vec<String>,
-    /// Namespace of the client workload; for sidecars only.
+    /// Namespace of the client workload; applies to sidecars only.
     pub source_namespace: String,
 }
 
-/// What a TLS connection must show; all that is set must hold.
+/// Match conditions of a TLS connection; all fields that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsMatchAttributes {
-    /// SNI names of which one must match; each must be a subset of one of the VirtualService's hosts.
+    /// SNI names, one of which must match; each must be covered by one of the VirtualService's hosts.
     pub sni_hosts: Vec<String>,
-    /// IPs or CIDRs of which one must hold the destination address.
+    /// IPs or CIDRs, one of which must contain the destination address.
     pub destination_subnets: Vec<String>,
-    /// The service port; 0 is any.
+    /// The service port; 0 matches any port.
     pub port: u32,
-    /// Labels that the client workload must carry; for sidecars only.
+    /// Labels that the client workload must have; applies to sidecars only.
     pub source_labels: BTreeMap<String, String>,
-    /// Gateways for which this match counts, in place of the VirtualService's own list.
+    /// Gateways that the match applies to, instead of the VirtualService's own list.
     pub gateways: Vec<String>,
-    /// Namespace of the client workload; for sidecars only.
+    /// Namespace of the client workload; applies to sidecars only.
     pub source_namespace: String,
 }

@@ -1,4 +1,4 @@
-//! How clients pick endpoints.
+//! How clients select endpoints.
 
 use std::collections::BTreeMap;
 
@@ -9,68 +9,68 @@ use super::wire_enum::wire_enum;
 use crate::duration::Duration;
 
 wire_enum! {
-    /// Load balancing that needs no further words.
+    /// Load balancing algorithms without parameters.
     SimpleLb {
-        /// The mesh's choice: least requests.
+        /// The mesh's default, `LEAST_REQUEST`.
         Unspecified = 0, "UNSPECIFIED";
-        /// The old name of `LEAST_REQUEST`.
+        /// Deprecated name of `LEAST_REQUEST`.
         LeastConn = 1, "LEAST_CONN";
-        /// Any healthy endpoint.
+        /// Selects a healthy endpoint at random.
         Random = 2, "RANDOM";
-        /// The address that the client asked for.
+        /// Forwards to the original destination address of the connection.
         Passthrough = 3, "PASSTHROUGH";
-        /// One after the other.
+        /// Selects the endpoints in turn.
         RoundRobin = 4, "ROUND_ROBIN";
-        /// The less busy of two picked by chance.
+        /// Selects the endpoint with fewer active requests out of two random endpoints.
         LeastRequest = 5, "LEAST_REQUEST";
     }
 }
 
-/// How endpoints are picked.
+/// How clients select endpoints.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerSettings {
-    /// A plain way. Not together with `consistent_hash`.
+    /// An algorithm without parameters. Mutually exclusive with `consistent_hash`.
     pub simple: Option<SimpleLb>,
-    /// By a hash of the request. Not together with `simple`.
+    /// Selection by a hash of the request. Mutually exclusive with `simple`.
     pub consistent_hash: Option<ConsistentHashLb>,
-    /// By the load that endpoints report of themselves. Not together with the two above. Read by nothing.
+    /// Weights from the load that endpoints report. Mutually exclusive with `simple` and `consistent_hash`. Ignored.
     pub backend_utilization: Option<BackendUtilizationLb>,
-    /// Which localities are preferred; replaces the mesh-wide setting wholly.
+    /// Locality preferences; replaces the mesh-wide setting entirely.
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
-    /// Which zones are preferred, by Envoy's zone-aware routing.
+    /// Zone preferences, through Envoy's zone-aware routing.
     pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
-    /// How long a new endpoint is spared; superseded by `warmup`.
+    /// Duration of the slow start of a new endpoint; deprecated in favor of `warmup`.
     pub warmup_duration_secs: Option<Duration>,
-    /// How a new endpoint is spared.
+    /// Slow start of new endpoints.
     pub warmup: Option<WarmupConfiguration>,
 }
 
-/// Weighs endpoints by the load that they report of themselves.
+/// Weighs endpoints by the load that they report.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendUtilizationLb {
-    /// How much errors count against an endpoint, in percent.
+    /// How much errors reduce the weight of an endpoint, in percent.
     pub error_utilization_penalty_percent: u32,
-    /// The reported metrics that are looked at.
+    /// The reported metrics from which weights are computed.
     pub metric_names_for_computing_utilization: Vec<String>,
-    /// How long a weight is kept without a new report.
+    /// How long a weight remains valid without a new report.
     pub weight_expiration_period: Option<Duration>,
-    /// How long an endpoint must report before its weight counts.
+    /// How long an endpoint must report before its weight applies.
     pub weight_stabilization_period: Option<Duration>,
-    /// How often weights are computed anew.
+    /// Interval between computations of weights.
     pub weight_update_period: Option<Duration>,
 }
 
-/// Picks by a hash, so that like requests reach the same endpoint. At most one key and one algorithm may be set.
+/// Selects endpoints by a hash, so equal keys reach the same endpoint. At most one key and one algorithm may be set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsistentHashLb {
     /// Key: the value of this header.
     pub http_header_name: Option<String>,
-    /// Key: this cookie, made when absent.
+    /// Key: this cookie; Envoy creates the cookie when it is absent.
     pub http_cookie: Option<HttpCookie>,
-    /// Key: the client's address.
+    /// Key: the client's source IP.
     pub use_source_ip: Option<bool>,
     /// Key: the value of this query parameter.
     pub http_query_parameter_name: Option<String>,
@@ -78,7 +78,7 @@ pub struct ConsistentHashLb {
     pub ring_hash: Option<RingHash>,
     /// Algorithm: Maglev.
     pub maglev: Option<MagLev>,
-    /// Least size of the ring; superseded by `ring_hash`.
+    /// Minimum size of the ring; deprecated in favor of `ring_hash`.
     pub minimum_ring_size: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct ConsistentHashLb {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
-    /// Least number of places on the ring; 0 is 1024.
+    /// Minimum number of entries on the ring; 0 is 1024.
     pub minimum_ring_size: u64,
 }
 
@@ -94,57 +94,57 @@ pub struct RingHash {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MagLev {
-    /// Size of the table, a prime; 0 is 65537.
+    /// Number of entries in the table, a prime; 0 is 65537.
     pub table_size: u64,
 }
 
-/// The cookie whose value is the key.
+/// The cookie whose value is the hash key.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpCookie {
     /// The cookie's name.
     pub name: String,
-    /// The path that a new cookie gets.
+    /// The path of a generated cookie.
     pub path: String,
-    /// How long a new cookie lives; `None` makes no cookie.
+    /// The lifetime of a generated cookie; unset generates no cookie.
     pub ttl: Option<Duration>,
-    /// Further attributes that a new cookie gets.
+    /// Additional attributes of a generated cookie.
     pub attributes: Vec<CookieAttribute>,
 }
 
-/// One attribute of a new cookie.
+/// One attribute of a generated cookie.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieAttribute {
-    /// The name, such as `SameSite`.
+    /// The attribute's name, such as `SameSite`.
     pub name: String,
-    /// The value; may be empty.
+    /// The attribute's value; may be empty.
     pub value: String,
 }
 
-/// How a new endpoint is spared until it is warm.
+/// Slow start of a new endpoint.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WarmupConfiguration {
-    /// How long it is spared.
+    /// Duration of the slow start.
     pub duration: Option<Duration>,
-    /// Share of its weight that it starts with, in percent; `None` is 10.
+    /// Initial percentage of the endpoint's weight; unset means 10.
     pub minimum_percent: Option<f64>,
-    /// How steep its weight rises; `None` is 1, a straight line.
+    /// How steeply the weight increases; unset means 1, a linear increase.
     pub aggression: Option<f64>,
 }
 
-/// Which localities are preferred. At most one of `distribute`, `failover` and `failover_priority` is meant to be set.
+/// Locality preferences. At most one of `distribute`, `failover` and `failover_priority` is expected to be set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityLoadBalancerSetting {
-    /// Fixed shares by client locality.
+    /// Fixed traffic shares by client locality.
     pub distribute: Vec<Distribute>,
-    /// Where a region's traffic goes when it fails.
+    /// The region that receives a region's traffic when its endpoints are unhealthy.
     pub failover: Vec<Failover>,
-    /// Labels that endpoints should share with the client, most important first; `key=value` names the value instead.
+    /// Labels that endpoints should share with the client, most important first; `key=value` fixes the value.
     pub failover_priority: Vec<String>,
-    /// Whether locality counts at all; `None` leaves it to the mesh.
+    /// Whether locality affects load balancing; unset inherits the mesh setting.
     pub enabled: Option<bool>,
 }
 
@@ -152,32 +152,32 @@ pub struct LocalityLoadBalancerSetting {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Distribute {
-    /// Client locality as `region/zone/subzone`, with `*` for the rest.
+    /// Client locality as `region/zone/subzone`; `*` matches all remaining parts.
     pub from: String,
-    /// Share in percent by endpoint locality; together 100.
+    /// Traffic share in percent by endpoint locality; the sum is 100.
     pub to: BTreeMap<String, u32>,
 }
 
-/// Where a region's traffic goes when it fails.
+/// The region that receives a region's traffic when its endpoints are unhealthy.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Failover {
-    /// The failing region.
+    /// The region whose endpoints are unhealthy.
     pub from: String,
-    /// The region that takes over.
+    /// The region that receives the traffic.
     pub to: String,
 }
 
-/// Which zones are preferred, by Envoy's zone-aware routing.
+/// Zone preferences, through Envoy's zone-aware routing.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneAwareLoadBalancerSetting {
-    /// Whether zones count at all.
+    /// Whether zones affect load balancing.
     pub enabled: Option<bool>,
-    /// Where a region's traffic goes when it fails.
+    /// The region that receives a region's traffic when its endpoints are unhealthy.
     pub failover: Vec<Failover>,
     /// Labels that endpoints should share with the client, most important first.
     pub failover_priority: Vec<String>,
-    /// Fewest endpoints for which zones count; `None` is Envoy's 6.
+    /// Minimum number of endpoints for zone-aware routing; unset means Envoy's 6.
     pub min_cluster_size: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! PeerAuthentication: whether a workload demands mutual TLS.
+//! PeerAuthentication: whether a workload requires mutual TLS.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 use super::PolicyWorkloadSelector;
 use super::wire_enum::wire_enum;
 
-/// `security.istio.io/PeerAuthentication`: what workloads demand of those that connect.
+/// `security.istio.io/PeerAuthentication`: the mutual TLS mode that workloads require of incoming connections.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeerAuthentication {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// Mutual TLS on all ports; `None` inherits.
+    /// Mutual TLS on all ports; unset inherits the mode of the wider policy.
     pub mtls: Option<MutualTls>,
-    /// Mutual TLS by port of the workload; needs a selector. Written but empty is refused, so it differs from unwritten.
+    /// Mutual TLS by workload port; requires a selector. Validation rejects an empty map, so empty differs from unset.
     pub port_level_mtls: Option<BTreeMap<u32, MutualTls>>,
 }
 
 wire_enum! {
-    /// Whether mutual TLS is demanded.
+    /// Whether the workload requires mutual TLS.
     MutualTlsMode {
-        /// As the wider policy says.
+        /// Inherits the mode of the wider policy.
         Unset = 0, "UNSET";
-        /// It is not spoken.
+        /// The workload accepts plain text only.
         Disable = 1, "DISABLE";
-        /// It is spoken, and plain text too.
+        /// The workload accepts mutual TLS and plain text.
         Permissive = 2, "PERMISSIVE";
-        /// It alone is spoken.
+        /// The workload accepts mutual TLS only.
         Strict = 3, "STRICT";
     }
 }
 
-/// Whether mutual TLS is demanded.
+/// Mutual TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MutualTls {
-    /// The mode.
+    /// The mutual TLS mode; unset inherits.
     pub mode: MutualTlsMode,
 }
 

@@ -1,4 +1,4 @@
-//! ProxyConfig, the kind: settings with which the proxies of some workloads are started.
+//! The kind ProxyConfig: startup settings for the proxies of selected workloads.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use super::PolicyWorkloadSelector;
 
-/// `networking.istio.io/ProxyConfig`: what of the mesh's proxy settings some workloads have otherwise.
+/// `networking.istio.io/ProxyConfig`: overrides of the mesh's proxy settings for selected workloads.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// Worker threads; 0 is one per core.
+    /// Number of Envoy's worker threads; 0 is one per core.
     pub concurrency: Option<i32>,
-    /// Environment variables of the proxy; those that begin with `ISTIO_META_` become node metadata.
+    /// Environment variables of the proxy; variables with the prefix `ISTIO_META_` become node metadata.
     pub environment_variables: BTreeMap<String, String>,
-    /// Which image the proxy runs.
+    /// The proxy's image.
     pub image: Option<ProxyImage>,
 }
 
-/// Which image a proxy runs.
+/// The image of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyImage {
-    /// The flavour, such as `distroless`.
+    /// The image variant, such as `distroless`.
     pub image_type: String,
 }

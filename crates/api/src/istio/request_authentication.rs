@@ -1,4 +1,4 @@
-//! RequestAuthentication: which tokens a workload believes.
+//! RequestAuthentication: the JWTs that a workload accepts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,79 +7,79 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 use crate::duration::Duration;
 
-/// `security.istio.io/RequestAuthentication`: tokens that are believed. Requests with others are refused; requests without
-/// any pass, and AuthorizationPolicies say what they may do.
+/// `security.istio.io/RequestAuthentication`: accepted tokens. Requests with an invalid token are rejected; requests
+/// without a token pass, and AuthorizationPolicies decide about them.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestAuthentication {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// The old form of `target_refs`, which wins over this.
+    /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,
-    /// The gateways and services it is for. At most one of selector and targets is set.
+    /// Gateways and services that the policy applies to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// The issuers and where their tokens are.
+    /// The accepted issuers and the location of their tokens.
     pub jwt_rules: Vec<JwtRule>,
 }
 
-/// The tokens of one issuer.
+/// Validation of the tokens of one issuer.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtRule {
-    /// What the claim `iss` must say.
+    /// The required value of the claim `iss`.
     pub issuer: String,
-    /// What the claim `aud` may say; empty is anything.
+    /// Accepted values of the claim `aud`; empty accepts any audience.
     pub audiences: Vec<String>,
-    /// Where the issuer's keys are; empty asks the issuer itself by OpenID Connect discovery, unless `jwks` is set.
+    /// URL of the issuer's JWKS; empty uses OpenID Connect discovery at the issuer, unless `jwks` is set.
     pub jwks_uri: String,
-    /// The issuer's keys.
+    /// The issuer's public keys as an inline JWKS.
     pub jwks: String,
-    /// Headers that hold the token. Without any place it is `Authorization: Bearer` and `?access_token=`.
+    /// Headers that contain the token. Without any location, `Authorization: Bearer` and `?access_token=` apply.
     pub from_headers: Vec<JwtHeader>,
-    /// Query parameters that hold the token.
+    /// Query parameters that contain the token.
     pub from_params: Vec<String>,
-    /// The header in which the application gets the claims, in base64; empty is none.
+    /// The header in which the application receives the claims, in base64; empty sends no header.
     pub output_payload_to_header: String,
-    /// Cookies that hold the token.
+    /// Cookies that contain the token.
     pub from_cookies: Vec<String>,
-    /// Whether the application gets the token.
+    /// Whether Envoy forwards the token to the application.
     pub forward_original_token: bool,
-    /// Headers in which the application gets single claims.
+    /// Headers in which the application receives individual claims.
     pub output_claim_to_headers: Vec<ClaimToHeader>,
-    /// How long fetching the keys may take; `None` is 5 s.
+    /// Timeout for fetching the JWKS; unset means 5 s.
     pub timeout: Option<Duration>,
-    /// Claims besides `scope` and `permission` that are lists with spaces.
+    /// Claims, besides `scope` and `permission`, whose values are space-delimited lists.
     pub space_delimited_claims: Vec<String>,
-    /// Whether requests must carry a token of this issuer. Read by nothing.
+    /// Whether requests must carry a token of this issuer. Ignored.
     pub presence: JwtPresence,
 }
 
 wire_enum! {
     /// Whether requests must carry a token.
     JwtPresence {
-        /// They need not.
+        /// Requests without a token are valid.
         Optional = 0, "OPTIONAL";
-        /// They must.
+        /// Requests without a token are invalid.
         Required = 1, "REQUIRED";
     }
 }
 
-/// A header that holds a token.
+/// A header that contains a token.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtHeader {
     /// The header's name.
     pub name: String,
-    /// What stands before the token, with its space.
+    /// The text before the token, including its trailing space.
     pub prefix: String,
 }
 
-/// A header that is made from a claim.
+/// A header that Envoy sets from a claim.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimToHeader {
     /// The header's name.
     pub header: String,
-    /// The claim, its parts joined by dots.
+    /// The claim; dots separate the names of nested claims.
     pub claim: String,
 }

@@ -1,27 +1,27 @@
-//! Selectors of workloads and ports.
+//! Selectors for workloads, ports and policy targets.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Selects workloads by labels, as ServiceEntry and Sidecar do (`networking.istio.io`).
+/// Selects workloads by labels in ServiceEntry, Sidecar and EnvoyFilter (`networking.istio.io`).
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSelector {
-    /// All of these labels must be on the workload. Empty selects every workload of the namespace.
+    /// Labels that the workload must have. Empty selects all workloads of the namespace.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Selects workloads by labels, as policies and DestinationRule do (`type.istio.io`).
+/// Selects workloads by labels in policies and DestinationRule (`type.istio.io`).
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyWorkloadSelector {
-    /// All of these labels must be on the workload. Empty selects every workload of the namespace.
+    /// Labels that the workload must have. Empty selects all workloads of the namespace.
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// Names one port by its number.
+/// Selects one port by its number.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortSelector {
@@ -29,7 +29,7 @@ pub struct PortSelector {
     pub number: u32,
 }
 
-/// Names an object that a policy is for.
+/// References an object that a policy applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyTargetReference {
@@ -39,6 +39,6 @@ pub struct PolicyTargetReference {
     pub kind: String,
     /// The object's name.
     pub name: String,
-    /// The object's namespace; only the policy's own, which is meant when empty, is supported.
+    /// The object's namespace; only the policy's own namespace, the default, is supported.
     pub namespace: String,
 }

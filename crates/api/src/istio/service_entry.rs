@@ -1,4 +1,4 @@
-//! ServiceEntry: services that no other registry knows.
+//! ServiceEntry: services outside the platform's registry.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,65 +11,65 @@ use crate::typed::Typed;
 wire_enum! {
     /// Whether the service is part of the mesh.
     Location {
-        /// It is not; clients do not use the mesh's mutual TLS.
+        /// The service is outside the mesh; clients do not use the mesh's mutual TLS.
         MeshExternal = 0, "MESH_EXTERNAL";
-        /// It is, as a virtual machine's service may be.
+        /// The service is part of the mesh, such as a service on virtual machines.
         MeshInternal = 1, "MESH_INTERNAL";
     }
 }
 
 wire_enum! {
-    /// How clients find the service's addresses.
+    /// How clients resolve the service's endpoints.
     Resolution {
-        /// They go where the connection was bound for.
+        /// Envoy forwards to the original destination of the connection.
         None = 0, "NONE";
-        /// From the endpoints listed or selected.
+        /// The listed or selected endpoints.
         Static = 1, "STATIC";
-        /// By DNS, all addresses being used.
+        /// By DNS, with all resolved addresses.
         Dns = 2, "DNS";
-        /// By DNS, the first address being used for new connections.
+        /// By DNS, with the first resolved address for new connections.
         DnsRoundRobin = 3, "DNS_ROUND_ROBIN";
-        /// By DNS, of the host that each request names.
+        /// By DNS, with the host of each request.
         DynamicDns = 4, "DYNAMIC_DNS";
     }
 }
 
-/// `networking.istio.io/ServiceEntry`: a service added to the mesh's own list.
+/// `networking.istio.io/ServiceEntry`: a service added to the mesh's registry.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntry {
-    /// The names of the service; may be wildcards.
+    /// The hosts of the service; may be wildcards.
     pub hosts: Vec<String>,
     /// Virtual IPs or CIDRs of the service.
     pub addresses: Vec<String>,
-    /// The ports.
+    /// The ports of the service.
     pub ports: Vec<ServicePort>,
     /// Whether the service is part of the mesh.
     pub location: Location,
-    /// How clients find its addresses.
+    /// How clients resolve the service's endpoints.
     pub resolution: Resolution,
-    /// The endpoints. Not together with `workload_selector`.
+    /// The endpoints. Mutually exclusive with `workload_selector`.
     pub endpoints: Vec<WorkloadEntry>,
-    /// Pods and WorkloadEntries of the namespace that are the endpoints.
+    /// Selects the namespace's pods and WorkloadEntries as endpoints.
     pub workload_selector: Option<WorkloadSelector>,
-    /// Namespaces that see this object: `.` its own, `*` all, `~` none, or names. Empty is the mesh default.
+    /// Namespaces that see this object: `.` is its own, `*` all, `~` none, else names. Empty is the mesh default.
     pub export_to: Vec<String>,
-    /// Names of which the server's certificate must hold one.
+    /// Accepted subject alternative names; the server's certificate must contain one of them.
     pub subject_alt_names: Vec<String>,
-    /// `status.addresses`: the addresses allocated to hosts that have none. Not part of the spec, so never read with it.
+    /// `status.addresses`: addresses allocated to hosts without addresses. Not part of the spec, so decoding skips it.
     #[serde(skip)]
     pub allocated: Vec<ServiceEntryAddress>,
 }
 
 impl ServiceEntry {
-    /// Whether its hosts stand for its endpoints: it is resolved by DNS, and neither lists nor selects any.
+    /// Whether the hosts are the endpoints: resolution is by DNS, and endpoints are neither listed nor selected.
     #[must_use]
     pub fn has_implicit_endpoints(&self) -> bool {
         let by_dns = matches!(self.resolution, Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns);
         by_dns && self.endpoints.is_empty() && self.workload_selector.is_none()
     }
 
-    /// Takes over what counts of an object's `status`. The control plane writes it: what cannot be read is not there.
+    /// Copies the addresses of an object's `status`. The control plane writes the status; an unreadable one is ignored.
     pub fn take_status(&mut self, status: &Value) {
         let status = Typed::<ServiceEntryStatus>::from_proto_json(status);
         self.allocated = status.map(|status| status.value.addresses).unwrap_or_default();
@@ -80,27 +80,27 @@ impl ServiceEntry {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePort {
-    /// The number.
+    /// The port number.
     pub number: u32,
-    /// `HTTP`, `HTTPS`, `GRPC`, `HTTP2`, `MONGO`, `TCP` or `TLS`; empty leaves it to detection.
+    /// `HTTP`, `HTTPS`, `GRPC`, `HTTP2`, `MONGO`, `TCP` or `TLS`; empty enables protocol detection.
     pub protocol: String,
-    /// A name for the port, unique in the service.
+    /// The port's name, unique in the service.
     pub name: String,
-    /// The port of the endpoints; 0 is `number`.
+    /// The port on the endpoints; 0 is `number`.
     pub target_port: u32,
 }
 
-/// What the control plane says of a ServiceEntry.
+/// The control plane's status of a ServiceEntry.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryStatus {
-    /// Conditions, as written.
+    /// Conditions, not decoded further.
     pub conditions: Vec<Value>,
-    /// Findings of the analysis, as written.
+    /// Findings of the analysis, not decoded further.
     pub validation_messages: Vec<Value>,
-    /// The generation that the status is about.
+    /// The generation that the status describes.
     pub observed_generation: i64,
-    /// Addresses allocated to hosts that have none.
+    /// Addresses allocated to hosts without addresses.
     pub addresses: Vec<ServiceEntryAddress>,
 }
 
@@ -108,8 +108,8 @@ pub struct ServiceEntryStatus {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryAddress {
-    /// The IP.
+    /// The allocated IP.
     pub value: String,
-    /// The host that has it.
+    /// The host with this address.
     pub host: String,
 }

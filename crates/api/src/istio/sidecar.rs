@@ -1,4 +1,4 @@
-//! Sidecar: what a workload's proxy listens to and knows.
+//! Sidecar: the listeners and the configuration scope of a workload's proxy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,82 +6,82 @@ use serde::{Deserialize, Serialize};
 use super::wire_enum::wire_enum;
 use super::{ConnectionPoolSettings, Destination, ServerTlsSettings, WorkloadSelector};
 
-/// `networking.istio.io/Sidecar`: narrows what the proxies of a namespace listen to and know.
+/// `networking.istio.io/Sidecar`: narrows the listeners of a namespace's proxies and the services that they receive.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub workload_selector: Option<WorkloadSelector>,
-    /// What is listened to for the workload; empty derives it from the workload's services.
+    /// Inbound listeners; empty derives the listeners from the workload's services.
     pub ingress: Vec<IstioIngressListener>,
-    /// What the workload may reach; empty is all that is visible.
+    /// Outbound listeners and their hosts; empty makes all visible hosts reachable.
     pub egress: Vec<IstioEgressListener>,
     /// Limits on connections from the proxy to its workload.
     pub inbound_connection_pool: Option<ConnectionPoolSettings>,
-    /// What becomes of traffic to unknown places; `None` is the mesh default.
+    /// Policy for traffic to hosts outside the service registry; unset means the mesh default.
     pub outbound_traffic_policy: Option<OutboundTrafficPolicy>,
 }
 
-/// One port listened to for the workload.
+/// One inbound listener.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioIngressListener {
-    /// The port.
+    /// The port that the listener binds to.
     pub port: Option<SidecarPort>,
-    /// The IP to listen on; empty is that of the workload.
+    /// The IP that the listener binds to; empty is the workload's IP.
     pub bind: String,
-    /// How traffic gets to the listener.
+    /// How the listener receives traffic.
     pub capture_mode: CaptureMode,
-    /// Where the traffic goes: `127.0.0.1:port`, `[::1]:port`, `0.0.0.0:port`, `[::]:port` or `unix://` path.
+    /// The target of the traffic: `127.0.0.1:port`, `[::1]:port`, `0.0.0.0:port`, `[::]:port` or a `unix://` path.
     pub default_endpoint: String,
-    /// TLS from outside the mesh.
+    /// TLS settings for clients outside the mesh.
     pub tls: Option<ServerTlsSettings>,
     /// Limits on connections to the workload's port.
     pub connection_pool: Option<ConnectionPoolSettings>,
 }
 
-/// What the workload may reach, on one port or on all.
+/// The hosts that the workload may reach, on one port or on all ports.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioEgressListener {
-    /// The port; `None` is all ports that no other listener takes.
+    /// The port; unset covers all ports without a listener of their own.
     pub port: Option<SidecarPort>,
-    /// IP or `unix://` path to listen on.
+    /// IP or `unix://` path that the listener binds to.
     pub bind: String,
-    /// How traffic gets to the listener.
+    /// How the listener receives traffic.
     pub capture_mode: CaptureMode,
-    /// What may be reached, as `namespace/host`; `*`, `.` (own) and `~` (none) stand for namespaces.
+    /// Hosts that the workload may reach, as `namespace/host`; `*` is all namespaces, `.` the Sidecar's own, `~` none.
     pub hosts: Vec<String>,
 }
 
 wire_enum! {
-    /// What becomes of traffic to places that the mesh does not know.
+    /// Policy for traffic to hosts outside the service registry.
     OutboundTrafficPolicyMode {
-        /// It is dropped.
+        /// Envoy drops the traffic.
         RegistryOnly = 0, "REGISTRY_ONLY";
-        /// It passes.
+        /// Envoy forwards the traffic to the original destination.
         AllowAny = 1, "ALLOW_ANY";
     }
 }
 
-/// What becomes of traffic to unknown places.
+/// Policy for traffic to hosts outside the service registry.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
-    /// Whether it passes.
+    /// Whether Envoy forwards or drops the traffic.
     pub mode: OutboundTrafficPolicyMode,
-    /// The service through which it goes, with `ALLOW_ANY`.
+    /// The service that forwards the traffic, with `ALLOW_ANY`.
     pub egress_proxy: Option<Destination>,
 }
 
 wire_enum! {
-    /// How traffic gets to a listener.
+    /// How a listener receives traffic.
     CaptureMode {
-        /// As the environment has it.
+        /// The environment's default.
         Default = 0, "DEFAULT";
-        /// Redirected by iptables.
+        /// iptables redirects the traffic to the listener.
         Iptables = 1, "IPTABLES";
-        /// The client connects to it itself.
+        /// The client connects to the listener directly.
         None = 2, "NONE";
     }
 }
@@ -90,12 +90,12 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SidecarPort {
-    /// The number; 0 with a Unix socket.
+    /// The port number; 0 with a Unix domain socket.
     pub number: u32,
-    /// The protocol.
+    /// The protocol of the port, such as `HTTP` or `TCP`.
     pub protocol: String,
     /// A name for the port.
     pub name: String,
-    /// The port of the workload; superseded, read by nothing.
+    /// The workload's port; deprecated and ignored.
     pub target_port: u32,
 }

@@ -1,86 +1,86 @@
-//! The status that all of Istio's kinds share.
+//! The common status of Istio's kinds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 
-/// What the control plane says of an object (`istio.meta.v1alpha1.IstioStatus`).
+/// The control plane's status of an object (`istio.meta.v1alpha1.IstioStatus`).
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioStatus {
-    /// The state of the object, one condition per type.
+    /// The conditions of the object, one per type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<IstioCondition>,
-    /// What was found wrong with the object.
+    /// Problems that the analysis found in the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validation_messages: Vec<ValidationMessage>,
-    /// The generation of the object that was looked at.
+    /// The generation of the object that the status describes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub observed_generation: String,
 }
 
-/// One aspect of an object's state.
+/// One condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioCondition {
-    /// The aspect.
+    /// The condition's type.
     #[serde(rename = "type")]
     pub aspect: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// When it was last looked at.
+    /// When the condition was last checked.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_probe_time: String,
     /// When `status` last changed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_transition_time: String,
-    /// Why, in one word.
+    /// The reason for the status, in one CamelCase word.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Why, for people.
+    /// The reason for the status, as readable text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The generation of the object that was looked at.
+    /// The generation of the object that the condition describes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub observed_generation: String,
 }
 
 wire_enum! {
-    /// How bad a finding is.
+    /// The severity of a validation message.
     MessageLevel {
-        /// Nobody knows.
+        /// The severity is unknown.
         Unknown = 0, "UNKNOWN";
         /// The object does not work.
         Error = 3, "ERROR";
-        /// The object may not do what is meant.
+        /// The object may not work as intended.
         Warning = 8, "WARNING";
-        /// Nothing is wrong.
+        /// The message is informational.
         Info = 12, "INFO";
     }
 }
 
-/// What was found wrong with an object.
+/// A problem that the analysis found in an object.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ValidationMessage {
-    /// What kind of finding it is.
+    /// The type of the message.
     #[serde(rename = "type")]
     pub kind: MessageType,
-    /// How bad it is.
+    /// The severity of the message.
     pub level: MessageLevel,
-    /// A page that says more.
+    /// URL of the message's documentation.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub documentation_url: String,
 }
 
-/// A kind of finding.
+/// The type of a validation message.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MessageType {
-    /// Its name.
+    /// The type's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its code, such as `IST0101`.
+    /// The type's code, such as `IST0101`.
     pub code: String,
 }

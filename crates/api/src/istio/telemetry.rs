@@ -1,4 +1,4 @@
-//! Telemetry: what proxies log, trace and count.
+//! Telemetry: access logs, traces and metrics of proxies.
 
 use std::collections::BTreeMap;
 
@@ -9,148 +9,148 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 use crate::duration::Duration;
 
-/// `telemetry.istio.io/Telemetry`: changes to what proxies log, trace and count.
+/// `telemetry.istio.io/Telemetry`: settings for the access logs, traces and metrics of proxies.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// The old form of `target_refs`, which wins over this.
+    /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,
-    /// The gateways and services it is for. At most one of selector and targets is set.
+    /// Gateways and services that the settings apply to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// Tracing. More than the first counts only by direction.
+    /// Tracing settings; for the same side, later entries override earlier entries.
     pub tracing: Vec<Tracing>,
-    /// Metrics.
+    /// Metrics settings.
     pub metrics: Vec<Metrics>,
-    /// Access logs.
+    /// Access log settings.
     pub access_logging: Vec<AccessLogging>,
 }
 
 wire_enum! {
-    /// The side of a request on which a proxy reports.
+    /// The side of a request that the proxy reports for.
     TelemetryMode {
-        /// Both.
+        /// Client and server.
         ClientAndServer = 0, "CLIENT_AND_SERVER";
-        /// Where the request leaves; gateways are clients, too.
+        /// The proxy of the client; includes gateways.
         Client = 1, "CLIENT";
-        /// Where the request arrives.
+        /// The proxy of the server.
         Server = 2, "SERVER";
     }
 }
 
-/// An extension provider.
+/// References an extension provider.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProviderRef {
-    /// Its name in mesh config.
+    /// The provider's name in mesh config.
     pub name: String,
 }
 
-/// Which reports are meant, by their side.
+/// Selects reports by side.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TelemetrySelector {
-    /// The side.
+    /// The side of the request that the proxy is on.
     pub mode: TelemetryMode,
 }
 
-/// How requests are traced; what is unset is inherited.
+/// Tracing settings; unset fields are inherited.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
-    /// For which side; `None` is both.
+    /// The side; unset selects client and server.
     #[serde(rename = "match")]
     pub matches: Option<TelemetrySelector>,
-    /// Who gets the spans; the first counts.
+    /// Providers that receive the spans; only the first provider is used.
     pub providers: Vec<ProviderRef>,
-    /// The share of requests that is traced, in percent.
+    /// Percentage of requests that are traced.
     pub random_sampling_percentage: Option<f64>,
-    /// Whether no spans are sent, though their context is passed on.
+    /// Whether the proxy suppresses spans but still propagates the trace context.
     pub disable_span_reporting: Option<bool>,
-    /// Tags of spans, by name; none at all where it is there and empty.
+    /// Span tags by name; an empty map removes all tags, unset inherits.
     pub custom_tags: Option<BTreeMap<String, TracingTag>>,
-    /// Whether the request id says whether a request is traced.
+    /// Whether the request ID determines if a request is traced.
     pub use_request_id_for_trace_sampling: Option<bool>,
-    /// Whether spans carry Istio's own tags.
+    /// Whether spans contain Istio's own tags.
     pub enable_istio_tags: Option<bool>,
-    /// Whether the context of spans is not passed on.
+    /// Whether the proxy does not propagate the trace context.
     pub disable_context_propagation: Option<bool>,
 }
 
-/// A tag of spans: at most one member is set.
+/// The value of a span tag: at most one field is set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTag {
     /// A fixed text.
     pub literal: Option<TracingTagText>,
-    /// A variable of the proxy's environment.
+    /// An environment variable of the proxy.
     pub environment: Option<TracingTagSource>,
     /// A header of the request.
     pub header: Option<TracingTagSource>,
-    /// A format as access logs have it.
+    /// An access log format string.
     pub formatter: Option<TracingTagText>,
 }
 
-/// The text of a tag.
+/// The text of a span tag.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTagText {
-    /// The text, or the format.
+    /// The text, or the format string.
     pub value: String,
 }
 
-/// Where a tag comes from.
+/// The source of a span tag.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTagSource {
-    /// The name of the variable or header.
+    /// The name of the environment variable or header.
     pub name: String,
-    /// The tag where there is none.
+    /// The tag's value if the source is absent.
     pub default_value: String,
 }
 
-/// What is counted.
+/// Metrics settings.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
-    /// Who gets the metrics; empty inherits.
+    /// Providers that receive the metrics; empty inherits.
     pub providers: Vec<ProviderRef>,
-    /// Changes to single metrics, in their order.
+    /// Changes to individual metrics, in the order of application.
     pub overrides: Vec<MetricsOverrides>,
-    /// How often TCP connections are reported while they live.
+    /// Interval of the metrics for open TCP connections.
     pub reporting_interval: Option<Duration>,
 }
 
-/// A change to metrics.
+/// A change to one or all metrics.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsOverrides {
-    /// The metrics that are changed; `None` is all.
+    /// The metrics that are changed; unset selects all.
     #[serde(rename = "match")]
     pub matches: Option<MetricSelector>,
-    /// Whether they are not counted.
+    /// Whether the metrics are disabled.
     pub disabled: Option<bool>,
-    /// Changes to their labels, by name.
+    /// Changes to the labels of the metrics, by label name.
     pub tag_overrides: BTreeMap<String, TagOverride>,
 }
 
-/// Which metrics are meant: at most one of the two names is set.
+/// Selects metrics: at most one of the two names is set.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricSelector {
-    /// One of Istio's own.
+    /// One of Istio's standard metrics.
     pub metric: Option<IstioMetric>,
-    /// Any other.
+    /// The name of any other metric.
     pub custom_metric: Option<String>,
-    /// The side.
+    /// The side of the request that the proxy is on.
     pub mode: TelemetryMode,
 }
 
 wire_enum! {
-    /// Istio's own metrics.
+    /// Istio's standard metrics.
     IstioMetric {
-        /// All of them.
+        /// All standard metrics.
         All = 0, "ALL_METRICS";
         /// `istio_requests_total`.
         RequestCount = 1, "REQUEST_COUNT";
@@ -175,45 +175,45 @@ wire_enum! {
     }
 }
 
-/// A change to a label of a metric.
+/// A change to one label of a metric.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TagOverride {
-    /// Whether it is set or dropped.
+    /// Whether the label is set or removed.
     pub operation: TagOperation,
-    /// What it is set to, a CEL expression.
+    /// CEL expression for the label's value.
     pub value: String,
 }
 
 wire_enum! {
-    /// What is done to a label.
+    /// The operation on a label.
     TagOperation {
-        /// It is added or set.
+        /// Adds or overwrites the label.
         Upsert = 0, "UPSERT";
-        /// It is dropped.
+        /// Removes the label.
         Remove = 1, "REMOVE";
     }
 }
 
-/// What is logged; what is unset is inherited.
+/// Access log settings; unset fields are inherited.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogging {
-    /// For which side; `None` is both.
+    /// The side; unset selects client and server.
     #[serde(rename = "match")]
     pub matches: Option<TelemetrySelector>,
-    /// Who gets the log.
+    /// Providers that receive the access log.
     pub providers: Vec<ProviderRef>,
-    /// Whether nothing is logged.
+    /// Whether access logging is disabled.
     pub disabled: Option<bool>,
-    /// Which entries are logged; `None` is all.
+    /// Condition for logging; unset logs all requests and connections.
     pub filter: Option<AccessLogFilter>,
 }
 
-/// Which entries are logged.
+/// Condition for logging a request or connection.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogFilter {
-    /// A CEL expression.
+    /// CEL expression; the entry is logged if the result is true.
     pub expression: String,
 }

@@ -1,4 +1,4 @@
-//! TrafficExtension: WebAssembly or Lua that proxies run.
+//! TrafficExtension: WebAssembly modules or Lua scripts in the proxy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use super::{
     FailStrategy, PluginType, PolicyTargetReference, PolicyWorkloadSelector, PullPolicy, TrafficSelector, VmConfig,
 };
 
-/// `extensions.istio.io/TrafficExtension`: WebAssembly or Lua that proxies run.
+/// `extensions.istio.io/TrafficExtension`: adds a WebAssembly module or a Lua script to Envoy's filter chain.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficExtension {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// The gateways and services it is for. At most one of selector and targets is set.
+    /// Gateways and services that the extension applies to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// Where among the filters it stands.
+    /// The position among Envoy's filters.
     pub phase: ExecutionPhase,
-    /// Its place within the phase: higher first.
+    /// Order within the phase; a higher value comes first.
     pub priority: Option<i32>,
-    /// The traffic it is for; empty is all.
+    /// The traffic that the extension processes; empty is all traffic.
     #[serde(rename = "match")]
     pub matches: Vec<TrafficSelector>,
-    /// A WebAssembly module. Exactly one of this and `lua` is set.
+    /// A WebAssembly module. Exactly one of `wasm` and `lua` is set.
     pub wasm: Option<WasmConfig>,
-    /// A Lua script.
+    /// A Lua script. Exactly one of `wasm` and `lua` is set.
     pub lua: Option<LuaConfig>,
 }
 
 wire_enum! {
-    /// Where among the filters an extension stands.
+    /// The position of an extension among Envoy's filters.
     ExecutionPhase {
-        /// At the end, before the router.
+        /// At the end of the chain, before the router.
         Unspecified = 0, "UNSPECIFIED";
         /// Before authentication.
         Authn = 1, "AUTHN";
@@ -45,38 +45,38 @@ wire_enum! {
     }
 }
 
-/// A WebAssembly module.
+/// A WebAssembly module and its configuration.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmConfig {
-    /// Where it is: `oci://` (also without scheme), `http(s)://` or `file://`.
+    /// URL of the module: `oci://` (the default scheme), `http(s)://` or `file://`.
     pub url: String,
-    /// Its checksum; empty is not checked.
+    /// The module's SHA-256 checksum; empty skips the check.
     pub sha256: String,
-    /// When a module that is known is fetched again.
+    /// When the agent fetches a cached module again.
     pub image_pull_policy: PullPolicy,
-    /// The Secret with which the image is fetched.
+    /// The Secret with the credentials for the image registry.
     pub image_pull_secret: String,
-    /// Read by nothing.
+    /// Ignored.
     pub verification_key: String,
-    /// What it is told.
+    /// The configuration that the module receives.
     #[serde(deserialize_with = "object")]
     pub plugin_config: Option<Value>,
-    /// What it is called.
+    /// The module's name in Envoy's configuration.
     pub plugin_name: String,
-    /// What happens to traffic when it fails.
+    /// Handling of traffic when the module fails.
     pub fail_strategy: FailStrategy,
-    /// The machine it runs in.
+    /// Configuration of the WebAssembly VM.
     pub vm_config: Option<VmConfig>,
-    /// Whether it is a filter for HTTP or for connections.
+    /// Whether the module is an HTTP filter or a network filter.
     #[serde(rename = "type")]
     pub plugin_type: PluginType,
 }
 
-/// A Lua script.
+/// A Lua script, given inline.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LuaConfig {
-    /// Its text.
+    /// The source code of the script.
     pub inline_code: String,
 }

@@ -1,4 +1,4 @@
-//! WasmPlugin: WebAssembly that proxies run.
+//! WasmPlugin: WebAssembly modules in the proxy.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -7,69 +7,69 @@ use serde_json::Value;
 use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector};
 
-/// Reads JSON that must be an object (`google.protobuf.Struct`).
+/// Deserializes JSON that must be an object (`google.protobuf.Struct`).
 pub(super) fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     let members = Option::<serde_json::Map<String, Value>>::deserialize(deserializer)?;
     Ok(members.map(Value::Object))
 }
 
-/// `extensions.istio.io/WasmPlugin`: WebAssembly that proxies run.
+/// `extensions.istio.io/WasmPlugin`: adds a WebAssembly module to Envoy's filter chain.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmPlugin {
-    /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
+    /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root namespace.
     pub selector: Option<PolicyWorkloadSelector>,
-    /// The old form of `target_refs`, which wins over this.
+    /// Deprecated form of `target_refs`; `target_refs` takes precedence.
     pub target_ref: Option<PolicyTargetReference>,
-    /// The gateways and services it is for. At most one of selector and targets is set.
+    /// Gateways and services that the plugin applies to. Mutually exclusive with `selector`.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// Where the module is: `oci://` (also without scheme), `http(s)://` or `file://`.
+    /// URL of the module: `oci://` (the default scheme), `http(s)://` or `file://`.
     pub url: String,
-    /// The module's checksum; empty is not checked.
+    /// The module's SHA-256 checksum; empty skips the check.
     pub sha256: String,
-    /// When a module that is known is fetched again.
+    /// When the agent fetches a cached module again.
     pub image_pull_policy: PullPolicy,
-    /// The Secret with which the image is fetched.
+    /// The Secret with the credentials for the image registry.
     pub image_pull_secret: String,
-    /// Read by nothing.
+    /// Ignored.
     pub verification_key: String,
-    /// What the module is told.
+    /// The configuration that the module receives.
     #[serde(deserialize_with = "object")]
     pub plugin_config: Option<Value>,
-    /// What the module is called.
+    /// The module's name in Envoy's configuration.
     pub plugin_name: String,
-    /// Where among the filters it stands.
+    /// The position among Envoy's filters.
     pub phase: PluginPhase,
-    /// Its place within the phase: higher first.
+    /// Order within the phase; a higher value comes first.
     pub priority: Option<i32>,
-    /// What happens to traffic when it fails.
+    /// Handling of traffic when the module fails.
     pub fail_strategy: FailStrategy,
-    /// The machine it runs in.
+    /// Configuration of the WebAssembly VM.
     pub vm_config: Option<VmConfig>,
-    /// The traffic it is for; empty is all.
+    /// The traffic that the module processes; empty is all traffic.
     #[serde(rename = "match")]
     pub matches: Vec<TrafficSelector>,
-    /// Whether it is a filter for HTTP or for connections.
+    /// Whether the module is an HTTP filter or a network filter.
     #[serde(rename = "type")]
     pub plugin_type: PluginType,
 }
 
 wire_enum! {
-    /// What kind of filter a module is.
+    /// The type of filter that a module implements.
     PluginType {
-        /// For HTTP.
+        /// Like `HTTP`.
         Unspecified = 0, "UNSPECIFIED_PLUGIN_TYPE";
-        /// For HTTP.
+        /// HTTP filter.
         Http = 1, "HTTP";
-        /// For connections.
+        /// Network filter.
         Network = 2, "NETWORK";
     }
 }
 
 wire_enum! {
-    /// Where among the filters a module stands.
+    /// The position of a module among Envoy's filters.
     PluginPhase {
-        /// At the end, before the router.
+        /// At the end of the chain, before the router.
         Unspecified = 0, "UNSPECIFIED_PHASE";
         /// Before authentication.
         Authn = 1, "AUTHN";
@@ -81,79 +81,79 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// When a module that is known is fetched again.
+    /// When the agent fetches a cached module again.
     PullPolicy {
         /// `Always` for the tag `latest`, else `IfNotPresent`.
         Unspecified = 0, "UNSPECIFIED_POLICY";
-        /// Never.
+        /// Uses the cached module.
         IfNotPresent = 1, "IfNotPresent";
-        /// Whenever the plugin changes.
+        /// Fetches the module whenever the plugin changes.
         Always = 2, "Always";
     }
 }
 
 wire_enum! {
-    /// What happens to traffic when a module fails.
+    /// Handling of traffic when a module fails.
     FailStrategy {
-        /// It is refused.
+        /// Envoy rejects the traffic.
         Close = 0, "FAIL_CLOSE";
-        /// It passes.
+        /// The traffic bypasses the module.
         Open = 1, "FAIL_OPEN";
-        /// It is refused while the module starts anew.
+        /// Envoy rejects the traffic while the module restarts.
         Reload = 2, "FAIL_RELOAD";
     }
 }
 
-/// The machine that a module runs in.
+/// Configuration of the VM that runs a module.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmConfig {
-    /// Its environment.
+    /// Environment variables of the VM.
     pub env: Vec<EnvVar>,
 }
 
-/// A variable of a module's environment.
+/// An environment variable of the VM.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
-    /// Its name.
+    /// The variable's name.
     pub name: String,
-    /// Where its value comes from.
+    /// The source of the value.
     pub value_from: EnvValueSource,
-    /// The value, where it is given here.
+    /// The value, for `INLINE`.
     pub value: String,
 }
 
 wire_enum! {
-    /// Where the value of a variable comes from.
+    /// The source of a variable's value.
     EnvValueSource {
-        /// It is given with the variable.
+        /// The field `value`.
         Inline = 0, "INLINE";
-        /// The proxy's own environment.
+        /// The variable of the same name in the proxy's environment.
         Host = 1, "HOST";
     }
 }
 
-/// Which traffic is meant.
+/// Selects traffic by side and port.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficSelector {
-    /// The side of the request.
+    /// The side of the request that the proxy is on.
     pub mode: WorkloadMode,
-    /// The ports; empty is all.
+    /// The ports; empty selects all.
     pub ports: Vec<PortSelector>,
 }
 
 wire_enum! {
     /// The side of a request that a proxy is on.
     WorkloadMode {
-        /// Both.
+        /// Client and server.
         Undefined = 0, "UNDEFINED";
-        /// Where the request leaves.
+        /// The proxy of the client.
         Client = 1, "CLIENT";
-        /// Where the request arrives; gateways are servers here.
+        /// The proxy of the server; includes gateways.
         Server = 2, "SERVER";
-        /// Both.
+        /// Client and server.
         ClientAndServer = 3, "CLIENT_AND_SERVER";
     }
 }

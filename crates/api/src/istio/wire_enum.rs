@@ -1,8 +1,8 @@
-//! Enums as protobuf's JSON writes them.
+//! Enums in protobuf's JSON mapping.
 
-/// Declares an enum whose wire form is a name, whose number is accepted too, and whose default is the first variant.
+/// Declares an enum that is encoded by name and decoded by name or number; the default is the first variant.
 ///
-/// An unknown name is a decode error that lists the names that would have been right; an unknown number is the default.
+/// An unknown name is a decode error that lists the valid names; an unknown number decodes to the default.
 macro_rules! wire_enum {
     (
         $(#[$doc:meta])*
@@ -50,14 +50,14 @@ macro_rules! wire_enum {
 
         impl ::serde::Serialize for $name {
             fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                // Its index tells a writer of protobuf's JSON which one is the default.
+                // The variant index lets the protobuf JSON serializer recognize the default.
                 serializer.serialize_unit_variant(stringify!($name), *self as u32, self.as_str())
             }
         }
 
         impl<'de> ::serde::Deserialize<'de> for $name {
             fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                /// Takes a name or a number.
+                /// Accepts a name or a number.
                 struct Visitor;
 
                 impl ::serde::de::Visitor<'_> for Visitor {
@@ -79,7 +79,7 @@ macro_rules! wire_enum {
                         match number {
                             $first_number => Ok($name::$first),
                             $($number => Ok($name::$variant),)*
-                            // A number of a later version, or of none, says nothing, as to istiod.
+                            // An unknown number, such as one of a later version, decodes to the default, as in istiod.
                             _ if i32::try_from(number).is_ok() => Ok($name::$first),
                             _ => Err(E::invalid_value(::serde::de::Unexpected::Unsigned(number), &self)),
                         }

@@ -1,4 +1,4 @@
-//! WorkloadEntry: a workload that is no pod.
+//! WorkloadEntry: a workload outside Kubernetes, such as a virtual machine.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,27 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadEntry {
-    /// IP, `unix://` path, or DNS name; empty with a network means the network's gateway.
+    /// IP, `unix://` path, or DNS name; empty with a network selects the network's gateway.
     pub address: String,
-    /// Port of the workload by the name of the service's port.
+    /// Ports of the workload by the name of the service port.
     pub ports: BTreeMap<String, u32>,
     /// Labels of the workload.
     pub labels: BTreeMap<String, String>,
-    /// The network it is in; empty is that of its client.
+    /// The workload's network; empty is the client's network.
     pub network: String,
-    /// Its locality as `region/zone/subzone`.
+    /// The workload's locality as `region/zone/subzone`.
     pub locality: String,
-    /// Share of traffic relative to the service's other endpoints; 0 is 1.
+    /// Weight relative to the service's other endpoints; 0 is 1.
     pub weight: u32,
-    /// The service account that it runs as.
+    /// The service account of the workload.
     pub service_account: String,
-    /// Whether the condition `Healthy` of the status is true. Not part of the spec, so never read with it.
+    /// Whether the condition `Healthy` in `status` is true. Not part of the spec, so decoding skips the field.
     #[serde(skip)]
     pub healthy: bool,
 }
 
 impl WorkloadEntry {
-    /// Takes over what counts of an object's `status`.
+    /// Copies the relevant fields of an object's `status`.
     pub fn take_status(&mut self, status: &Value) {
         let member = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();

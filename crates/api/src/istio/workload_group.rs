@@ -1,4 +1,4 @@
-//! WorkloadGroup: what workloads that are no pods have in common, and what a new one registers as.
+//! WorkloadGroup: the common properties of workloads outside Kubernetes, and the template for their registration.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::WorkloadEntry;
 use crate::mesh::ReadinessProbe;
 
-/// `networking.istio.io/WorkloadGroup`: the model for the WorkloadEntries of workloads that register themselves.
+/// `networking.istio.io/WorkloadGroup`: the template for the WorkloadEntries of workloads that register themselves.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroup {
-    /// Metadata for the entries.
+    /// Labels and annotations of the WorkloadEntries.
     pub metadata: Option<WorkloadGroupMetadata>,
-    /// What the entries say, but for what each workload tells of itself.
+    /// The spec of the WorkloadEntries, without the fields that each workload reports.
     pub template: Option<WorkloadEntry>,
-    /// How agents find out whether their workload is ready.
+    /// How agents check the readiness of their workload.
     pub probe: Option<ReadinessProbe>,
 }
 
-/// Metadata that every entry of a group gets.
+/// Metadata of every WorkloadEntry of a group.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroupMetadata {
-    /// Labels.
+    /// Labels of the WorkloadEntries.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
+    /// Annotations of the WorkloadEntries.
     pub annotations: BTreeMap<String, String>,
 }

@@ -1,4 +1,4 @@
-//! What the values of annotations may be.
+//! Validation of annotation values.
 
 use serde_json::{Map, Value};
 
@@ -10,16 +10,16 @@ use navarch_api::go_text::parse_bool;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::validation::validate_proxy_config;
 
-/// The longest part of a value that a message repeats.
+/// The maximum length of a value in an error message.
 const MAX_SHOWN: usize = 120;
 
-/// The longest name of a network interface (Linux's `IFNAMSIZ` less its end).
+/// The maximum length of a network interface's name (Linux's `IFNAMSIZ` without the terminator).
 const MAX_INTERFACE: usize = 15;
 
-/// Judges a value.
+/// Validates a value.
 type Rule = fn(&str) -> Result<(), String>;
 
-/// The annotations that are judged (istiod's `pkg/kube/inject/validate.go`).
+/// The validated annotations and their rules (istiod's `pkg/kube/inject/validate.go`).
 const RULES: [(&str, Rule); 19] = [
     (INTERCEPTION_MODE, interception_mode),
     (STATUS_PORT, port),
@@ -42,10 +42,10 @@ const RULES: [(&str, Rule); 19] = [
     ("sidecar.istio.io/proxyMemoryLimit", quantity),
 ];
 
-/// Judges all annotations of a pod.
+/// Validates all annotations of a pod.
 ///
 /// # Errors
-/// At the first whose value is not good.
+/// At the first annotation with an invalid value.
 pub(super) fn validate(annotations: Option<&Map<String, Value>>) -> Result<(), InjectError> {
     let Some(annotations) = annotations else { return Ok(()) };
     for (name, rule) in RULES {
@@ -59,7 +59,7 @@ pub(super) fn validate(annotations: Option<&Map<String, Value>>) -> Result<(), I
     Ok(())
 }
 
-/// How traffic gets into the proxy.
+/// An interception mode.
 fn interception_mode(text: &str) -> Result<(), String> {
     match text {
         "REDIRECT" | "TPROXY" | "NONE" => Ok(()),
@@ -67,7 +67,7 @@ fn interception_mode(text: &str) -> Result<(), String> {
     }
 }
 
-/// A whole number that is not negative.
+/// A non-negative integer.
 fn whole_number(text: &str) -> Result<(), String> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u32>() {
@@ -85,17 +85,17 @@ fn port(text: &str) -> Result<(), String> {
     }
 }
 
-/// Ports with commas.
+/// Comma-separated ports.
 fn ports(text: &str) -> Result<(), String> {
     if text.trim().is_empty() { Ok(()) } else { text.split(',').try_for_each(port) }
 }
 
-/// Ports with commas, or all.
+/// Comma-separated ports, or `*`.
 fn ports_or_all(text: &str) -> Result<(), String> {
     if text == "*" { Ok(()) } else { ports(text) }
 }
 
-/// Ranges of addresses with commas.
+/// Comma-separated address ranges.
 fn ranges(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());
@@ -104,12 +104,12 @@ fn ranges(text: &str) -> Result<(), String> {
     text.split(',').try_for_each(|part| Cidr::parse(part).map(|_| ()).ok_or_else(|| fault(part)))
 }
 
-/// Ranges of addresses with commas, or all.
+/// Comma-separated address ranges, or `*`.
 fn ranges_or_all(text: &str) -> Result<(), String> {
     if text == "*" { Ok(()) } else { ranges(text) }
 }
 
-/// Names of network interfaces with commas.
+/// Comma-separated names of network interfaces.
 fn interfaces(text: &str) -> Result<(), String> {
     let good = |name: &str| {
         let mut bytes = name.bytes();

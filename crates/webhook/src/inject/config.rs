@@ -10,34 +10,34 @@ use navarch_api::mesh::{LabelSelector, LabelSelectorRequirement};
 use navarch_api::typed::Typed;
 use navarch_api::yaml::{self, Schema};
 
-/// What `config` of the ConfigMap `istio-sidecar-injector` holds (`Config` of istiod's `pkg/kube/inject`).
+/// The content of `config` in the ConfigMap `istio-sidecar-injector` (`Config` of istiod's `pkg/kube/inject`).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InjectionConfig {
-    /// `enabled` injects unless a pod says no, `disabled` injects where a pod says yes.
+    /// `enabled` injects unless the pod opts out, `disabled` injects only if the pod opts in.
     pub policy: String,
-    /// The templates of pods that name none.
+    /// The templates for pods that name no template.
     pub default_templates: Vec<String>,
-    /// Templates in Go's language by name. One with the name of a built-in template stands in its place.
+    /// Go templates by name. A template with the name of a built-in template replaces the built-in template.
     pub templates: BTreeMap<String, String>,
-    /// Names that stand for lists of templates; not expanded again.
+    /// Template names that expand to lists of templates; the expansion is not recursive.
     pub aliases: BTreeMap<String, Vec<String>>,
-    /// Pods that are never injected unless they ask for it; any match counts.
+    /// Pods that are never injected unless the pod opts in; any matching selector applies.
     pub never_inject_selector: Vec<LabelSelector>,
-    /// Pods that are always injected unless they refuse; any match counts.
+    /// Pods that are always injected unless the pod opts out; any matching selector applies.
     pub always_inject_selector: Vec<LabelSelector>,
-    /// Annotations that every injected pod gets.
+    /// Annotations that are added to every injected pod.
     pub injected_annotations: BTreeMap<String, String>,
 }
 
-/// The template of pods that name none, where the config names none either.
+/// The template for pods that name no template, if the config has no default templates.
 const DEFAULT_TEMPLATE: &str = "sidecar";
 
 impl InjectionConfig {
-    /// Reads a config; an empty text is what the chart writes from the values.
+    /// Parses a config; an empty text is replaced with the chart's config for the values.
     ///
     /// # Errors
-    /// When the text is not YAML, a field has the wrong type, or there is no such policy.
+    /// When the text is not YAML, a field has the wrong type, or the policy is unknown.
     pub(super) fn read(text: &str, values: &Values) -> Result<Self, ConfigError> {
         let mut config = if text.trim().is_empty() { Self::of_chart(values) } else { Self::parse(text)? };
         if config.default_templates.is_empty() {
@@ -52,7 +52,7 @@ impl InjectionConfig {
         Ok(config)
     }
 
-    /// What the chart writes from the values.
+    /// The chart's config for the values.
     fn of_chart(values: &Values) -> Self {
         let webhook = &values.sidecar_injector_webhook;
         Self {
@@ -70,7 +70,7 @@ impl InjectionConfig {
         }
     }
 
-    /// Reads the text of a config.
+    /// Parses the text of a config.
     fn parse(text: &str) -> Result<Self, ConfigError> {
         let broken = |reason: String| ConfigError::Config(reason);
         let value = yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))?;
@@ -79,14 +79,14 @@ impl InjectionConfig {
     }
 }
 
-/// Whether a selector is valid: an empty one selects nothing here, and one with an invalid requirement is ignored, both as
-/// in istiod.
+/// Whether a selector is valid. As in istiod, an empty selector selects nothing, and a selector with an invalid
+/// requirement is ignored.
 fn is_sound(selector: &LabelSelector) -> bool {
     let empty = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
     !empty && selector.match_expressions.iter().all(is_sound_condition)
 }
 
-/// Whether a condition has an operator, and values exactly where it needs them.
+/// Whether a requirement has a known operator, and values exactly if the operator needs values.
 fn is_sound_condition(condition: &LabelSelectorRequirement) -> bool {
     match condition.operator.as_str() {
         "In" | "NotIn" => !condition.values.is_empty(),

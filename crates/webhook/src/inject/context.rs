@@ -1,4 +1,4 @@
-//! What overlays are built from: the pod as it was before injection, and all that holds for it.
+//! The input of the overlays: the pod before injection, and all settings for the pod.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +11,48 @@ use super::values::{Text, Values};
 use super::workload::Workload;
 use navarch_api::mesh::{MeshConfig, ProxyConfig};
 
-/// The user and group of the proxy where the namespace has no ids of its own.
+/// The user and group ID of the proxy if the namespace assigns no IDs.
 pub(super) const PROXY_ID: i64 = 1337;
 
-/// The user and group that a proxy runs as.
+/// The user and group ID of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ids {
     pub(super) user: i64,
     pub(super) group: i64,
 }
 
-/// All that an overlay depends on.
+/// All inputs of an overlay.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
-    /// The pod, without what an earlier injection added.
+    /// The pod without the additions of an earlier injection.
     pub(super) pod: &'a Value,
     pub(super) workload: &'a Workload,
-    /// Its proxy config.
+    /// The pod's proxy config.
     pub(super) proxy: &'a Effective,
     pub(super) values: &'a Values,
     pub(super) mesh: &'a MeshConfig,
     /// The revision of the control plane.
     pub(super) revision: &'a str,
-    /// The policy that cryptography must comply with.
+    /// The compliance policy for cryptography.
     pub(super) compliance_policy: &'a str,
-    /// Whether proxies are native sidecars unless the pod says otherwise.
+    /// Whether proxies are native sidecars unless the pod's annotation says otherwise.
     pub(super) native_sidecars: bool,
-    /// Whom the proxy runs as.
+    /// The user and group of the proxy.
     pub(super) ids: Ids,
 }
 
 impl<'a> Context<'a> {
-    /// An annotation, where the pod has it.
+    /// The value of an annotation, if the pod has the annotation.
     pub(super) fn annotation(&self, name: &str) -> Option<&'a str> {
         pod::annotation(self.pod, name)
     }
 
-    /// An annotation, or what the values have in its place.
+    /// The value of an annotation, else the given value.
     pub(super) fn annotation_or(&self, name: &str, value: &'a Text) -> &'a str {
         self.annotation(name).unwrap_or(value.as_str())
     }
 
-    /// A label, where the pod has it and it is not empty.
+    /// The value of a label, if the pod has the label and the value is not empty.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
         pod::label(self.pod, name).filter(|value| !value.is_empty())
     }
@@ -61,7 +61,7 @@ impl<'a> Context<'a> {
         &self.proxy.config
     }
 
-    /// How traffic gets into the proxy.
+    /// The mode of traffic interception, `REDIRECT`, `TPROXY` or `NONE`.
     pub(super) fn interception_mode(&self) -> &'a str {
         self.annotation(INTERCEPTION_MODE).unwrap_or(self.proxy_config().interception_mode.as_str())
     }
@@ -71,7 +71,7 @@ impl<'a> Context<'a> {
         self.annotation_or(STATUS_PORT, &self.values.global.proxy.status_port)
     }
 
-    /// Whether the overlay's proxy is a native sidecar: anything but `false` in the annotation asks for it.
+    /// Whether the overlay's proxy is a native sidecar: any non-empty annotation except `false` enables it.
     pub(super) fn is_native(&self) -> bool {
         match self.annotation(NATIVE_SIDECAR) {
             None | Some("") => self.native_sidecars,
@@ -84,13 +84,13 @@ impl<'a> Context<'a> {
         pod::containers(self.pod, List::Containers)
     }
 
-    /// The names of the pod's containers, but for a proxy of its own.
+    /// The names of the pod's containers, except the pod's own proxy container.
     pub(super) fn app_containers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.containers().iter().map(pod::name).filter(|name| *name != PROXY)
     }
 
-    /// The image of the proxy, or where `name` is that of the preparing container, of that one: the annotation or the
-    /// value holds a whole image or, without a slash, only a name.
+    /// The image of the proxy or of the init container. The annotation or the value is a complete image or, without a
+    /// slash, only a name.
     pub(super) fn image(&self, image: ImageOf) -> String {
         let global = &self.values.global;
         let name = match image {
@@ -101,7 +101,7 @@ impl<'a> Context<'a> {
         if asked.contains('/') { asked.to_owned() } else { self.stock_image(image) }
     }
 
-    /// The image of the values, whatever the pod asks for but its flavour.
+    /// The image from the values; the pod selects only the variant.
     pub(super) fn stock_image(&self, image: ImageOf) -> String {
         let global = &self.values.global;
         let name = match image {
@@ -124,22 +124,22 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The proxy's further environment.
+    /// Additional environment variables of the proxy, from the proxy config.
     pub(super) fn metadata(&self) -> &'a BTreeMap<String, String> {
         &self.proxy_config().proxy_metadata
     }
 
-    /// The service account, as it is in the pod.
+    /// The service account of the pod.
     pub(super) fn service_account(&self) -> &'a str {
         let account = self.pod.get("spec").and_then(|spec| spec.get("serviceAccountName"));
         account.and_then(Value::as_str).unwrap_or_default()
     }
 }
 
-/// Which container an image is for.
+/// The container that uses an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImageOf {
     Proxy,
-    /// The container that prepares or checks capture.
+    /// The container that sets up or validates traffic capture.
     Init,
 }

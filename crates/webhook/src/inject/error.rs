@@ -1,14 +1,14 @@
-//! Why an injector cannot be configured, and why a pod is refused.
+//! Why an injector's configuration is invalid, and why a pod is rejected.
 
 use navarch_api::text_error::TextError;
 
-/// Why a configuration is refused. The one before it stays in force.
+/// Why a configuration is rejected. The previous configuration remains active.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The chart's values cannot be read.
+    /// The chart's values are invalid.
     #[error("values: {0}")]
     Values(String),
-    /// The injection config cannot be read.
+    /// The injection config is invalid.
     #[error("config: {0}")]
     Config(String),
     /// A template cannot be parsed.
@@ -16,50 +16,50 @@ pub enum ConfigError {
     Template {
         /// The template's name.
         name: String,
-        /// What is wrong with it.
+        /// The parse error.
         reason: String,
     },
 }
 
-/// Why a pod is refused rather than injected.
+/// Why a pod is rejected instead of injected.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// The request holds no pod.
+    /// The request contains no pod.
     #[error("the object is not a Pod: {0}")]
     NotAPod(String),
-    /// An annotation's value is not good.
+    /// The value of an annotation is invalid.
     #[error("annotation {name}: {reason}; its value is {value:?}")]
     Annotation {
-        /// The annotation.
+        /// The annotation's name.
         name: String,
-        /// Its value, shortened.
+        /// The annotation's value, shortened.
         value: String,
-        /// What is wrong with it.
+        /// Why the value is invalid.
         reason: String,
     },
-    /// The pod asks for a template that nobody has.
+    /// The pod names an unknown template.
     #[error("annotation inject.istio.io/templates names {name:?}, which is not one of: {}", known.join(", "))]
     UnknownTemplate {
-        /// What was asked for.
+        /// The requested template.
         name: String,
-        /// What there is.
+        /// The known templates.
         known: Vec<String>,
     },
-    /// A template failed on this pod.
+    /// Rendering a template failed for this pod.
     #[error("template {name:?} failed: {reason}")]
     Template {
         /// The template's name.
         name: String,
-        /// What went wrong.
+        /// The error of the template.
         reason: String,
     },
-    /// The proxy config of the annotation cannot be applied.
+    /// The proxy config in the annotation is invalid.
     #[error("annotation proxy.istio.io/config: {0}")]
     ProxyConfig(#[from] TextError),
-    /// Metrics cannot be merged as the pod's annotations want.
+    /// The metrics annotations of the pod cannot be merged.
     #[error("prometheus: {0}")]
     Prometheus(String),
-    /// What was to be added does not fit onto the pod.
+    /// The overlay cannot be merged into the pod.
     #[error("failed to merge the pod with the injected template: {0}")]
     Merge(String),
 }

@@ -1,4 +1,4 @@
-//! What is done to a pod after the overlays: what templates cannot do, or must not get wrong.
+//! Changes to a pod after the overlays: everything that templates cannot express, or must not get wrong.
 
 pub(super) mod cluster;
 mod order;
@@ -16,29 +16,29 @@ use super::pod::{self, List};
 use navarch_api::go_text::parse_bool;
 use navarch_api::mesh::{MeshConfig, ProxyConfig};
 
-/// What finishing depends on.
+/// The settings for the final changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finishing<'a> {
     pub(super) mesh: &'a MeshConfig,
     /// The pod's proxy config.
     pub(super) proxy_config: &'a ProxyConfig,
-    /// Whether the values hold applications until the proxy has started.
+    /// Whether the values delay the application until the proxy has started.
     pub(super) hold: bool,
-    /// Whether the values send probes through the agent.
+    /// Whether the values redirect probes to the agent.
     pub(super) rewrite_probes: bool,
-    /// Environment of the proxy that stands above the template's.
+    /// Environment variables of the proxy that override the template's.
     pub(super) environment: &'a BTreeMap<String, String>,
-    /// Annotations of the config.
+    /// The annotations from the injection config.
     pub(super) annotations: &'a BTreeMap<String, String>,
     /// The revision of the control plane.
     pub(super) revision: &'a str,
 }
 
 impl Finishing<'_> {
-    /// Finishes a pod that was merged with a template.
+    /// Applies the final changes to a pod that was merged with a template.
     ///
     /// # Errors
-    /// When the pod's metrics cannot be merged as its annotations want.
+    /// When the pod's metrics annotations cannot be merged.
     pub(super) fn finish(&self, pod: &mut Value, template: &Value) -> Result<(), InjectError> {
         let again = pod::annotation(pod, STATUS).is_some();
         cluster::set_environment(pod, self.environment);
@@ -65,13 +65,13 @@ impl Finishing<'_> {
     }
 }
 
-/// Whether the agent serves the application's metrics: as the annotation says, else mesh config; by default it does.
+/// Whether the agent serves the application's metrics: from the annotation, else mesh config; the default is true.
 fn merges_metrics(pod: &Value, mesh: &MeshConfig) -> bool {
     let said = pod::annotation(pod, "prometheus.istio.io/merge-metrics").and_then(parse_bool);
     said.or(mesh.enable_prometheus_merge).unwrap_or(true)
 }
 
-/// What was injected: names of what the template has, and the revision.
+/// The status annotation: names of the template's containers, volumes and image pull secrets, and the revision.
 fn status(template: &Value, revision: &str) -> String {
     let names = |items: &[Value]| -> Value {
         let names: Vec<_> = items.iter().map(pod::name).collect();

@@ -1,7 +1,7 @@
-//! The objects of the proxies of a Gateway of the Gateway API, from the templates of injection.
+//! The Kubernetes objects for the proxies of a Gateway API Gateway, rendered from injection templates.
 //!
-//! The templates `kube-gateway` and `waypoint` of the config are rendered as istiod renders them (`TemplateInput` and
-//! `derivedInput` of `pilot/pkg/config/kube/gatewaycommon`); where the config has none, those of Navarch's chart are.
+//! The templates `kube-gateway` and `waypoint` of the config are rendered as in istiod (`TemplateInput` and
+//! `derivedInput` of `pilot/pkg/config/kube/gatewaycommon`); the default templates are those of Navarch's chart.
 
 use std::collections::BTreeMap;
 
@@ -16,30 +16,30 @@ use super::proxy_settings::Effective;
 use super::rules::Rules;
 use super::{NativeSidecars, merge, openshift};
 
-/// The label that names the Gateway of an object.
+/// The label with the name of an object's Gateway.
 const GATEWAY: &str = "gateway.networking.k8s.io/gateway-name";
 
-/// A port of the Service of a Gateway.
+/// A port of the Gateway's Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayPort {
-    /// The name, unique in the Service.
+    /// The port's name, unique in the Service.
     pub name: String,
-    /// Port of a listener.
+    /// The port of a listener.
     pub port: i32,
     /// `TCP` or `UDP`.
     pub protocol: &'static str,
-    /// What is spoken there.
+    /// The application protocol of the port.
     pub app_protocol: String,
 }
 
-/// A Gateway whose objects are made, and what its controller has decided.
+/// A Gateway and the decisions of its controller, as input of the templates.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayRequest<'a> {
-    /// The Gateway, as the API server has it.
+    /// The Gateway object from the API server.
     pub gateway: &'a Value,
-    /// The name of its class.
+    /// The name of the GatewayClass.
     pub class: &'a str,
-    /// The name of the Deployment, the Service and what goes with them.
+    /// The name of the Deployment, the Service and related objects.
     pub deployment: &'a str,
     /// The name of the ServiceAccount.
     pub service_account: &'a str,
@@ -51,47 +51,47 @@ pub struct GatewayRequest<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// Annotations of all objects.
     pub annotations: &'a BTreeMap<String, String>,
-    /// The controller, as the value of a label.
+    /// The controller's name as a label value.
     pub controller: &'a str,
-    /// Whether it joins the networks of an ambient mesh.
+    /// Whether the Gateway is an east-west gateway of an ambient mesh.
     pub east_west: bool,
     /// The name of the cluster.
     pub cluster: &'a str,
-    /// The version of the API server: 136 is 1.36.
+    /// The version of the API server, such as 136 for 1.36.
     pub kube_version: i64,
-    /// The annotations of the Gateway's namespace, where they are known.
+    /// The annotations of the Gateway's namespace, if known.
     pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
 }
 
-/// All that a template is rendered on.
+/// All inputs of a template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proxies<'a> {
-    /// What was asked for.
+    /// The request.
     pub(super) request: &'a GatewayRequest<'a>,
     /// The proxy config.
     pub(super) proxy: &'a Effective,
     /// The proxy's image, unless an annotation names another.
     pub(super) image: &'a str,
-    /// Whom the proxy runs as.
+    /// The user and group of the proxy.
     pub(super) ids: Ids,
     /// The revision of the control plane.
     pub(super) revision: &'a str,
-    /// The policy that cryptography must comply with.
+    /// The compliance policy for cryptography.
     pub(super) compliance_policy: &'a str,
-    /// Whether native sidecars may be used.
+    /// Whether native sidecars are supported.
     pub(super) native_sidecars: bool,
 }
 
 impl Injector {
-    /// The objects that a template makes for a Gateway, in its order.
+    /// Renders the objects of a Gateway from a template, in the template's order.
     ///
     /// # Errors
-    /// When there is no such template, or it fails.
+    /// When the template is unknown or fails.
     pub fn gateway_objects(&self, template: &str, request: &GatewayRequest<'_>) -> Result<Vec<Value>, InjectError> {
         self.rules().gateway_objects(template, request)
     }
 
-    /// `global.network` of the values: the network of the cluster's pods; empty where it has no name.
+    /// `global.network` of the values: the network of the cluster's pods; empty if unset.
     #[must_use]
     pub fn network(&self) -> String {
         self.rules().network().to_owned()
@@ -99,10 +99,10 @@ impl Injector {
 }
 
 impl Rules {
-    /// As [`Injector::gateway_objects`].
+    /// See [`Injector::gateway_objects`].
     fn gateway_objects(&self, template: &str, request: &GatewayRequest<'_>) -> Result<Vec<Value>, InjectError> {
         let (inputs, global) = (self.inputs(), &self.values().global);
-        // ProxyConfigs select the pods by this label, and the Gateway has no pods yet.
+        // ProxyConfigs select pods by this label, and the Gateway has no pods yet.
         let pods = json!({ "metadata": { "labels": { GATEWAY: pod::meta(request.gateway, "name") } } });
         let proxy = self.proxies().of(&pods, pod::meta(request.gateway, "namespace"))?;
         let flavour = proxy.config.image.as_ref().map(|image| image.image_type.as_str());
@@ -131,11 +131,11 @@ impl Rules {
     }
 }
 
-/// Lays an overlay over an object as Kubernetes' strategic merge does for its kind: `Deployment`, `Service`, `ServiceAccount`,
-/// or one without lists that are merged by key.
+/// Applies an overlay to an object by Kubernetes' strategic merge for its kind: `Deployment`, `Service`,
+/// `ServiceAccount`, or a kind without lists that are merged by key.
 ///
 /// # Errors
-/// When an item of a list that is merged by key has no key.
+/// When an item of a list with a merge key has no key.
 pub fn lay_over(kind: &str, object: &mut Value, overlay: Value) -> Result<(), InjectError> {
     let keys = match kind {
         "Deployment" => merge::key_in_pod,

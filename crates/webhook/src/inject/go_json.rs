@@ -1,7 +1,7 @@
-//! JSON texts within pods, byte for byte as Go's `encoding/json` writes Kubernetes' types.
+//! JSON text in pods, byte for byte as Go's `encoding/json` writes Kubernetes' types.
 //!
-//! Agents and users compare such texts. Fields stand in the order of Go's structs, which one table can give for all that
-//! containers hold; keys of maps, which the table does not know, follow in the order of their bytes.
+//! Agents and users compare such text. Fields are in the order of Go's structs, and one table covers all types in
+//! containers; map keys, which are not in the table, follow in byte order.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use navarch_api::go_text::write_json_string;
 
-/// The fields of containers and of what they hold, each before those that follow it in any of Go's structs.
+/// The fields of containers and nested types, in an order that agrees with all of Go's structs.
 #[rustfmt::skip]
 const ORDER: [&str; 84] = [
     "containers", "initContainers", "prefix", "name", "image", "command", "args", "workingDir", "ports", "envFrom",
@@ -25,7 +25,7 @@ const ORDER: [&str; 84] = [
     "securityContext", "stdin", "stdinOnce", "tty",
 ];
 
-/// The fields of security contexts, likewise.
+/// The fields of security contexts, in an order that agrees with Go's structs.
 #[rustfmt::skip]
 const SECURITY_ORDER: [&str; 19] = [
     "capabilities", "add", "drop", "privileged", "seLinuxOptions", "user", "role", "type", "level", "windowsOptions",
@@ -39,7 +39,7 @@ pub(super) fn text(value: &Value) -> String {
     out
 }
 
-/// Appends the text of a value.
+/// Appends the JSON of a value.
 fn write(out: &mut String, value: &Value) {
     match value {
         Value::Null => out.push_str("null"),
@@ -62,7 +62,7 @@ fn write(out: &mut String, value: &Value) {
     }
 }
 
-/// Appends the text of an object.
+/// Appends the JSON of an object.
 fn write_map(out: &mut String, fields: &Map<String, Value>) {
     let mut ordered: Vec<_> = fields.iter().collect();
     ordered.sort_by_key(|(name, _)| rank(name));
@@ -78,7 +78,7 @@ fn write_map(out: &mut String, fields: &Map<String, Value>) {
     out.push('}');
 }
 
-/// Where a field stands; fields of the same rank stay in the order of their names.
+/// The rank of a field; fields of equal rank remain sorted by name.
 fn rank(field: &str) -> usize {
     let among = |order: &[&str]| order.iter().position(|name| *name == field);
     among(&ORDER).or_else(|| among(&SECURITY_ORDER).map(|at| at + ORDER.len())).unwrap_or(usize::MAX)

@@ -1,21 +1,21 @@
-//! The images of injected containers.
+//! Images of injected containers.
 
 use std::collections::BTreeMap;
 
 use super::values::Global;
 
-/// The flavours that Istio publishes; a tag may end with one.
+/// The image variants that Istio publishes; a tag may end with one of them.
 const FLAVOURS: [&str; 2] = ["distroless", "debug"];
 
-/// The flavour that is no flavour.
+/// The variant name for images without a variant suffix.
 const DEFAULT_FLAVOUR: &str = "default";
 
 /// The name of the proxy's image.
 const PROXY_NAME: &str = "proxyv2";
 
-/// The image of the proxy or of a container that prepares it: registry, name, and the tag with its flavour.
+/// The image of the proxy or of an init container: registry, name, and the tag with the variant.
 ///
-/// The flavour is the pod's annotation's, else that of the proxy config, else that of the values.
+/// The variant is from the pod's annotation, else from the proxy config, else from the values.
 pub(super) fn image(global: &Global, name: &str, flavours: Flavours<'_>) -> String {
     let name = if name.is_empty() { PROXY_NAME } else { name };
     let configured = flavours.proxy_config.filter(|flavour| !flavour.is_empty());
@@ -23,15 +23,15 @@ pub(super) fn image(global: &Global, name: &str, flavours: Flavours<'_>) -> Stri
     format!("{}/{name}:{}", global.hub, tag(global.tag.as_str(), flavour))
 }
 
-/// Where a flavour may be asked for.
+/// The sources of an image variant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flavours<'a> {
-    /// The pod's annotation.
+    /// The variant in the pod's annotation.
     pub(super) annotation: Option<&'a str>,
     pub(super) proxy_config: Option<&'a str>,
 }
 
-/// A tag with a flavour in place of the one it has.
+/// Replaces the variant suffix of a tag.
 fn tag(tag: &str, flavour: &str) -> String {
     if flavour.is_empty() {
         return tag.to_owned();
@@ -41,14 +41,14 @@ fn tag(tag: &str, flavour: &str) -> String {
     if flavour == DEFAULT_FLAVOUR { bare.to_owned() } else { format!("{bare}-{flavour}") }
 }
 
-/// Tag and digest of an image, each empty where there is none.
+/// Tag and digest of an image, each empty if absent.
 pub(super) fn tag_and_digest(image: &str) -> (&str, &str) {
     let (name, digest) = image.split_once('@').unwrap_or((image, ""));
     let last = name.rsplit('/').next().unwrap_or(name);
     (last.rsplit_once(':').map_or("", |(_, tag)| tag), digest)
 }
 
-/// The value of `OTEL_RESOURCE_ATTRIBUTES`: what OpenTelemetry's conventions for Kubernetes say of a service.
+/// The value of `OTEL_RESOURCE_ATTRIBUTES`: the service's attributes by OpenTelemetry's conventions for Kubernetes.
 pub(super) fn otel_attributes(
     annotations: &BTreeMap<&str, &str>,
     version_label: Option<&str>,

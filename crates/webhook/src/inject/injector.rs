@@ -1,4 +1,4 @@
-//! The injector: rules that can be swapped, and the door for requests.
+//! The injector: handles requests with replaceable rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,57 +12,57 @@ use super::rules::Rules;
 use super::settings::InjectorInputs;
 use super::workload::Workload;
 
-/// Injects pods by the rules that hold when a request comes.
+/// Injects pods by the rules that are active when a request arrives.
 ///
-/// Asking it costs no lock; an update replaces the rules whole, and requests under way end with those they began with.
+/// Requests take no lock; an update replaces all rules at once, and running requests keep the old rules.
 #[derive(Debug)]
 pub struct Injector {
-    /// The rules in force.
+    /// The active rules.
     rules: ArcSwap<Rules>,
 }
 
 impl Injector {
-    /// An injector with rules read from these inputs.
+    /// Creates an injector with rules from these inputs.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the inputs are invalid.
     pub fn new(inputs: &InjectorInputs) -> Result<Self, ConfigError> {
         Ok(Self { rules: ArcSwap::from_pointee(Rules::read(inputs)?) })
     }
 
-    /// Reads the rules anew.
+    /// Replaces the rules.
     ///
     /// # Errors
-    /// When the inputs cannot be read; the rules in force then stay.
+    /// When the inputs are invalid; the active rules remain.
     pub fn update(&self, inputs: &InjectorInputs) -> Result<(), ConfigError> {
         self.rules.store(Arc::new(Rules::read(inputs)?));
         Ok(())
     }
 
-    /// The templates of the configuration in force, by name, as they are written there. Those that are part of Navarch are not
-    /// among them.
+    /// The templates of the active configuration by name, unrendered. Navarch's built-in templates are not
+    /// included.
     #[must_use]
     pub fn raw_templates(&self) -> BTreeMap<String, String> {
         self.rules.load().raw_templates().clone()
     }
 
-    /// The rules in force.
+    /// The active rules.
     pub(super) fn rules(&self) -> arc_swap::Guard<Arc<Rules>> {
         self.rules.load()
     }
 
-    /// What becomes of a pod.
+    /// Injects a pod, unless labels, annotations or selectors exclude the pod.
     ///
     /// # Errors
-    /// When the pod must be refused: it asks for what there is not, or says what makes no sense.
+    /// When the pod must be rejected: it names an unknown template, or an annotation is invalid.
     pub fn inject(&self, request: &InjectRequest<'_>) -> Result<Injection, InjectError> {
         Ok(self.inject_as(request, None)?.0)
     }
 
-    /// What becomes of the pod of a workload that is known, and the pod itself where it is injected.
+    /// Injects a pod of a known workload; the second value is the injected pod.
     ///
     /// # Errors
-    /// As [`Injector::inject`].
+    /// See [`Injector::inject`].
     pub fn inject_as(
         &self,
         request: &InjectRequest<'_>,

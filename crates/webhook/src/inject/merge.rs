@@ -1,38 +1,38 @@
-//! Laying one part of a pod over another, as Kubernetes' strategic merge does.
+//! Merges an overlay into a pod or a part of a pod by Kubernetes' strategic merge.
 //!
-//! Lists of things with a key (containers by name, ports by number) are merged item by item, other lists replaced, and a
-//! `null` unsets. The order is the overlay's, with what only the pod has kept in its own order behind or between
-//! (`k8s.io/apimachinery/pkg/util/strategicpatch`).
+//! Lists with a merge key (containers by name, ports by number) are merged item by item, other lists are replaced, and
+//! `null` removes a field. Items are in the overlay's order; the pod's other items keep their own order between or
+//! after them (`k8s.io/apimachinery/pkg/util/strategicpatch`).
 
 use serde_json::{Map, Value};
 
 use super::error::InjectError;
 use navarch_api::hash::KeyedMap;
 
-/// Says of a map or an item how it is to be merged.
+/// The directive of a map or an item about how to merge it.
 const DIRECTIVE: &str = "$patch";
 
-/// Has the names of the fields of a map that are kept; all others go.
+/// The directive that lists the fields to keep; all other fields are removed.
 const RETAIN: &str = "$retainKeys";
 
-/// Begins the name of a list of values that are taken out of another list; behind it stands that list's name.
+/// The prefix of a directive that lists values to delete; the name of the affected list follows.
 const DELETE_VALUES: &str = "$deleteFromPrimitiveList/";
 
-/// The merge key of a list of this name; `None` is a list that is replaced as a whole.
+/// Returns the merge key of a list with this name; `None` replaces the list.
 pub(super) type Keys = fn(&str) -> Option<&'static str>;
 
-/// Lays an overlay over a pod or a part of one.
+/// Merges an overlay into a pod or a part of a pod.
 ///
 /// # Errors
-/// When an item of a list that is merged by key has no key.
+/// When an item of a list with a merge key has no key.
 pub(super) fn merge(target: &mut Value, overlay: Value) -> Result<(), InjectError> {
     merge_by(target, overlay, key_in_pod)
 }
 
-/// Lays an overlay over an object whose lists have these keys.
+/// Merges an overlay into an object whose lists have these keys.
 ///
 /// # Errors
-/// When an item of a list that is merged by key has no key.
+/// When an item of a list with a merge key has no key.
 pub(super) fn merge_by(target: &mut Value, overlay: Value, keys: Keys) -> Result<(), InjectError> {
     match (target, overlay) {
         (Value::Object(target), Value::Object(overlay)) => merge_maps(target, overlay, keys),
@@ -43,7 +43,7 @@ pub(super) fn merge_by(target: &mut Value, overlay: Value, keys: Keys) -> Result
     }
 }
 
-/// Lays the fields of an object over those of another.
+/// Merges the fields of an object into another object.
 fn merge_maps(target: &mut Map<String, Value>, mut overlay: Map<String, Value>, keys: Keys) -> Result<(), InjectError> {
     match overlay.remove(DIRECTIVE).as_ref().and_then(Value::as_str) {
         Some("replace") => {
@@ -83,7 +83,7 @@ fn merge_maps(target: &mut Map<String, Value>, mut overlay: Map<String, Value>, 
     Ok(())
 }
 
-/// The keys of the lists of pods, and of objects that hold pods.
+/// The merge keys of lists in pods, and in objects that contain pods.
 pub(super) fn key_in_pod(field: &str) -> Option<&'static str> {
     match field {
         "containers"
@@ -104,7 +104,7 @@ pub(super) fn key_in_pod(field: &str) -> Option<&'static str> {
     }
 }
 
-/// Lays a list over another.
+/// Merges a list into another list.
 fn merge_lists(field: &str, target: &mut Vec<Value>, overlay: Vec<Value>, keys: Keys) -> Result<(), InjectError> {
     if field == "finalizers" {
         let new: Vec<_> = overlay.into_iter().filter(|item| !target.contains(item)).collect();
@@ -137,7 +137,7 @@ fn merge_lists(field: &str, target: &mut Vec<Value>, overlay: Vec<Value>, keys: 
     Ok(())
 }
 
-/// Obeys items that are directives rather than items, and gives the rest.
+/// Applies items that are directives, and returns the other items.
 fn obey_directives(key: &str, target: &mut Vec<Value>, mut overlay: Vec<Value>) -> Vec<Value> {
     let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
     if overlay.iter().any(|item| directive(item).as_deref() == Some("replace")) {
@@ -150,7 +150,8 @@ fn obey_directives(key: &str, target: &mut Vec<Value>, mut overlay: Vec<Value>) 
     overlay
 }
 
-/// Puts merged items in order: those of the overlay in its order, the others before the first that they stood before.
+/// Orders merged items: the overlay's items in the overlay's order, the others before the first item that followed
+/// them.
 fn interleave(
     items: Vec<Value>,
     key: &str,
@@ -173,7 +174,7 @@ fn interleave(
     merged
 }
 
-/// Where each key first stands in a list.
+/// The first index of each key in a list.
 fn positions(items: &[Value], key: &str) -> KeyedMap<String, usize> {
     let mut positions = KeyedMap::default();
     for (at, item) in items.iter().enumerate() {
@@ -184,12 +185,12 @@ fn positions(items: &[Value], key: &str) -> KeyedMap<String, usize> {
     positions
 }
 
-/// A key as text: names are texts, ports numbers.
+/// A key as text: names are strings, ports are numbers.
 fn key_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A value without nulls and directives.
+/// Removes nulls and directives from a value.
 pub(super) fn clean(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(clean_map(fields)),
@@ -201,7 +202,7 @@ pub(super) fn clean(value: Value) -> Value {
     }
 }
 
-/// An object without nulls and directives.
+/// Removes nulls and directives from an object.
 fn clean_map(fields: Map<String, Value>) -> Map<String, Value> {
     let kept = fields.into_iter().filter(|(field, value)| !value.is_null() && !field.starts_with('$'));
     kept.map(|(field, value)| (field, clean(value))).collect()
@@ -213,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// Lays one over the other.
+    /// Merges an overlay into a value.
     fn merged(mut target: Value, overlay: Value) -> Value {
         merge(&mut target, overlay).unwrap();
         target

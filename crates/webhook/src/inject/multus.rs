@@ -2,20 +2,20 @@
 
 use serde_json::Value;
 
-/// The annotation that lists them: names with commas, or a JSON list.
+/// The annotation with the networks: comma-separated names, or a JSON list.
 pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// The namespace of the network of Istio's plugin.
+/// The namespace of the NetworkAttachmentDefinition of Istio's CNI plugin.
 const NAMESPACE: &str = "default";
 
 const NAME: &str = "istio-cni";
 
-/// A list of networks with that of Istio's plugin. What is meant as JSON and is none stays as it is.
+/// Adds the network of Istio's CNI plugin to a list of networks. Invalid JSON is not changed.
 pub(super) fn with_network(networks: &str) -> String {
     with_named(networks, &format!("{NAMESPACE}/{NAME}"))
 }
 
-/// A list of networks with one more, whose name may have its namespace before a slash.
+/// Adds a network to a list of networks; the network's name may have the form `namespace/name`.
 pub(super) fn with_named(networks: &str, own: &str) -> String {
     let (namespace, name) = own.split_once('/').unwrap_or(("", own));
     if networks.is_empty() {

@@ -1,4 +1,4 @@
-//! Injection of objects in files: pods, and what has a template of pods.
+//! Injection of objects in files: pods, and objects with a pod template.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use super::pod;
 use super::request::{InjectRequest, Outcome, SkipReason};
 use super::workload::Workload;
 
-/// The deepest that lists may hold lists.
+/// The maximum nesting of lists.
 const MAX_LISTS: usize = 8;
 
-/// What became of one object that holds a pod.
+/// The result for one object that contains a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The object, such as `Deployment shop/web`.
     pub object: String,
-    /// Why it was left as it is; `None` where it was injected.
+    /// Why the object was not injected; `None` if it was injected.
     pub skipped: Option<SkipReason>,
-    /// What its user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// Why an object cannot be injected.
+/// Why injecting an object failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{object}: {source}")]
 pub struct OfflineError {
     /// The object, such as `Deployment shop/web`.
     pub object: String,
-    /// Why.
+    /// The error of the injection.
     #[source]
     pub source: Box<InjectError>,
 }
 
-/// Injects an object, and the objects of a list. What holds no pod stays as it is.
+/// Injects an object, or the objects of a list. Objects without a pod are not changed.
 ///
 /// # Errors
-/// At the first pod that is refused.
+/// At the first pod that is rejected.
 pub fn inject_object(
     injector: &Injector,
     object: &mut Value,
@@ -48,7 +48,7 @@ pub fn inject_object(
     inject_within(injector, object, namespace, notes, 0)
 }
 
-/// Injects an object at a depth of lists.
+/// Injects an object at a nesting level of lists.
 fn inject_within(
     injector: &Injector,
     object: &mut Value,
@@ -98,7 +98,7 @@ fn inject_within(
     Ok(())
 }
 
-/// Puts the parts of an injected pod in place of those of a template.
+/// Replaces parts of a pod template with the parts of an injected pod.
 fn put(template: &mut Value, parts: Map<String, Value>) {
     for (name, part) in parts {
         if matches!(name.as_str(), "metadata" | "spec") {
@@ -107,11 +107,11 @@ fn put(template: &mut Value, parts: Map<String, Value>) {
     }
 }
 
-/// Where the pod stands in objects of a kind.
+/// The path of the pod template in objects of a kind.
 fn template_path(kind: &str) -> Option<&'static str> {
     match kind {
         "Pod" => Some(""),
-        // DeploymentConfigs are OpenShift's.
+        // DeploymentConfig is a kind of OpenShift.
         "Deployment"
         | "DaemonSet"
         | "ReplicaSet"

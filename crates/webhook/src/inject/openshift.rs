@@ -8,14 +8,14 @@ use super::context::{Ids, PROXY_ID};
 use super::names::{INIT, PROXY, VALIDATION};
 use super::pod::{self, List};
 
-/// The users of a namespace, `1000/100` (first and count) or `1000-1099`.
+/// The user IDs of a namespace, as `1000/100` (first and count) or `1000-1099`.
 const USERS: &str = "openshift.io/sa.scc.uid-range";
 
-/// The groups of a namespace, such ranges with commas.
+/// The group IDs of a namespace, as comma-separated ranges.
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
 
-/// Whom a proxy runs as: the last user of the namespace's range and the last group of its first, which applications
-/// hardly ever have.
+/// The user and group of a proxy: the last user of the namespace's range and the last group of its first range, which
+/// applications rarely use.
 pub(super) fn ids(annotations: Option<&BTreeMap<String, String>>) -> Ids {
     let get = |name: &str| annotations.and_then(|annotations| annotations.get(name)).map(String::as_str);
     let users = get(USERS);
@@ -27,7 +27,7 @@ pub(super) fn ids(annotations: Option<&BTreeMap<String, String>>) -> Ids {
     }
 }
 
-/// The last id of a range.
+/// The last ID of a range.
 fn last_of_range(range: &str) -> Option<i64> {
     let range = range.trim();
     match range.split_once('/') {
@@ -39,8 +39,8 @@ fn last_of_range(range: &str) -> Option<i64> {
     }
 }
 
-/// Takes user and group from a proxy of the pod's own where the platform has given it those of the application: capture
-/// tells the two apart by their users.
+/// Removes user and group from the pod's own proxy container if the platform assigned the application's IDs, because
+/// capture distinguishes proxy and application by user.
 pub(super) fn part_users(pod: &mut Value) {
     let user = |container: &Value| container.get("securityContext")?.get("runAsUser")?.as_i64();
     let (mut proxy, mut app) = (0, 0);

@@ -1,4 +1,4 @@
-//! The overlays that Navarch builds itself, by the names of Istio's templates.
+//! Navarch's built-in overlays, with the names of Istio's templates.
 
 mod args;
 mod env;
@@ -21,24 +21,24 @@ use super::context::Context;
 use super::error::InjectError;
 use super::pod;
 
-/// A template that Navarch knows by its name.
+/// A built-in template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Builtin {
-    /// A proxy beside the application.
+    /// A proxy in addition to the application.
     Sidecar,
-    /// A proxy that is the application.
+    /// A proxy as the pod's application.
     Gateway,
-    /// An agent for applications that speak xDS themselves.
+    /// An agent for applications with native xDS support.
     GrpcAgent,
-    /// A bootstrap file for such applications, without an agent.
+    /// A bootstrap file for applications with native xDS support, without an agent.
     GrpcSimple,
 }
 
 impl Builtin {
-    /// All of them.
+    /// All built-in templates.
     pub(super) const ALL: [Self; 4] = [Self::Sidecar, Self::Gateway, Self::GrpcAgent, Self::GrpcSimple];
 
-    /// The template of a name.
+    /// Looks up a template by name.
     pub(super) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|builtin| builtin.name() == name)
     }
@@ -52,10 +52,10 @@ impl Builtin {
         }
     }
 
-    /// Its overlay for a pod.
+    /// Builds the overlay for a pod.
     ///
     /// # Errors
-    /// When an annotation that holds JSON holds something else.
+    /// When an annotation is not valid JSON.
     pub(super) fn build(self, context: &Context<'_>) -> Result<Value, InjectError> {
         let overlay = match self {
             Self::Sidecar => sidecar::build(context)?,
@@ -67,19 +67,19 @@ impl Builtin {
     }
 }
 
-/// What is laid over a pod.
+/// The additions to a pod.
 #[derive(Debug, Default)]
 struct Overlay {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     spec: PodSpec,
-    /// Volumes that are left to Kubernetes' default kind, an empty directory: where the pod has given one of them another
-    /// source, that source stands.
+    /// Volumes without a source, which Kubernetes defaults to an empty directory: a source that the pod sets for one of
+    /// these volumes is kept.
     unsourced: Vec<&'static str>,
 }
 
 impl Overlay {
-    /// The overlay as JSON.
+    /// Converts the overlay to JSON.
     fn into_value(self) -> Result<Value, InjectError> {
         let texts = |map: BTreeMap<String, String>| {
             Value::Object(map.into_iter().map(|(key, value)| (key, Value::String(value))).collect())
@@ -94,7 +94,7 @@ impl Overlay {
             if let Some(source) = volume.get_mut("configMap").and_then(Value::as_object_mut)
                 && source.get("name").is_some_and(|name| name == "")
             {
-                // The API server says that it is missing.
+                // The API server reports the missing name.
                 source.remove("name");
             }
         }

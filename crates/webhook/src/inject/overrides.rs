@@ -1,4 +1,4 @@
-//! What the user's own containers say where injection has containers of the same names: theirs wins.
+//! The user's fields for containers that the injection also contains; the user's fields take precedence.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,14 @@ use super::strip::{Overrides, Status};
 use super::{go_json, tidy};
 use navarch_api::mesh::{InboundInterceptionMode, ProxyConfig};
 
-/// The image that means "that of the injection".
+/// The image name that selects the injection's image.
 const AUTO_IMAGE: &str = "auto";
 
-/// Lays the user's containers of a pod over those of the same names that were injected, and notes them for a later
-/// injection, which finds them no more.
+/// Merges the user's containers over injected containers of the same name, and records them in an annotation, because a
+/// later injection does not find them in the pod.
 ///
-/// What an earlier injection added is not the user's, and is replaced; what it noted of the user's stands, so that a further
-/// injection changes nothing (istiod lets it go then).
+/// Containers of an earlier injection are replaced, while the recorded fields of the user remain, so that a further
+/// injection changes nothing (istiod drops the user's fields).
 ///
 /// # Errors
 /// When a container cannot be merged.
@@ -63,12 +63,12 @@ pub(super) fn reapply(
     Ok(())
 }
 
-/// A number of the security context of a container.
+/// A number in the security context of a container.
 fn id(container: &Value, field: &str) -> Option<i64> {
     container.get("securityContext")?.get(field)?.as_i64()
 }
 
-/// Makes what prepares the proxy fit the user and group that the pod's own proxy container asks for: capture tells the
+/// Adapts the init container to the user and group of the pod's own proxy container, because capture identifies the
 /// proxy's traffic by its user.
 pub(super) fn follow_user(
     merged: &mut Value,
@@ -96,7 +96,7 @@ pub(super) fn follow_user(
         && user.is_some()
         && let Some(proxy) = pod::find_in_pod_mut(merged, PROXY)
     {
-        // The kernel lets only root open the sockets of this mode.
+        // The kernel allows only root to open TPROXY sockets.
         pod::member_map(pod::as_map(proxy), "securityContext").insert("runAsUser".to_owned(), json!(0));
     }
     let containers = pod::containers_mut(merged, List::Init);

@@ -1,15 +1,15 @@
-//! Environment of the proxy that comes with the path of a request.
+//! Environment variables of the proxy in the path of an injection request.
 
 use std::collections::BTreeMap;
 
-/// Stands for a slash within a value.
+/// The escape sequence for a slash in a value.
 const SLASH: &str = "--slash--";
 
-/// Begins each variable of the superseded form `/inject/:ENV:name=value:ENV:…`.
+/// The prefix of each variable in the deprecated form `/inject/:ENV:name=value:ENV:…`.
 const ENV: &str = ":ENV:";
 
-/// Reads `/inject/<key>/<value>/…`: `cluster` and `net` name the cluster and the network of a remote caller, any other key
-/// is the name of a variable in any case. A key without a value is left out.
+/// Parses `/inject/<key>/<value>/…`: `cluster` and `net` set cluster and network of a remote caller, any other key is
+/// the case-insensitive name of a variable. A key without a value is ignored.
 #[must_use]
 pub fn parameters(path: &str) -> BTreeMap<String, String> {
     let path = path.strip_suffix('/').unwrap_or(path);

@@ -1,27 +1,27 @@
-//! The JSON patch (RFC 6902) that makes one pod of another.
+//! The JSON patch (RFC 6902) from the original pod to the injected pod.
 
 use serde_json::{Map, Value, json};
 
-/// Parts of a pod that injection never changes, which may be long: they are not compared.
+/// Parts of a pod that injection never changes and that may be large; they are not compared.
 const UNTOUCHED: [&str; 2] = ["/metadata/managedFields", "/status"];
 
-/// The operations that make `after` of `before`, in the order in which they are to be done.
+/// The operations that transform `before` into `after`, in order.
 pub(super) fn patch(before: &Value, after: &Value) -> Value {
     let mut patch = Patch::default();
     patch.values(before, after);
     Value::Array(patch.operations)
 }
 
-/// A patch so far.
+/// The operations so far.
 #[derive(Debug, Default)]
 struct Patch {
-    /// Where the comparison stands, as a JSON pointer.
+    /// The current position as a JSON pointer.
     at: String,
     operations: Vec<Value>,
 }
 
 impl Patch {
-    /// Goes one step down, compares there, and comes back.
+    /// Compares a member of the current value: enters the member, runs the comparison, and returns.
     fn within(&mut self, step: &str, compare: impl FnOnce(&mut Self)) {
         let length = self.at.len();
         self.at.push('/');
@@ -36,7 +36,7 @@ impl Patch {
         self.at.truncate(length);
     }
 
-    /// Notes an operation here.
+    /// Records an operation at the current position.
     fn note(&mut self, operation: &str, value: Option<&Value>) {
         let mut noted = json!({ "op": operation, "path": self.at });
         if let (Some(value), Value::Object(fields)) = (value, &mut noted) {
@@ -72,8 +72,8 @@ impl Patch {
         }
     }
 
-    /// Compares two lists: what both begin and end with stays; what is between is compared one by one where there is as much
-    /// of it in both, else replaced.
+    /// Compares two lists: skips the common start and end, and compares the items between them pairwise if their
+    /// numbers are equal, else replaces them.
     fn lists(&mut self, before: &[Value], after: &[Value]) {
         let begin = before.iter().zip(after).take_while(|(a, b)| a == b).count();
         let ((_, old), (_, new)) = (before.split_at(begin), after.split_at(begin));

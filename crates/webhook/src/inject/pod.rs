@@ -1,13 +1,13 @@
-//! Reading and changing pods as JSON.
+//! Access to pods as JSON.
 //!
-//! Pods stay JSON from end to end, so that fields which are newer than this program are kept. What has not the shape that
-//! Kubernetes demands counts as absent: the API server has checked it before, or will refuse it after.
+//! Pods remain JSON throughout, so that unknown fields of newer Kubernetes versions are preserved. Values of the wrong
+//! type are treated as absent, because the API server validates pods before or after the injection.
 
 use serde_json::{Map, Value};
 
 use super::error::InjectError;
 
-/// A list of containers within a pod's spec.
+/// A list of containers in a pod's spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     /// `spec.containers`.
@@ -17,7 +17,7 @@ pub(super) enum List {
 }
 
 impl List {
-    /// The name of the field.
+    /// The field's name.
     pub(super) fn field(self) -> &'static str {
         match self {
             Self::Containers => "containers",
@@ -26,10 +26,10 @@ impl List {
     }
 }
 
-/// Checks that a value is a pod as far as injection looks into it.
+/// Checks the types of the fields that injection reads.
 ///
 /// # Errors
-/// With what is not as it must be.
+/// Names the first field with a wrong type.
 pub(super) fn check(pod: &Value) -> Result<(), InjectError> {
     let fault = |what: &str| Err(InjectError::NotAPod(what.to_owned()));
     if !pod.is_object() {
@@ -73,7 +73,7 @@ pub(super) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     annotations(pod)?.get(name)?.as_str()
 }
 
-/// A text of the metadata, such as `name`; empty where there is none.
+/// A text field of the metadata, such as `name`; empty if absent.
 pub(super) fn meta<'a>(pod: &'a Value, field: &str) -> &'a str {
     pod.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
@@ -83,22 +83,22 @@ pub(super) fn containers(pod: &Value, list: List) -> &[Value] {
     found.map_or(&[], Vec::as_slice)
 }
 
-/// The name of a container or volume; empty where it has none.
+/// The name of a container or volume; empty if absent.
 pub(super) fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The first container of a name in a list of containers.
+/// The first container with a name in a list of containers.
 pub(super) fn find<'a>(containers: &'a [Value], wanted: &str) -> Option<&'a Value> {
     containers.iter().find(|container| name(container) == wanted)
 }
 
-/// The first container of a name: among the containers, else among the init containers.
+/// The first container with a name, in the containers or else in the init containers.
 pub(super) fn find_in_pod<'a>(pod: &'a Value, wanted: &str) -> Option<&'a Value> {
     find(containers(pod, List::Containers), wanted).or_else(|| find(containers(pod, List::Init), wanted))
 }
 
-/// A value as an object; it becomes an empty one where it is something else.
+/// A value as a mutable object; replaces any other value with an empty object.
 pub(super) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -106,27 +106,27 @@ pub(super) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made an object")
 }
 
-/// The member of an object as an object; made where there is none.
+/// A member as a mutable object; created if absent.
 pub(super) fn member_map<'a>(fields: &'a mut Map<String, Value>, field: &str) -> &'a mut Map<String, Value> {
     as_map(fields.entry(field).or_insert(Value::Null))
 }
 
-/// The annotations, to be changed.
+/// The annotations, mutable.
 pub(super) fn annotations_mut(pod: &mut Value) -> &mut Map<String, Value> {
     member_map(member_map(as_map(pod), "metadata"), "annotations")
 }
 
-/// The labels, to be changed.
+/// The labels, mutable.
 pub(super) fn labels_mut(pod: &mut Value) -> &mut Map<String, Value> {
     member_map(member_map(as_map(pod), "metadata"), "labels")
 }
 
-/// The containers of a list, to be changed, where there is one.
+/// The containers of a list, mutable, if the list exists.
 pub(super) fn containers_mut(pod: &mut Value, list: List) -> Option<&mut Vec<Value>> {
     pod.get_mut("spec")?.get_mut(list.field())?.as_array_mut()
 }
 
-/// The proxy's container, to be changed: among the containers, else among the init containers.
+/// The first container with a name, mutable: in the containers or else in the init containers.
 pub(super) fn find_in_pod_mut<'a>(pod: &'a mut Value, wanted: &str) -> Option<&'a mut Value> {
     let list =
         [List::Containers, List::Init].into_iter().find(|list| find(containers(pod, *list), wanted).is_some())?;

@@ -1,8 +1,8 @@
-//! The `ProxyConfig` that holds for a pod.
+//! The effective `ProxyConfig` of a pod.
 //!
-//! From the weakest to the strongest: Istio's defaults, the mesh's, objects of the kind `ProxyConfig` for the mesh, for the
-//! namespace, the pod's annotation, and an object that selects the pod (istiod's `pilot/pkg/model/proxy_config.go`). Only
-//! what is set counts: a zero lays nothing over what stands below.
+//! In ascending precedence: Istio's defaults, mesh config, ProxyConfig objects for the mesh and for the namespace, the
+//! pod's annotation, and a ProxyConfig object that selects the pod (istiod's `pilot/pkg/model/proxy_config.go`). Only
+//! set fields override: zero values do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,35 +19,35 @@ use navarch_api::object::Object;
 use navarch_api::proto_json;
 use navarch_api::text_error::TextError;
 
-/// An object of the kind `ProxyConfig`.
+/// A ProxyConfig object.
 type Resource = Arc<Object<istio::ProxyConfig>>;
 
-/// A proxy config and its text for the proxy's environment.
+/// A proxy config and its JSON for the proxy's environment.
 #[derive(Debug)]
 pub(super) struct Effective {
     pub(super) config: ProxyConfig,
-    /// What of it differs from Istio's defaults, as JSON.
+    /// The fields that differ from Istio's defaults, as JSON.
     pub(super) json: String,
-    /// Fields of the annotation that are unknown.
+    /// Unknown fields of the annotation.
     pub(super) unknown_fields: Vec<String>,
 }
 
-/// What the proxy configs of all pods are made from.
+/// The inputs for the proxy configs of all pods.
 #[derive(Debug)]
 pub(super) struct ProxySettings {
-    /// What holds where nothing else says anything.
+    /// Istio's defaults with mesh config.
     base: Arc<Effective>,
-    /// The namespace whose objects hold for all.
+    /// The root namespace, whose objects apply to all namespaces.
     root: String,
-    /// Objects by namespace, the oldest first.
+    /// ProxyConfig objects by namespace, oldest first.
     resources: BTreeMap<String, Vec<Resource>>,
 }
 
 impl ProxySettings {
-    /// Reads them from mesh config and the objects.
+    /// Creates the settings from mesh config and ProxyConfig objects.
     ///
     /// # Errors
-    /// When one cannot be laid over another, which is so only for values that were never read from text.
+    /// When merging configs fails, which is possible only for values that were not parsed from text.
     pub(super) fn read(mesh: &MeshConfig, objects: &[Resource]) -> Result<Self, TextError> {
         let mut resources: BTreeMap<String, Vec<Resource>> = BTreeMap::new();
         for object in objects {
@@ -66,10 +66,10 @@ impl ProxySettings {
         Ok(Self { base, root: mesh.root_namespace.clone(), resources })
     }
 
-    /// The config of a pod in a namespace.
+    /// The effective config of a pod in a namespace.
     ///
     /// # Errors
-    /// When the pod's annotation is no proxy config.
+    /// When the pod's annotation is not a valid proxy config.
     pub(super) fn of(&self, pod: &Value, namespace: &str) -> Result<Arc<Effective>, InjectError> {
         let annotation = pod::annotation(pod, PROXY_CONFIG);
         let own = self.resources.get(namespace);
@@ -96,17 +96,17 @@ impl ProxySettings {
     }
 }
 
-/// Lays what is set in one config over another.
+/// Merges the set fields of one config into another.
 fn lay(below: &ProxyConfig, over: &ProxyConfig) -> Result<ProxyConfig, TextError> {
     Ok(below.apply(&json(over))?.value)
 }
 
-/// The JSON of a config. Its maps have texts as keys, so that it always has one.
+/// The JSON of a config. Serialization cannot fail, because all map keys are strings.
 fn json(config: &ProxyConfig) -> String {
     proto_json::to_proto_json_text(config).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// The object that holds for a whole namespace.
+/// The ProxyConfig object for a whole namespace.
 fn whole_namespace(resources: &BTreeMap<String, Vec<Resource>>, namespace: &str) -> Option<ProxyConfig> {
     let whole = resources.get(namespace)?.iter().find(|resource| resource.spec.selector.is_none())?;
     Some(of_resource(whole))
@@ -119,7 +119,7 @@ fn selects(resource: &Resource, pod: &Value) -> bool {
     !selector.match_labels.is_empty() && selector.match_labels.iter().all(has)
 }
 
-/// What an object sets.
+/// The proxy config with an object's fields.
 fn of_resource(resource: &Resource) -> ProxyConfig {
     let istio::ProxyConfig { selector: _, concurrency, environment_variables, image } = &resource.spec;
     ProxyConfig {
@@ -130,7 +130,7 @@ fn of_resource(resource: &Resource) -> ProxyConfig {
     }
 }
 
-/// The text for the proxy's environment: what is as Istio has it by default is left out.
+/// The JSON for the proxy's environment, without the fields that have Istio's defaults.
 fn text_of(config: &ProxyConfig) -> String {
     let defaults = ProxyConfig::istio_defaults();
     let mut config = config.clone();

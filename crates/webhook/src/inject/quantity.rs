@@ -1,46 +1,46 @@
-//! Quantities of resources as Kubernetes writes them.
+//! Kubernetes resource quantities.
 
 use std::fmt;
 
-/// How a quantity's suffix counts.
+/// The notation of a quantity's suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// By thousands, with `m`, `k`, `M`…
+    /// Powers of 1000, with `m`, `k`, `M`…
     Decimal,
-    /// By 1024, with `Ki`, `Mi`…
+    /// Powers of 1024, with `Ki`, `Mi`…
     Binary,
-    /// By powers of ten, with `e3`.
+    /// Decimal exponent, with `e3`.
     Exponent,
 }
 
-/// A quantity (`k8s.io/apimachinery/pkg/api/resource`). Its display is the canonical form, in which equal quantities of
-/// one form are equal texts.
+/// A quantity (`k8s.io/apimachinery/pkg/api/resource`). `Display` writes the canonical form: equal quantities in the
+/// same notation have equal text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quantity {
-    /// How many billionths there are.
+    /// The value in billionths.
     nanos: i128,
-    /// How it was written.
+    /// The notation of the input.
     form: Form,
 }
 
-/// Billionths of one.
+/// Billionths in one unit.
 const NANO: i128 = 1_000_000_000;
 
-/// The most of one, as Kubernetes caps it.
+/// The maximum value, as in Kubernetes.
 const MAX: i128 = i64::MAX as i128 * NANO;
 
-/// The longest number that is read. Kubernetes reads longer ones; nobody has so much memory.
+/// The maximum number of digits. Kubernetes accepts more digits, but no real quantity needs them.
 const MAX_DIGITS: usize = 24;
 
 /// Powers of ten by suffix.
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-/// Suffixes of powers of 1024, from the first.
+/// Suffixes of the powers of 1024, in order.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 impl Quantity {
-    /// Reads a quantity such as `100m`, `1.5Gi` or `2e3`.
+    /// Parses a quantity such as `100m`, `1.5Gi` or `2e3`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (negative, unsigned) = match text.as_bytes().first()? {
             b'-' => (true, text.get(1..)?),
@@ -62,7 +62,7 @@ impl Quantity {
     }
 }
 
-/// The form of a suffix, its power of ten and its further factor.
+/// The notation of a suffix, its power of ten and its factor.
 fn scale(suffix: &str) -> Option<(Form, i32, i128)> {
     if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
         return Some((Form::Decimal, *power, 1));
@@ -75,7 +75,7 @@ fn scale(suffix: &str) -> Option<(Form, i32, i128)> {
     (power.abs() <= 64).then_some((Form::Exponent, power, 1))
 }
 
-/// A number times a power of ten, rounded up and capped.
+/// Multiplies a number by a power of ten, rounding up and capping.
 fn shifted(number: i128, power: i32) -> i128 {
     let factor = 10_i128.checked_pow(power.unsigned_abs());
     match (factor, power >= 0) {
@@ -122,7 +122,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// The canonical form of a quantity; what is none stays as it is, for the API server to refuse.
+/// The canonical form of a quantity; invalid text is not changed, and the API server rejects it.
 pub(super) fn canonical(text: &str) -> String {
     Quantity::parse(text.trim()).map_or_else(|| text.to_owned(), |quantity| quantity.to_string())
 }

@@ -1,44 +1,44 @@
-//! What is asked of an injector, and what it answers.
+//! The requests to an injector, and its responses.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// A pod that is about to be created.
+/// A request to inject a pod before its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct InjectRequest<'a> {
     /// The pod as JSON.
     pub pod: &'a Value,
-    /// The namespace of the request; it holds where the pod names none.
+    /// The namespace of the request; applies if the pod has no namespace.
     pub namespace: &'a str,
-    /// The annotations of that namespace, where known. OpenShift gives out user ids there.
+    /// The annotations of the namespace, if known. On OpenShift they contain the range of user IDs.
     pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
-    /// Environment for the proxy that came with the request's path; see [`super::parameters()`].
+    /// Environment variables of the proxy from the request's path; see [`super::parameters()`].
     pub parameters: &'a BTreeMap<String, String>,
 }
 
-/// The answer.
+/// The result of an injection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injection {
-    /// What becomes of the pod.
+    /// The decision about the pod.
     pub outcome: Outcome,
-    /// What the user should know, one sentence each.
+    /// Warnings for the user, one sentence each.
     pub warnings: Vec<String>,
-    /// What was done, for the API server's audit log. Keys are without the webhook's name, which the API server adds.
+    /// Entries for the API server's audit log. The API server prefixes the keys with the webhook's name.
     pub audit: BTreeMap<String, String>,
 }
 
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It stays as it is.
+    /// The pod is not changed.
     Skipped(SkipReason),
-    /// It is changed by this JSON patch (RFC 6902), a list of operations.
+    /// The pod is changed by this JSON patch (RFC 6902), a list of operations.
     Injected(Value),
 }
 
 impl Injection {
-    /// The JSON patch, where the pod is changed.
+    /// The JSON patch, if the pod is changed.
     #[must_use]
     pub fn patch(&self) -> Option<&Value> {
         match &self.outcome {
@@ -48,23 +48,23 @@ impl Injection {
     }
 }
 
-/// Why a pod gets no proxy.
+/// Why a pod is not injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// It shares its node's network.
+    /// The pod uses the host network.
     HostNetwork,
-    /// Its namespace is the system's.
+    /// The pod is in a system namespace.
     SystemNamespace,
-    /// Its label or annotation says so.
+    /// The pod's label or annotation disables injection.
     Disabled,
-    /// A selector of the config forbids it.
+    /// A `neverInjectSelector` of the config selects the pod.
     NeverSelector,
-    /// The policy injects only where a label or annotation asks for it.
+    /// The policy is `disabled`, and no label or annotation enables injection.
     Policy,
 }
 
 impl SkipReason {
-    /// What it means, for users.
+    /// A sentence for users.
     #[must_use]
     pub fn explained(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl SkipReason {
         }
     }
 
-    /// A word for logs and audit annotations.
+    /// A word for logs and audit entries.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

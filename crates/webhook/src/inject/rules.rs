@@ -1,4 +1,4 @@
-//! The rules of injection, read once from their inputs, and what they make of a pod.
+//! The rules of injection: parsed once from their inputs, then applied to each pod.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,25 +20,25 @@ use super::values::Values;
 use super::workload::Workload;
 use super::{annotations, merge, openshift, overrides, patch, selection, tidy};
 
-/// What decides how pods are injected.
+/// The parsed rules.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Policy, selectors and the names of templates.
+    /// Policy, selectors and template names.
     config: InjectionConfig,
-    /// The templates themselves.
+    /// The parsed templates.
     templates: Templates,
     values: Values,
-    /// Proxy configs.
+    /// The proxy configs.
     proxies: ProxySettings,
-    /// What was handed in as it is.
+    /// The inputs of the rules, unparsed.
     inputs: InjectorInputs,
 }
 
 impl Rules {
-    /// Reads the inputs.
+    /// Parses the inputs.
     ///
     /// # Errors
-    /// When values, config or a template cannot be read.
+    /// When values, config or a template is invalid.
     pub(super) fn read(inputs: &InjectorInputs) -> Result<Self, ConfigError> {
         let (values, raw) = Values::parse(&inputs.values)?;
         let config = InjectionConfig::read(&inputs.config, &values)?;
@@ -48,7 +48,7 @@ impl Rules {
         Ok(Self { config, templates, values, proxies, inputs: inputs.clone() })
     }
 
-    /// The templates of the config in Go's language, by name.
+    /// The config's Go templates, by name.
     pub(super) fn raw_templates(&self) -> &BTreeMap<String, String> {
         &self.config.templates
     }
@@ -61,20 +61,20 @@ impl Rules {
         &self.values
     }
 
-    /// Proxy configs.
+    /// The proxy configs.
     pub(super) fn proxies(&self) -> &ProxySettings {
         &self.proxies
     }
 
-    /// What the rules were read from.
+    /// The inputs of the rules.
     pub(super) fn inputs(&self) -> &InjectorInputs {
         &self.inputs
     }
 
-    /// What becomes of a pod, of a workload where that is known, and the pod itself where it is injected.
+    /// Injects a pod, optionally with its known workload; the second value is the injected pod.
     ///
     /// # Errors
-    /// When the pod must be refused.
+    /// When the pod must be rejected.
     pub(super) fn inject(
         &self,
         request: &InjectRequest<'_>,
@@ -102,7 +102,7 @@ impl Rules {
         Ok((Injection { outcome, warnings: warnings(request.pod, &proxy), audit }, Some(injected)))
     }
 
-    /// The templates for a pod: those it asks for, else those of the config, with aliases resolved once.
+    /// The templates for a pod: from its annotation, else from the config, with aliases resolved once.
     fn template_names(&self, pod: &Value) -> Vec<String> {
         let asked = pod::annotation(pod, TEMPLATES)
             .map(|asked| asked.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
@@ -115,7 +115,7 @@ impl Rules {
     }
 }
 
-/// What users should know of a pod that says neither yes nor no.
+/// Warnings about an invalid value of the injection label or annotation.
 fn wish_warnings(pod: &Value) -> Vec<String> {
     let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
     let strange = said.filter(|said| !matches!(*said, "true" | "false" | ""));
@@ -125,7 +125,7 @@ fn wish_warnings(pod: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What users should know of an injected pod.
+/// Warnings about an injected pod.
 fn warnings(pod: &Value, proxy: &Effective) -> Vec<String> {
     let mut warnings = wish_warnings(pod);
     let policy = pod.get("spec").and_then(|spec| spec.get("dnsPolicy")).and_then(Value::as_str).unwrap_or_default();
@@ -148,15 +148,15 @@ struct Run<'a> {
     namespace: &'a str,
     /// The pod's proxy config.
     proxy: &'a Effective,
-    /// The pod's workload, where the request's maker knows it.
+    /// The pod's workload, if the caller knows it.
     workload: Option<&'a Workload>,
 }
 
 impl Run<'_> {
-    /// The injected pod.
+    /// Returns the injected pod.
     ///
     /// # Errors
-    /// When a template is unknown or fails, or what it adds does not fit.
+    /// When a template is unknown or fails, or its overlay cannot be merged.
     fn injected(&self, templates: &[String]) -> Result<Value, InjectError> {
         let rules = self.rules;
         let original = self.original();
@@ -205,7 +205,7 @@ impl Run<'_> {
         Ok(merged)
     }
 
-    /// The pod of the request. On OpenShift, less what the platform has given a proxy of the pod's own.
+    /// The pod of the request. On OpenShift, without the IDs that the platform assigns to the pod's own proxy.
     fn original(&self) -> Cow<'_, Value> {
         let mut pod = Cow::Borrowed(self.request.pod);
         if self.rules.inputs.openshift && self.request.namespace_annotations.is_some() {
@@ -214,7 +214,7 @@ impl Run<'_> {
         pod
     }
 
-    /// Whom the proxy runs as.
+    /// The user and group ID of the proxy.
     fn ids(&self) -> Ids {
         if self.rules.inputs.openshift {
             openshift::ids(self.request.namespace_annotations)
@@ -223,7 +223,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether proxies are native sidecars on the pod's node, in the cluster that the environment names.
+    /// Whether proxies are native sidecars on the pod's node, in the cluster from the environment.
     fn native_sidecars(&self, environment: &BTreeMap<String, String>) -> bool {
         let inputs = &self.rules.inputs;
         let node = self.request.pod.get("spec").and_then(|spec| spec.get("nodeName")).and_then(Value::as_str);
@@ -231,15 +231,15 @@ impl Run<'_> {
         inputs.native_sidecars.hold(inputs.kubelets.get(cluster), node.filter(|node| !node.is_empty()))
     }
 
-    /// The environment that stands above the template's: the request's, with cluster and network of the values, and the
-    /// network of the pod's label.
+    /// The environment variables that override the template's: from the request, else cluster and network from the
+    /// values; a network label of the pod takes precedence.
     fn environment(&self) -> BTreeMap<String, String> {
         let mut environment = self.request.parameters.clone();
         let label = pod::label(self.request.pod, NETWORK);
         let global = &self.rules.values.global;
         let of_values = [
             ("ISTIO_META_CLUSTER_ID", Some(&global.multi_cluster.cluster_name)),
-            // A label that is empty says that the network is not the values'.
+            // An empty label means that the pod is not in the network of the values.
             ("ISTIO_META_NETWORK", Some(&global.network).filter(|_| label.is_none())),
         ];
         for (name, value) in of_values.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -255,12 +255,12 @@ impl Run<'_> {
     }
 }
 
-/// Moves a proxy of the pod's own to the init containers, where the template has the proxy as a native sidecar.
+/// Moves the pod's own proxy container to the init containers, if the template has the proxy as a native sidecar.
 ///
-/// One that is there already is the work of an earlier injection by the same templates: it becomes that.
+/// An existing init container is from an earlier injection with the same templates, and is merged with the moved one.
 ///
 /// # Errors
-/// When both cannot be merged.
+/// When both containers cannot be merged.
 fn move_native(merged: &mut Value, template: &Value, by_default: bool) -> Result<(), InjectError> {
     let native = match pod::annotation(merged, NATIVE_SIDECAR) {
         Some("true") => true,
@@ -283,7 +283,7 @@ fn move_native(merged: &mut Value, template: &Value, by_default: bool) -> Result
     Ok(())
 }
 
-/// A pod without the parts that injection never looks at, which may be long.
+/// A copy of the pod without large parts that injection never reads.
 fn without_bulk(pod: &Value) -> Value {
     let Value::Object(fields) = pod else { return pod.clone() };
     let slim = fields.iter().filter(|(name, _)| *name != "status").map(|(name, value)| {
@@ -299,7 +299,7 @@ fn without_bulk(pod: &Value) -> Value {
     Value::Object(slim.collect())
 }
 
-/// Tidies the containers that a template has.
+/// Tidies the containers that the template contains.
 fn tidy_injected(merged: &mut Value, template: &Value) {
     for list in [List::Containers, List::Init] {
         for container in pod::containers_mut(merged, list).into_iter().flatten() {

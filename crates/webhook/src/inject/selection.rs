@@ -1,4 +1,4 @@
-//! Which pods are injected.
+//! Selection of the pods to inject.
 
 use serde_json::{Map, Value};
 
@@ -9,20 +9,20 @@ use super::request::SkipReason;
 use navarch_api::mesh::LabelSelector;
 use navarch_api::text_map::TextMap;
 
-/// Namespaces of the system, in which nothing is injected.
+/// System namespaces, in which no pod is injected.
 const SYSTEM_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
 
-/// What the pod itself says.
+/// The pod's own choice.
 enum Requested {
-    /// It wants a proxy.
+    /// The pod enables injection.
     Yes,
-    /// It wants none.
+    /// The pod disables injection.
     No,
-    /// It says nothing, or nothing that can be understood.
+    /// The pod has no choice, or an invalid one.
     Silent,
 }
 
-/// Why a pod of a namespace is not injected; `None` is that it is.
+/// Why a pod in a namespace is not injected; `None` if it is injected.
 pub(super) fn skipped(config: &InjectionConfig, pod: &Value, namespace: &str) -> Option<SkipReason> {
     if pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true)) {
         return Some(SkipReason::HostNetwork);
@@ -37,7 +37,7 @@ pub(super) fn skipped(config: &InjectionConfig, pod: &Value, namespace: &str) ->
     }
 }
 
-/// What the pod itself says: the label, else the annotation.
+/// The pod's own choice: from the label, else from the annotation.
 fn requested(pod: &Value) -> Requested {
     let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
     match said {
@@ -47,7 +47,7 @@ fn requested(pod: &Value) -> Requested {
     }
 }
 
-/// What selectors and policy make of a pod that says nothing.
+/// The decision of selectors and policy for a pod without a choice.
 fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -> Option<SkipReason> {
     if !config.never_inject_selector.is_empty() || !config.always_inject_selector.is_empty() {
         let labels = label_map(labels);
@@ -62,7 +62,7 @@ fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -
     (config.policy != "enabled").then_some(SkipReason::Policy)
 }
 
-/// Labels in the form in which selectors take them.
+/// Labels in the type that selectors match.
 fn label_map(labels: Option<&Map<String, Value>>) -> TextMap {
     let labels = labels.into_iter().flatten();
     labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()

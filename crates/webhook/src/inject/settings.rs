@@ -1,4 +1,4 @@
-//! What an injector is made from.
+//! The inputs of an injector.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use navarch_api::object::Object;
 /// The default cluster ID.
 pub(super) const OWN_CLUSTER: &str = "Kubernetes";
 
-/// Everything that decides how pods are injected, as it came from its sources.
+/// All settings of the injection, unparsed.
 #[derive(Clone, Debug)]
 pub struct InjectorInputs {
-    /// `values` of the ConfigMap `istio-sidecar-injector`: the chart's values as JSON or YAML. What it leaves out has the
-    /// chart's default; an empty text is the default installation.
+    /// `values` of the ConfigMap `istio-sidecar-injector`: the chart's values as JSON or YAML. Missing values have the
+    /// chart's defaults; an empty text is the default installation.
     pub values: String,
-    /// `config` of the ConfigMap: policy, selectors and templates as YAML. An empty text is what the chart would write
-    /// from the values.
+    /// `config` of the ConfigMap: policy, selectors and templates as YAML. An empty text is replaced with the chart's
+    /// config for the values.
     pub config: String,
-    /// Mesh config, laid over the defaults.
+    /// Mesh config, merged with the defaults.
     pub mesh: Arc<MeshConfig>,
-    /// All objects of the kind `ProxyConfig`.
+    /// All ProxyConfig objects.
     pub proxy_configs: Vec<Arc<Object<ProxyConfig>>>,
-    /// The revision of the control plane (`REVISION`); empty is the default one.
+    /// The revision of the control plane (`REVISION`); empty is the default revision.
     pub revision: String,
-    /// Whether proxies become init containers that keep running.
+    /// Whether proxies are native sidecars.
     pub native_sidecars: NativeSidecars,
-    /// Kubelet versions by node, by cluster. Native sidecars in mode `auto` need 1.33 on the pod's node, or on all of its
-    /// cluster; pods of clusters that are not here get none.
+    /// Kubelet versions by cluster and node. Native sidecars in mode `auto` require 1.33 on the pod's node, or on all
+    /// nodes for an unscheduled pod; pods of unlisted clusters do not use them.
     pub kubelets: BTreeMap<String, BTreeMap<String, String>>,
-    /// The policy that cryptography must comply with (`COMPLIANCE_POLICY`); empty is none.
+    /// The compliance policy for cryptography (`COMPLIANCE_POLICY`); empty is none.
     pub compliance_policy: String,
-    /// Variables that templates may read by `env`.
+    /// Variables that templates may read with `env`.
     pub environment: BTreeMap<String, String>,
-    /// Whether the cluster is OpenShift, which gives each namespace its own user ids.
+    /// Whether the cluster is OpenShift, which assigns user IDs to each namespace.
     pub openshift: bool,
 }
 
 impl InjectorInputs {
-    /// The default installation with this mesh config.
+    /// The inputs of the default installation with this mesh config.
     #[must_use]
     pub fn new(mesh: Arc<MeshConfig>) -> Self {
         Self {
@@ -57,10 +57,10 @@ impl InjectorInputs {
     }
 }
 
-/// Whether proxies become init containers that keep running (`ENABLE_NATIVE_SIDECARS`).
+/// Whether proxies are native sidecars, that is init containers that keep running (`ENABLE_NATIVE_SIDECARS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NativeSidecars {
-    /// Where the nodes can.
+    /// If the nodes support native sidecars.
     #[default]
     Auto,
     /// Always.
@@ -73,7 +73,7 @@ pub enum NativeSidecars {
 const MIN_KUBELET_MINOR: u32 = 33;
 
 impl NativeSidecars {
-    /// Reads the environment variable; anything but `true` and `false` is `auto`.
+    /// Parses the environment variable; any value except `true` and `false` is `auto`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         match text {
@@ -83,8 +83,8 @@ impl NativeSidecars {
         }
     }
 
-    /// Whether they hold for a pod of this node, `None` where it is not scheduled yet, in a cluster with these kubelets,
-    /// `None` where the cluster is unknown.
+    /// Whether a pod uses native sidecars. `node` is `None` for an unscheduled pod, `kubelets` is `None` for an unknown
+    /// cluster.
     pub(super) fn hold(self, kubelets: Option<&BTreeMap<String, String>>, node: Option<&str>) -> bool {
         match (self, kubelets) {
             (Self::Enabled, _) => true,
@@ -97,7 +97,7 @@ impl NativeSidecars {
     }
 }
 
-/// Whether a kubelet of this version runs native sidecars.
+/// Whether native sidecars are stable in this version of the kubelet.
 fn is_stable_on(version: &str) -> bool {
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next(), parts.next());

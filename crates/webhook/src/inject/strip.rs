@@ -1,4 +1,4 @@
-//! The pod as it was before an earlier injection.
+//! Restores the pod before an earlier injection.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::finish::prometheus;
 use super::names::{OVERRIDES, STATUS};
 use super::pod::{self, List};
 
-/// The names that an earlier injection left in its status.
+/// The container names in the status annotation of an earlier injection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) containers: Vec<String>,
@@ -17,7 +17,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// Reads the status of a pod; `None` where the pod has none that can be read.
+    /// Parses the status annotation of a pod; `None` if it is absent or invalid.
     pub(super) fn of(pod: &Value) -> Option<Self> {
         let status: Value = serde_json::from_str(pod::annotation(pod, STATUS)?).ok()?;
         let names = |list: List| -> Vec<String> {
@@ -35,7 +35,7 @@ impl Status {
     }
 }
 
-/// What the user's own containers said where injection has containers of the same names.
+/// The user's fields for containers that the injection also contains.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Overrides {
     pub(super) containers: Vec<Value>,
@@ -43,10 +43,10 @@ pub(super) struct Overrides {
 }
 
 impl Overrides {
-    /// Reads the annotation of a pod; none are where there is none.
+    /// Parses the annotation of a pod; empty if absent.
     ///
     /// # Errors
-    /// When it holds no lists of containers.
+    /// When the annotation contains no lists of containers.
     pub(super) fn of(pod: &Value) -> Result<Self, InjectError> {
         let Some(text) = pod::annotation(pod, OVERRIDES) else { return Ok(Self::default()) };
         let bad = |reason: String| InjectError::Annotation {
@@ -83,7 +83,7 @@ impl Overrides {
     }
 }
 
-/// A pod without what an earlier injection added, but with what its overrides kept of the user's own containers.
+/// The pod without the additions of an earlier injection, and with the user's containers from the overrides.
 pub(super) fn stripped<'a>(
     pod: &'a Value,
     overrides: &Overrides,

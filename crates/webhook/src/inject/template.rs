@@ -1,8 +1,8 @@
-//! Templates by name: those of the config, and Navarch's own.
+//! Templates by name: from the config, and Navarch's built-in ones.
 //!
-//! A template of the config is rendered as Go's templates are, on the data and with the functions that istiod offers; where
-//! the config has none of a name, Navarch's own of that name is built. Templates are the installation's, the data is
-//! the users': so a template that could run for ever is refused when it is read, and what it makes of hostile data is bounded.
+//! A template from the config is rendered like a Go template, with istiod's data and functions; without one, the
+//! built-in template of the same name applies. The operator controls templates and users control data, so parsing
+//! rejects templates that may not terminate, and rendering limits the output.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -32,25 +32,25 @@ use user::UserTemplate;
 
 #[derive(Debug)]
 pub(super) struct Templates {
-    /// Those of the config.
+    /// Templates from the config.
     of_config: BTreeMap<String, UserTemplate>,
-    /// The part of their data that is the same for all pods.
+    /// The data that is the same for all pods.
     fixed: Fixed,
-    /// The same for the objects of Gateways, whose templates may rely on every default of the chart.
+    /// The data for all Gateways, whose templates may rely on all defaults of the chart.
     for_gateways: Fixed,
 }
 
-/// Navarch's own templates of the objects of Gateways, those of the chart.
+/// The chart's templates for Gateways.
 const FOR_GATEWAYS: [(&str, &str); 2] = [
     ("kube-gateway", include_str!("../../../../deploy/charts/navarch/files/kube-gateway.yaml")),
     ("waypoint", include_str!("../../../../deploy/charts/navarch/files/waypoint.yaml")),
 ];
 
 impl Templates {
-    /// Reads the templates of the config.
+    /// Parses the templates of the config.
     ///
     /// # Errors
-    /// At the first that is no template, calls what there is not, or could run for ever.
+    /// At the first template that is invalid, calls an unknown function or template, or may not terminate.
     pub(super) fn read(
         texts: &BTreeMap<String, String>,
         values: &Value,
@@ -70,20 +70,20 @@ impl Templates {
         Ok(Self { of_config, fixed, for_gateways })
     }
 
-    /// The objects of a Gateway by a template.
+    /// Renders the objects of a Gateway.
     ///
     /// # Errors
-    /// When there is no such template, or it fails.
+    /// When the template is unknown or fails.
     pub(super) fn objects(&self, name: &str, proxies: &Proxies<'_>) -> Result<Vec<Value>, InjectError> {
         let data = gateway::data(&self.for_gateways, proxies);
         let fault = |reason| InjectError::Template { name: name.to_owned(), reason };
         self.of_config.get(name).ok_or_else(|| fault("there is none".to_owned()))?.objects(&data).map_err(fault)
     }
 
-    /// What a template lays over a pod.
+    /// Renders the overlay of a template for a pod.
     ///
     /// # Errors
-    /// When there is no such template, or it fails.
+    /// When the template is unknown or fails.
     pub(super) fn overlay(&self, name: &str, context: &Context<'_>) -> Result<Value, InjectError> {
         if let Some(template) = self.of_config.get(name) {
             let data = data::data(&self.fixed, context);

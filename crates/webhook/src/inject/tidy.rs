@@ -1,11 +1,11 @@
-//! Injected containers as Kubernetes' own types are written: without what has its zero value.
+//! Serializes injected containers like Kubernetes' own types: without zero values.
 
 use serde_json::{Map, Value};
 
 use super::pod;
 use super::quantity::canonical;
 
-/// Numbers and switches of containers whose zero says nothing.
+/// Numbers and booleans of containers that are omitted if zero or false.
 const ZERO_IS_ABSENT: [&str; 12] = [
     "initialDelaySeconds",
     "timeoutSeconds",
@@ -21,20 +21,20 @@ const ZERO_IS_ABSENT: [&str; 12] = [
     "expirationSeconds",
 ];
 
-/// Maps of containers that are left out when they are empty. Other empty objects say something, such as `emptyDir`.
+/// Maps of containers that are omitted if empty. Other empty objects are significant, such as `emptyDir`.
 const EMPTY_MAP_IS_ABSENT: [&str; 2] = ["limits", "requests"];
 
-/// Texts of containers that stand even when they are empty; `service` is that of a gRPC probe.
+/// Strings of containers that are kept if empty; `service` is the service of a gRPC probe.
 const TEXT_STANDS: [&str; 3] = ["name", "mountPath", "service"];
 
-/// Tidies a container.
+/// Removes zero values from a container.
 pub(super) fn container(container: &mut Value) {
     let Value::Object(fields) = container else { return };
     tidy(fields);
     fields.entry("resources").or_insert_with(|| Value::Object(Map::new()));
 }
 
-/// Leaves out a pod's labels where there are none, and were none before.
+/// Removes a pod's empty labels, if the pod had no labels before the injection.
 pub(super) fn labels(injected: &mut Value, before: &Value) {
     if pod::labels(before).is_none()
         && let Some(metadata) = injected.get_mut("metadata").and_then(Value::as_object_mut)
@@ -44,7 +44,7 @@ pub(super) fn labels(injected: &mut Value, before: &Value) {
     }
 }
 
-/// Tidies the fields of an object.
+/// Removes zero values from the fields of an object.
 fn tidy(fields: &mut Map<String, Value>) {
     for (name, value) in fields.iter_mut() {
         match value {
@@ -57,7 +57,7 @@ fn tidy(fields: &mut Map<String, Value>) {
     fields.retain(|name, value| stands(name, value));
 }
 
-/// Whether a field says anything.
+/// Whether a field is kept.
 fn stands(name: &str, value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -69,7 +69,7 @@ fn stands(name: &str, value: &Value) -> bool {
     }
 }
 
-/// Writes quantities in their canonical form.
+/// Converts quantities to their canonical form.
 fn normalise(quantities: &mut Map<String, Value>) {
     for value in quantities.values_mut() {
         match value {

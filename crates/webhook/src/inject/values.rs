@@ -1,4 +1,4 @@
-//! The chart's values that decide how pods are injected, with the chart's own defaults.
+//! The chart's values that affect injection, with the chart's defaults.
 
 mod global;
 mod text;
@@ -17,12 +17,12 @@ use navarch_api::yaml::{self, Schema};
 pub(super) use global::Global;
 pub(super) use text::{Text, flag};
 
-/// The values (`manifests/charts/istio-control/istio-discovery/values.yaml`), less what injection does not read.
+/// The values that injection reads (`manifests/charts/istio-control/istio-discovery/values.yaml`).
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Values {
     pub(super) global: Global,
-    /// `sidecarInjectorWebhook`.
+    /// The values under `sidecarInjectorWebhook`.
     pub(super) sidecar_injector_webhook: WebhookValues,
     pub(super) revision: Text,
     pub(super) pilot: PilotValues,
@@ -30,17 +30,17 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// The chart's defaults as plain data, with values laid over them.
+    /// Merges values into the chart's defaults, as plain data.
     pub(super) fn over_defaults(values: &Value) -> Value {
         let mut all = serde_json::to_value(Self::default()).unwrap_or_default();
         lay(&mut all, values);
         all
     }
 
-    /// Reads the text of the values, and the same as plain data for templates.
+    /// Parses the text of the values; also returns them as plain data for templates.
     ///
     /// # Errors
-    /// When it is not YAML, or a value has the wrong type.
+    /// When the text is not YAML, or a value has the wrong type.
     pub(super) fn parse(text: &str) -> Result<(Self, Value), ConfigError> {
         let broken = |reason: String| ConfigError::Values(reason);
         let raw = match yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))? {
@@ -56,7 +56,7 @@ impl Values {
     }
 }
 
-/// Lays values over others, map by map.
+/// Merges values into other values, recursively.
 fn lay(below: &mut Value, over: &Value) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {
@@ -68,7 +68,7 @@ fn lay(below: &mut Value, over: &Value) {
     }
 }
 
-/// A value without the members that are null: Helm writes null where it unsets a default.
+/// Removes members that are null: Helm writes null for an unset default.
 pub(super) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -80,22 +80,22 @@ pub(super) fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// `sidecarInjectorWebhook`: what the chart writes into the config.
+/// The values under `sidecarInjectorWebhook`, from which the chart writes the config.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WebhookValues {
-    /// Pods that are never injected.
+    /// Selectors for pods that are never injected.
     pub(super) never_inject_selector: Vec<LabelSelector>,
-    /// Pods that are always injected.
+    /// Selectors for pods that are always injected.
     pub(super) always_inject_selector: Vec<LabelSelector>,
     /// Annotations for injected pods.
     pub(super) injected_annotations: BTreeMap<String, Text>,
-    /// Whether probes go through the agent unless a pod says otherwise.
+    /// Whether probes are redirected to the agent unless a pod's annotation says otherwise.
     #[serde(rename = "rewriteAppHTTPProbe", deserialize_with = "flag")]
     pub(super) rewrite_app_http_probe: bool,
     /// Templates by name.
     pub(super) templates: BTreeMap<String, String>,
-    /// The templates of pods that name none.
+    /// The templates for pods that name no template.
     pub(super) default_templates: Vec<String>,
 }
 
@@ -115,26 +115,26 @@ impl Default for WebhookValues {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PilotValues {
-    /// How the CNI plugin takes part.
+    /// Settings of the CNI plugin.
     pub(super) cni: CniValues,
-    /// Environment of the control plane; `ENABLE_CLUSTER_TRUST_BUNDLE_API` changes where roots come from.
+    /// Environment variables of the control plane; `ENABLE_CLUSTER_TRUST_BUNDLE_API` changes the source of roots.
     pub(super) env: BTreeMap<String, Value>,
-    /// The ConfigMap of revoked certificates; empty is `istio-ca-crl`.
+    /// The ConfigMap with the certificate revocation list; empty is `istio-ca-crl`.
     pub(super) crl_config_map_name: Text,
 }
 
 impl PilotValues {
-    /// Whether roots come as a ClusterTrustBundle. Only the boolean counts, as in the chart.
+    /// Whether root certificates come from a ClusterTrustBundle. As in the chart, only a boolean is effective.
     pub(super) fn uses_trust_bundles(&self) -> bool {
         self.env.get("ENABLE_CLUSTER_TRUST_BUNDLE_API") == Some(&Value::Bool(true))
     }
 }
 
-/// `pilot.cni`.
+/// The values under `pilot.cni`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct CniValues {
-    /// Whether the plugin sets up capture, so that pods need no privileged init container.
+    /// Whether the CNI plugin sets up traffic capture, so that pods need no privileged init container.
     #[serde(deserialize_with = "flag")]
     pub(super) enabled: bool,
     /// `default` or `multus`.
@@ -144,12 +144,12 @@ pub(super) struct CniValues {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GatewayValues {
-    /// The security context of gateway pods, in place of the one that opens low ports.
+    /// The security context of gateway pods, instead of the default that allows low ports.
     pub(super) security_context: Option<PodSecurityContext>,
 }
 
 impl GatewayValues {
-    /// The security context, where one is set that says anything.
+    /// The security context, if it is set and not empty.
     pub(super) fn own_security_context(&self) -> Option<PodSecurityContext> {
         self.security_context.clone().filter(|context| *context != PodSecurityContext::default())
     }

@@ -1,4 +1,4 @@
-//! The workload that a pod belongs to, as far as the pod itself tells.
+//! The workload of a pod, as derived from the pod.
 
 use serde_json::Value;
 
@@ -7,25 +7,25 @@ use super::pod;
 /// A pod's workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name; empty where nothing tells it.
+    /// The workload's name; empty if unknown.
     pub name: String,
-    /// Its namespace.
+    /// The workload's namespace.
     pub namespace: String,
-    /// The version of its API.
+    /// The workload's API version.
     pub api_version: String,
-    /// Its kind.
+    /// The workload's kind.
     pub kind: String,
 }
 
-/// The fewest digits of the time that the name of a CronJob's Job ends with.
+/// The minimum number of digits in the timestamp of a CronJob's Job name.
 const MIN_TIME_DIGITS: usize = 8;
 
-/// The most such digits.
+/// The maximum number of digits in the timestamp.
 const MAX_TIME_DIGITS: usize = 10;
 
 impl Workload {
     /// The workload of a pod in a namespace (`GetDeployMetaFromPod` of istiod's `pkg/kube`): the controller of a pod with a
-    /// generated name, or what stands behind that controller, else the pod itself.
+    /// generated name, or the controller's owner (such as the Deployment of a ReplicaSet), else the pod itself.
     pub(super) fn of(pod: &Value, namespace: &str) -> Self {
         let mut workload = Self {
             name: pod::meta(pod, "name").to_owned(),
@@ -49,7 +49,7 @@ impl Workload {
         workload
     }
 
-    /// Puts what made the controller in the controller's place.
+    /// Replaces the controller with its owner, which is derived from names and labels.
     fn look_behind(&mut self, pod: &Value) {
         let label = |name: &str| pod::label(pod, name).filter(|value| !value.is_empty());
         match self.kind.as_str() {
@@ -82,19 +82,19 @@ impl Workload {
     }
 }
 
-/// The owner that controls a pod.
+/// The controller among the pod's owners.
 fn controller(pod: &Value) -> Option<&Value> {
     let owners = pod.get("metadata")?.get("ownerReferences")?.as_array()?;
     owners.iter().find(|owner| owner.get("controller") == Some(&Value::Bool(true)))
 }
 
-/// A name without the hash at its end.
+/// Removes the hash suffix of a name.
 fn without_hash(name: &str, hash: &str) -> String {
     let short = name.strip_suffix(hash).and_then(|rest| rest.strip_suffix('-'));
     short.unwrap_or(name).to_owned()
 }
 
-/// The CronJob of a Job, whose name is that of the CronJob and the time in minutes or seconds.
+/// The CronJob of a Job: the Job's name is the CronJob's name with the time in minutes or seconds.
 fn cron_job(name: &str) -> Option<String> {
     let (cron, time) = name.rsplit_once('-')?;
     let digits = (MIN_TIME_DIGITS..=MAX_TIME_DIGITS).contains(&time.len());

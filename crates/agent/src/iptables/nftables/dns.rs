@@ -1,4 +1,4 @@
-//! Rules that send DNS queries to the agent.
+//! Rules that redirect DNS queries to the agent.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use super::ruleset::{Ruleset, Table};
 use crate::iptables::capture::{Capture, DnsCapture};
 use crate::iptables::families::Family;
 
-/// Where the agent answers DNS queries.
+/// The statement that redirects to the agent's DNS port.
 const TO_AGENT: &str = "counter redirect to :15053";
 
-/// The captured servers, those of IPv4 first; none where all are captured.
+/// The captured servers, IPv4 first; empty if all servers are captured.
 fn servers(capture: &Capture) -> Vec<(Family, IpAddr)> {
     let DnsCapture::Servers(servers) = &capture.dns else { return Vec::new() };
     let of =
@@ -18,7 +18,7 @@ fn servers(capture: &Capture) -> Vec<(Family, IpAddr)> {
     capture.families().flat_map(of).collect()
 }
 
-/// Sends queries to the agent, over TCP and UDP.
+/// Redirects queries to the agent, over TCP and UDP.
 pub(super) fn redirect(rules: &mut Ruleset, capture: &Capture) {
     rules.append(Table::Raw, "output", "counter jump istio-output-dns");
     rules.append(Table::Nat, "istio-output", "counter jump istio-output-dns");
@@ -35,8 +35,8 @@ pub(super) fn redirect(rules: &mut Ruleset, capture: &Capture) {
     zones(rules, capture);
 }
 
-/// Tracks the two halves of a query apart, the application's to the agent and the agent's to the resolver: under one
-/// zone both would be the same connection to the kernel, and packets are lost in the race for it.
+/// Puts the application's queries to the agent and the agent's queries to the resolver into separate conntrack zones.
+/// In one zone both would be the same connection to the kernel, and the race between them would lose packets.
 fn zones(rules: &mut Ruleset, capture: &Capture) {
     for (owner, id) in owners(capture) {
         let (to, from) = ("udp dport 53", "udp sport 15053");

@@ -5,7 +5,7 @@ use super::ruleset::{Ruleset, Table};
 use crate::iptables::capture::Capture;
 use crate::iptables::rules::OUTBOUND_MARK;
 
-/// The chains that end at Envoy's port.
+/// The chains `istio-divert` and `istio-tproxy`, which send packets to Envoy's port.
 pub(super) fn chains(rules: &mut Ruleset, capture: &Capture) {
     let (mark, port) = (&capture.tproxy_mark, &capture.inbound_port);
     rules.append(Table::Mangle, "istio-divert", format!("counter meta mark set {mark}"));

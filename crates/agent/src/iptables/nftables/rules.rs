@@ -9,7 +9,7 @@ use crate::iptables::ranges::{Ranges, list};
 /// Matches TCP of both families.
 pub(super) const TCP: &str = "meta l4proto tcp";
 
-/// How addresses of a family are matched.
+/// The nftables keyword for addresses of a family.
 pub(super) fn ip(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
@@ -17,13 +17,13 @@ pub(super) fn ip(family: Family) -> &'static str {
     }
 }
 
-/// How the users and groups are matched whose traffic is Envoy's own, users first.
+/// The matches for users and groups whose traffic is Envoy's own, users first.
 pub(super) fn owners(capture: &Capture) -> impl Iterator<Item = (&'static str, &str)> {
     let users = list(&capture.proxy_uids).map(|uid| ("skuid", uid));
     users.chain(list(&capture.proxy_gids).map(|gid| ("skgid", gid)))
 }
 
-/// Whether any DNS query is captured, of either family.
+/// Whether DNS queries of either family are captured.
 fn dns_is_captured(capture: &Capture) -> bool {
     match &capture.dns {
         DnsCapture::Off => false,
@@ -32,10 +32,10 @@ fn dns_is_captured(capture: &Capture) -> bool {
     }
 }
 
-/// The rules that capture traffic.
+/// Generates the capture rules.
 ///
 /// # Errors
-/// When a range of addresses cannot be read.
+/// When a range of addresses is invalid.
 pub(super) fn rules(capture: &Capture) -> Result<Ruleset, CaptureError> {
     let (included, excluded) = (capture.included()?, capture.excluded()?);
     let mut rules = Ruleset::default();
@@ -58,7 +58,7 @@ pub(super) fn rules(capture: &Capture) -> Result<Ruleset, CaptureError> {
     Ok(rules)
 }
 
-/// Lets traffic of excluded interfaces be, and that of virtual machines for now.
+/// Excludes interfaces from capture. `outbound` inserts the redirects of virtual machines before their `return`.
 fn interfaces(rules: &mut Ruleset, capture: &Capture) {
     let tables: &[Table] = match capture.mode {
         Mode::Redirect => &[Table::Nat],
@@ -75,7 +75,7 @@ fn interfaces(rules: &mut Ruleset, capture: &Capture) {
     }
 }
 
-/// The chains that end at Envoy's ports.
+/// The chains that redirect to Envoy's ports.
 fn redirections(rules: &mut Ruleset, capture: &Capture) {
     if capture.drop_invalid {
         rules.append(Table::Mangle, "prerouting", format!("{TCP} ct state invalid counter jump istio-drop"));
@@ -87,7 +87,7 @@ fn redirections(rules: &mut Ruleset, capture: &Capture) {
     rules.append(Table::Nat, "istio-in-redirect", format!("{TCP} counter redirect to :{inbound_port}"));
 }
 
-/// Sends inbound connections to Envoy.
+/// Redirects inbound connections to Envoy.
 fn inbound(rules: &mut Ruleset, capture: &Capture) {
     if capture.inbound_ports.is_empty() {
         return;
@@ -112,7 +112,7 @@ fn inbound(rules: &mut Ruleset, capture: &Capture) {
     }
 }
 
-/// Sends inbound packets that match to Envoy.
+/// Redirects matching inbound packets to Envoy.
 fn to_envoy(rules: &mut Ruleset, mode: Mode, matching: &str) {
     match mode {
         Mode::Redirect => {
@@ -140,10 +140,10 @@ fn before_proxy(rules: &mut Ruleset, capture: &Capture) {
     }
 }
 
-/// Lets Envoy's own traffic be, but for that to the pod itself, which is inbound traffic again.
+/// Excludes Envoy's own traffic. Envoy's traffic to the pod itself is inbound traffic again and stays captured.
 fn own_traffic(rules: &mut Ruleset, capture: &Capture, included: &Ranges, (owner, id): (&str, &str), dns: bool) {
     let tunnel = &capture.tunnel_port;
-    // The agent's own queries to a DNS server in the pod must not come in through Envoy.
+    // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound port.
     let ports = if dns && owner == "skuid" { format!("{{ 53, {tunnel} }}") } else { tunnel.clone() };
     for family in capture.families() {
         let (ip, loopback) = (ip(family), capture.loopback(family));
@@ -153,14 +153,14 @@ fn own_traffic(rules: &mut Ruleset, capture: &Capture, included: &Ranges, (owner
         rules.append(Table::Nat, "istio-output", text);
     }
     if !included.name_loopback() {
-        // TCP queries of the application to a DNS server on loopback are wanted all the same.
+        // The application's TCP queries to a DNS server on loopback must still be captured.
         let but_dns = if dns { format!("{TCP} tcp dport != 53 ") } else { String::new() };
         rules.append(Table::Nat, "istio-output", format!("oifname lo {but_dns}{owner} != {id} counter return"));
     }
     rules.append(Table::Nat, "istio-output", format!("{owner} {id} counter return"));
 }
 
-/// Captures the traffic of some groups, or of all but some.
+/// Captures the traffic of the included groups, or of all groups except the excluded ones.
 fn owner_groups(rules: &mut Ruleset, capture: &Capture) {
     if capture.owner_groups == "*" {
         for group in list(&capture.owner_groups_excluded) {
@@ -172,7 +172,7 @@ fn owner_groups(rules: &mut Ruleset, capture: &Capture) {
     rules.append(Table::Nat, "istio-output", format!("{none_of}counter return"));
 }
 
-/// Sends outbound connections to Envoy.
+/// Redirects outbound connections to Envoy.
 fn outbound(rules: &mut Ruleset, capture: &Capture, included: &Ranges, excluded: &Ranges) {
     for family in capture.families() {
         let text = format!("{} daddr {} counter return", ip(family), capture.loopback(family));

@@ -1,18 +1,18 @@
-//! Rules of nftables in their tables, and the text that `nft -f` makes them of.
+//! nftables rules by table, and their text for `nft -f`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::iptables::trace;
 
-/// A table of ours, in the order in which they are written.
+/// An nftables table of the mesh; variants are in output order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Table {
-    /// Redirects.
+    /// Redirects connections.
     Nat,
-    /// Marks and TPROXY.
+    /// Marks packets and applies TPROXY.
     Mangle,
-    /// Before connections are tracked.
+    /// Applies conntrack zones before connection tracking.
     Raw,
 }
 
@@ -27,7 +27,7 @@ impl Table {
         }
     }
 
-    /// Its chains in the order in which they are made, each with where it hangs in the kernel.
+    /// The table's chains in output order, each with its hook declaration.
     fn chains(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Nat => &[
@@ -61,14 +61,14 @@ impl Table {
 struct Rule {
     table: Table,
     chain: &'static str,
-    /// The place from the top, counted from 0; at the end if `None`.
+    /// The index in the chain, counted from 0; `None` appends the rule.
     place: Option<usize>,
-    /// What it matches and does.
+    /// The matches and the statement of the rule.
     text: String,
 }
 
 impl Rule {
-    /// The log rule of this rule; `None` for rules that are logged at the jump to them, or that decide nothing.
+    /// The log rule for this rule; `None` for rules that are logged at the jump to their chain, or that decide nothing.
     fn told(&self) -> Option<String> {
         let ends_chain = ["istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-divert", "istio-drop"];
         if self.table == Table::Raw || ends_chain.contains(&self.chain) {
@@ -84,7 +84,7 @@ impl Rule {
     }
 }
 
-/// Rules in the order in which they were made.
+/// Rules in the order of generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ruleset(Vec<Rule>);
 
@@ -94,7 +94,7 @@ impl Ruleset {
         self.0.push(Rule { table, chain, place: None, text: text.into() });
     }
 
-    /// Adds a rule at a place of a chain; at its end where it has no more rules than that.
+    /// Inserts a rule at an index of a chain; a chain with fewer rules gets the rule at its end.
     pub(super) fn insert(&mut self, table: Table, chain: &'static str, place: usize, text: impl Into<String>) {
         self.0.push(Rule { table, chain, place: Some(place), text: text.into() });
     }
@@ -105,13 +105,13 @@ impl Ruleset {
         Table::ALL.into_iter().filter(unused).collect()
     }
 
-    /// With a rule before each that decides, which tells the kernel's log of it.
+    /// Adds a log rule for each rule that decides about a packet.
     pub(super) fn traced(self) -> Self {
         let log = |rule: &Rule| rule.told().map(|text| Rule { text, ..rule.clone() });
         Self(trace::with_logs(self.0, |rule| rule.place.is_some(), log))
     }
 
-    /// The text that `nft -f` makes all of in one transaction. What was in the tables before goes.
+    /// The text for `nft -f`, which replaces the content of the tables in one transaction.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for table in Table::ALL {

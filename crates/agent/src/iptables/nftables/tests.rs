@@ -1,9 +1,9 @@
-//! Rules as text.
+//! Tests of the generated rules, as text.
 
 use super::*;
 use crate::iptables::options::HostFacts;
 
-/// The options of a command line on a machine with both families.
+/// Parses a command line, on a machine with both families.
 fn options(line: &str) -> Options {
     let arguments: Vec<_> = line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
     let addresses = ["10.0.0.1", "fd00::1"].map(|address| address.parse().unwrap()).to_vec();
@@ -13,7 +13,7 @@ fn options(line: &str) -> Options {
     Options::read(&arguments, &crate::variables::Variables::default(), &host).unwrap()
 }
 
-/// The lines about a table and, if one is named, a chain.
+/// The output lines for a table and, if given, a chain.
 fn lines(line: &str, place: &str) -> Vec<String> {
     let planned = dry_run(&options(line)).unwrap();
     assert_eq!(planned.len(), 1);
@@ -125,7 +125,7 @@ fn tproxy_marks_and_comes_first_what_is_put_first() {
         lines(line, "rule inet istio-proxy-mangle istio-tproxy"),
         ["meta l4proto tcp ip daddr != 127.0.0.1/32 tproxy ip to :15006 meta mark set 9 counter accept"]
     );
-    // There is nothing to be put before yet.
+    // The first insertion has no existing rule to precede.
     let first = lines("-m TPROXY", "add rule inet istio-proxy-mangle istio-inbound");
     assert_eq!(first.first().map(String::as_str), Some("meta l4proto tcp mark 1337 counter return"));
 }

@@ -1,4 +1,4 @@
-//! Environment that the request or the pod's label sets, above what the template says.
+//! Environment variables from the request or the pod's label, which override the template's.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::names::PROXY;
 use super::super::pod;
 
-/// Sets variables of the proxy. They stand behind all others.
+/// Sets variables of the proxy, after all other variables.
 pub(super) fn set_environment(pod: &mut Value, environment: &BTreeMap<String, String>) {
     if environment.is_empty() {
         return;
@@ -21,7 +21,7 @@ pub(super) fn set_environment(pod: &mut Value, environment: &BTreeMap<String, St
     }));
 }
 
-/// Takes away variables that an earlier injection set, so that the overlay's stand where they do in a first one.
+/// Removes variables of an earlier injection, so that the overlay's variables have the position of a first injection.
 pub(in super::super) fn unset_environment(pod: &mut Value, environment: &BTreeMap<String, String>) {
     let proxy = pod::find_in_pod_mut(pod, PROXY);
     if let Some(env) = proxy.and_then(|proxy| proxy.get_mut("env")?.as_array_mut()) {
@@ -29,7 +29,7 @@ pub(in super::super) fn unset_environment(pod: &mut Value, environment: &BTreeMa
     }
 }
 
-/// Moves a variable of the proxy behind all others, where a first injection puts it.
+/// Moves a variable of the proxy after all others, as in a first injection.
 pub(super) fn move_last(pod: &mut Value, name: &str) {
     let proxy = pod::find_in_pod_mut(pod, PROXY);
     let Some(env) = proxy.and_then(|proxy| proxy.get_mut("env")?.as_array_mut()) else { return };

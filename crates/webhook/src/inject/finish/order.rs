@@ -8,25 +8,25 @@ use super::super::pod::{self, List};
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The first place.
+    /// The first position.
     First,
-    /// The last place.
+    /// The last position.
     Last,
 }
 
-/// Puts the containers of a pod in order.
+/// Sorts the containers of a pod.
 ///
-/// A proxy among the containers comes last, so that commands which name no container reach the application, or first where
-/// the application waits for it. A native sidecar comes before the pod's own init containers, so that these are in the mesh,
-/// and behind what prepares it. Otherwise capture is set up last, so that init containers reach the network, and checked
-/// first, so that none runs without it.
+/// The proxy is the last container, so that commands without a container name reach the application, or the first
+/// container if the application waits for the proxy. A native sidecar precedes the pod's own init containers, which
+/// then use the mesh, and follows the init containers of traffic capture. Otherwise `istio-init` is last, so that init
+/// containers reach the network, and `istio-validation` is first, so that no init container runs without capture.
 pub(super) fn order(pod: &mut Value, hold: bool) {
     if let Some(containers) = pod::containers_mut(pod, List::Containers) {
         put(containers, PROXY, if hold { End::First } else { End::Last });
     }
     let Some(init) = pod::containers_mut(pod, List::Init) else { return };
     if init.is_empty() {
-        // Istio's template lays an empty list over a pod whose traffic is not captured; a Pod of Go leaves it out.
+        // Istio's template merges an empty list into pods without capture; Go omits an empty list in the JSON of a Pod.
         pod::member_map(pod::as_map(pod), "spec").remove(List::Init.field());
         return;
     }
@@ -41,7 +41,7 @@ pub(super) fn order(pod: &mut Value, hold: bool) {
     }
 }
 
-/// Puts the container of a name at an end; others of the same name go.
+/// Moves the container with a name to one end; removes other containers of the same name.
 fn put(containers: &mut Vec<Value>, name: &str, end: End) {
     let Some(at) = containers.iter().rposition(|container| pod::name(container) == name) else { return };
     let container = containers.remove(at);

@@ -1,4 +1,4 @@
-//! Probes and hooks by way of the agent, which the kubelet reaches without mutual TLS.
+//! Redirects probes and hooks to the agent, which the kubelet reaches without mutual TLS.
 
 use serde_json::{Map, Value, json};
 
@@ -7,17 +7,17 @@ use super::super::names::{PROXY, REWRITE_PROBES, STATUS, STATUS_PORT};
 use super::super::pod::{self, List};
 use navarch_api::go_text::parse_bool;
 
-/// The variable that tells the agent what the application's own probes are.
+/// The variable with the application's own probes, which the agent reads.
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 
-/// The probes of a container, and the last part of their path at the agent.
+/// The probes of a container, and the last segment of their path at the agent.
 const PROBES: [(&str, &str); 3] =
     [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
 
-/// The hooks of a container, likewise.
+/// The hooks of a container, and the last segment of their path at the agent.
 const HOOKS: [(&str, &str); 2] = [("preStop", "prestopz"), ("postStart", "poststartz")];
 
-/// Sends the probes and hooks of a pod through the agent, unless the pod's annotation, or else the values, forbid it.
+/// Redirects the probes and hooks of a pod to the agent, unless the pod's annotation, or else the values, disable it.
 pub(super) fn rewrite(pod: &mut Value, by_default: bool, agent_port: i32) {
     if pod::find_in_pod(pod, PROXY).is_none() {
         return;
@@ -41,7 +41,7 @@ pub(super) fn rewrite(pod: &mut Value, by_default: bool, agent_port: i32) {
     }
 }
 
-/// What the application's own probes and hooks are, by their path at the agent.
+/// The application's own probes and hooks, by their path at the agent.
 fn probers(pod: &Value, agent_port: i32) -> Map<String, Value> {
     let mut found = Map::new();
     for list in [List::Init, List::Containers] {
@@ -64,8 +64,8 @@ fn probers(pod: &Value, agent_port: i32) -> Map<String, Value> {
     found
 }
 
-/// What one probe or hook does, with its port as a number. `None` where the agent cannot do it, or does it already, by its
-/// port or by its path.
+/// The action of one probe or hook, with a numeric port. `None` if the agent does not support the action, or if port or
+/// path already point to the agent.
 fn prober(container: &Value, probe: &Value, actions: &[&str], path: &str, agent_port: i32) -> Option<Value> {
     let (kind, action) =
         actions.iter().find_map(|kind| Some((*kind, probe.get(kind).filter(|action| action.is_object())?)))?;
@@ -74,7 +74,7 @@ fn prober(container: &Value, probe: &Value, actions: &[&str], path: &str, agent_
         return None;
     }
     if kind == "grpc" {
-        // As istiod writes it where no service is named.
+        // istiod writes null if no service is named.
         pod::as_map(&mut action).entry("service").or_insert(Value::Null);
     } else {
         let number = match action.get("port") {
@@ -93,14 +93,15 @@ fn prober(container: &Value, probe: &Value, actions: &[&str], path: &str, agent_
     Some(Value::Object(prober))
 }
 
-/// The number of a container's port by its name; the last one counts.
+/// The number of a container's named port; the last port with the name applies.
 fn port_of(container: &Value, name: &str) -> Option<Value> {
     let ports = container.get("ports")?.as_array()?;
     let named = ports.iter().rev().find(|port| pod::name(port) == name && !name.is_empty())?;
     named.get("containerPort").cloned()
 }
 
-/// Passes the application's probes to the agent. Those of an earlier injection stay, as the pod's probes are rewritten by then.
+/// Passes the application's probes to the agent. Entries of an earlier injection remain, because the pod's probes
+/// already point to the agent.
 fn tell_agent(pod: &mut Value, mut probers: Map<String, Value>, again: bool) {
     let Some(proxy) = pod::find_in_pod_mut(pod, PROXY) else { return };
     let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));
@@ -117,7 +118,7 @@ fn tell_agent(pod: &mut Value, mut probers: Map<String, Value>, again: bool) {
     }
 }
 
-/// Points the probes and hooks of a container to the agent.
+/// Redirects the probes and hooks of a container to the agent.
 fn redirect(container: &mut Value, port: i32) {
     let name = pod::name(container).to_owned();
     for (field, path) in PROBES {
@@ -132,8 +133,8 @@ fn redirect(container: &mut Value, port: i32) {
     }
 }
 
-/// Points one probe or hook to the agent, where the agent can do what it does. The kubelet always speaks plain HTTP to the
-/// agent, which speaks as the probe said to the application.
+/// Redirects one probe or hook to the agent, if the agent supports the action. The kubelet always uses plain HTTP to
+/// the agent, and the agent uses the probe's scheme to the application.
 fn redirect_one(probe: &mut Value, actions: &[&str], path: &str, port: i32) {
     let Value::Object(probe) = probe else { return };
     let is_set = |action: &&&str| probe.get(**action).is_some_and(Value::is_object);

@@ -1,4 +1,4 @@
-//! Metrics of the application by way of the agent.
+//! Serves the application's metrics through the agent.
 
 use serde_json::{Map, Value, json};
 
@@ -9,13 +9,13 @@ use super::super::pod;
 
 use navarch_api::go_text::parse_bool;
 
-/// The variable that tells the agent where the application's metrics are.
+/// The variable with the location of the application's metrics, which the agent reads.
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
-/// The variable that gives the agent a port for metrics over TLS.
+/// The variable with the agent's port for metrics over TLS.
 const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
 
-/// Ports of proxy and agent, which hold no metrics of an application, and what they are.
+/// Ports of proxy and agent, which serve no application metrics, and their purpose.
 const OWN_PORTS: [(u16, &str); 9] = [
     (15000, "Envoy's admin interface"),
     (15001, "capture of outbound traffic"),
@@ -28,19 +28,19 @@ const OWN_PORTS: [(u16, &str); 9] = [
     (15090, "Envoy's own metrics, which are merged anyway"),
 ];
 
-/// What an annotation says of scraping.
+/// The setting that an annotation contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScrapeAnnotation {
-    /// Whether to scrape.
+    /// Whether to scrape the pod.
     Scrape,
     Port,
     Path,
-    /// Several ports and paths.
+    /// Multiple ports and paths.
     Targets,
 }
 
 impl ScrapeAnnotation {
-    /// What an annotation says. Prometheus tells apart letters, digits and underscores alone.
+    /// The setting of an annotation. Prometheus replaces all characters except letters, digits and underscores.
     fn of(name: &str) -> Option<Self> {
         let sanitised = sanitised(name);
         match sanitised.as_str() {
@@ -53,23 +53,23 @@ impl ScrapeAnnotation {
     }
 }
 
-/// A name as Prometheus sees it.
+/// An annotation's name after Prometheus' sanitization.
 fn sanitised(name: &str) -> String {
     name.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '_' }).collect()
 }
 
-/// Where metrics are.
+/// The location of metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Scraping {
-    /// Whether to scrape.
+    /// Whether to scrape the pod, as written.
     scrape: String,
     path: String,
     port: String,
-    /// Several ports and paths.
+    /// Multiple ports and paths.
     targets: Vec<Target>,
 }
 
-/// A port and a path with metrics.
+/// A port and a path that serve metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     port: String,
@@ -77,7 +77,7 @@ struct Target {
 }
 
 impl Scraping {
-    /// Reads annotations.
+    /// Parses annotations.
     fn of(annotations: &Map<String, Value>) -> Self {
         let mut found = Self::default();
         for (name, value) in annotations {
@@ -91,14 +91,14 @@ impl Scraping {
             }
         }
         if let Some(first) = found.targets.first() {
-            // Older agents know one target alone.
+            // Older agents support only one target.
             found.port.clone_from(&first.port);
             found.path.clone_from(&first.path);
         }
         found
     }
 
-    /// The JSON for the agent, `None` where nothing is said.
+    /// The JSON for the agent; `None` without any setting.
     fn text(&self) -> Option<String> {
         if *self == Self::default() {
             return None;
@@ -122,7 +122,7 @@ impl Scraping {
     }
 }
 
-/// Reads `port:path,…`; a target without a path has the usual one. `None` where a port is missing.
+/// Parses `port:path,…`; the path is optional and has a default. `None` if a port is missing.
 fn targets(text: &str) -> Option<Vec<Target>> {
     let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
     entries
@@ -134,7 +134,7 @@ fn targets(text: &str) -> Option<Vec<Target>> {
         .collect()
 }
 
-/// The port that annotations announce.
+/// The metrics port in the annotations.
 pub(in super::super) fn port(annotations: &Map<String, Value>) -> Option<String> {
     let port = annotations.iter().find(|(name, _)| ScrapeAnnotation::of(name) == Some(ScrapeAnnotation::Port));
     port.and_then(|(_, value)| Some(value.as_str()?.to_owned()))
@@ -145,10 +145,10 @@ pub(in super::super) fn clear(annotations: &mut Map<String, Value>) {
     annotations.retain(|name, _| ScrapeAnnotation::of(name).is_none());
 }
 
-/// Has the agent serve the metrics of a pod's application, and Prometheus ask the agent.
+/// Makes the agent serve the metrics of the pod's application, and points Prometheus to the agent.
 ///
 /// # Errors
-/// When a port is none, or is one of proxy or agent.
+/// When a port is invalid, or is a port of proxy or agent.
 pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError> {
     let annotations = pod::annotations_mut(pod);
     let refused = annotations
@@ -175,7 +175,7 @@ pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError
     Ok(())
 }
 
-/// Checks the ports of an application's metrics.
+/// Validates the ports of an application's metrics.
 fn check(scraping: &Scraping, agent_port: &str) -> Result<(), InjectError> {
     let ports: Vec<_> = match scraping.targets.as_slice() {
         [] if scraping.port.is_empty() => Vec::new(),
@@ -196,7 +196,7 @@ fn check(scraping: &Scraping, agent_port: &str) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Announces the port for metrics over TLS that the proxy's environment sets, unless the pod announces one itself.
+/// Adds the annotation for the proxy's TLS metrics port, unless the pod has the annotation.
 pub(super) fn announce_secure_port(pod: &mut Value) {
     let announced = |name: &String| sanitised(name) == "prometheus_istio_io_secure_port";
     if pod::annotations(pod).is_some_and(|annotations| annotations.keys().any(announced)) {

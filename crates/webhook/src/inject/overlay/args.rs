@@ -2,7 +2,7 @@
 
 use super::super::context::Context;
 
-/// The arguments with which the agent runs a proxy of a kind, `sidecar` or `router`.
+/// The arguments with which the agent runs a proxy of type `sidecar` or `router`.
 pub(super) fn agent(context: &Context<'_>, kind: &str) -> Vec<String> {
     let global = &context.values.global;
     let level = |flag: &str, annotation: &str, value| format!("--{flag}={}", context.annotation_or(annotation, value));

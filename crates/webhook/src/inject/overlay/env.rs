@@ -1,4 +1,4 @@
-//! The environment of injected proxies.
+//! Environment variables of injected proxies.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::super::error::InjectError;
 use super::super::{go_json, image, pod};
 use navarch_api::mesh::{InboundTrafficPolicyMode, ServiceAttributeEnrichment};
 
-/// The cluster where nothing names it.
+/// The default cluster ID.
 const DEFAULT_CLUSTER: &str = "Kubernetes";
 
-/// The annotation of Datadog's tracer, JSON of variables.
+/// The annotation for Datadog's tracer, a JSON object of variables.
 const DATADOG_ENV: &str = "apm.datadoghq.com/env";
 
 /// A variable with a value.
@@ -22,14 +22,14 @@ pub(super) fn plain(name: impl Into<String>, value: impl Into<String>) -> EnvVar
     EnvVar { name: name.into(), value: Some(value.into()), value_from: None }
 }
 
-/// A variable from a field of the pod.
+/// A variable from a field of the pod (downward API).
 pub(super) fn field(name: &str, path: &str) -> EnvVar {
     let field_ref = Some(ObjectFieldSelector { api_version: None, field_path: path.to_owned() });
     let value_from = Some(EnvVarSource { field_ref, ..EnvVarSource::default() });
     EnvVar { name: name.to_owned(), value: None, value_from }
 }
 
-/// A variable from what the container may use.
+/// A variable from a resource limit of the container.
 fn limit(name: &str, resource: &str) -> EnvVar {
     let selector = ResourceFieldSelector {
         container_name: None,
@@ -43,7 +43,7 @@ fn limit(name: &str, resource: &str) -> EnvVar {
 /// The environment of a sidecar.
 ///
 /// # Errors
-/// When the annotation of Datadog's tracer is not what it must be.
+/// When the annotation for Datadog's tracer is not a JSON object.
 pub(super) fn sidecar(context: &Context<'_>) -> Result<Vec<EnvVar>, InjectError> {
     let mut env = legacy_probes(context);
     env.extend(identity(context));
@@ -93,24 +93,24 @@ pub(super) fn grpc_agent(context: &Context<'_>) -> Vec<EnvVar> {
     env.extend(workload(context, &context.workload.name));
     env.extend(mesh(context));
     env.extend(metadata(context));
-    // Such applications resolve names over xDS, so that nothing is gained by answering DNS for them.
+    // Applications with native xDS resolve names by xDS, so DNS capture has no benefit.
     env.extend([plain("ISTIO_META_DNS_CAPTURE", "false"), plain("DISABLE_ENVOY", "true")]);
     env
 }
 
-/// The proxy's further environment, from its config.
+/// Additional environment variables of the proxy, from the proxy config.
 pub(super) fn metadata(context: &Context<'_>) -> Vec<EnvVar> {
     context.metadata().iter().map(|(name, value)| plain(name, value)).collect()
 }
 
-/// Probes once went to the pod by way of localhost; they still do where inbound traffic is sent there.
+/// Enables the legacy probe destination localhost if mesh config sends inbound traffic to localhost.
 fn legacy_probes(context: &Context<'_>) -> Vec<EnvVar> {
     let policy = context.mesh.inbound_traffic_policy.as_ref();
     let localhost = policy.is_some_and(|policy| policy.mode == InboundTrafficPolicyMode::Localhost);
     localhost.then(|| plain("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", "true")).into_iter().collect()
 }
 
-/// Who the pod is, and who vouches for it.
+/// The identity of the pod, and the CA settings.
 fn identity(context: &Context<'_>) -> Vec<EnvVar> {
     let global = &context.values.global;
     let revision = context.values.revision.as_str();
@@ -127,12 +127,12 @@ fn identity(context: &Context<'_>) -> Vec<EnvVar> {
     ]
 }
 
-/// The proxy's config.
+/// The proxy config as JSON.
 fn config(context: &Context<'_>) -> EnvVar {
     plain("PROXY_CONFIG", format!("{}\n", context.proxy.json))
 }
 
-/// The ports of the pod, one to a line.
+/// The ports of the pod as JSON, one port per line.
 fn ports(context: &Context<'_>) -> EnvVar {
     let ports = context.containers().iter().filter_map(|container| container.get("ports")?.as_array()).flatten();
     let mut text = "[".to_owned();
@@ -149,7 +149,7 @@ fn app_containers(context: &Context<'_>) -> EnvVar {
     plain("ISTIO_META_APP_CONTAINERS", context.app_containers().collect::<Vec<_>>().join(","))
 }
 
-/// What cryptography must comply with.
+/// The compliance policy for cryptography.
 fn compliance(context: &Context<'_>) -> Vec<EnvVar> {
     let policy = context.compliance_policy;
     let mut env = Vec::new();
@@ -162,7 +162,7 @@ fn compliance(context: &Context<'_>) -> Vec<EnvVar> {
     env
 }
 
-/// Cluster and node.
+/// The cluster ID and the node name.
 fn place(context: &Context<'_>) -> [EnvVar; 2] {
     let cluster = context.values.global.multi_cluster.cluster_name.or(DEFAULT_CLUSTER);
     [plain("ISTIO_META_CLUSTER_ID", cluster), field("ISTIO_META_NODE_NAME", "spec.nodeName")]
@@ -173,7 +173,7 @@ fn network(context: &Context<'_>) -> Option<EnvVar> {
     (!network.is_empty()).then(|| plain("ISTIO_META_NETWORK", network))
 }
 
-/// The workload by a name, and the path of its object.
+/// The name of the workload, and the path of its object.
 fn workload(context: &Context<'_>, name: &str) -> Vec<EnvVar> {
     let workload = context.workload;
     let mut env = Vec::new();
@@ -190,13 +190,13 @@ fn workload(context: &Context<'_>, name: &str) -> Vec<EnvVar> {
     env
 }
 
-/// A bootstrap file of the user's.
+/// The path of the user's bootstrap file.
 fn bootstrap_override(context: &Context<'_>) -> Option<EnvVar> {
     context.annotation(super::volumes::BOOTSTRAP_OVERRIDE)?;
     Some(plain("ISTIO_BOOTSTRAP_OVERRIDE", "/etc/istio/custom-bootstrap/custom_bootstrap.json"))
 }
 
-/// The mesh and its trust domain.
+/// The mesh ID and the trust domain.
 fn mesh(context: &Context<'_>) -> Vec<EnvVar> {
     let domain = context.trust_domain();
     let mesh = context.values.global.mesh_id.or(domain);
@@ -215,7 +215,7 @@ fn datadog(context: &Context<'_>) -> Result<Vec<EnvVar>, InjectError> {
     Ok(entries.into_iter().map(|(name, value)| plain(name, text(&value))).collect())
 }
 
-/// What OpenTelemetry's conventions say of the service, where a provider wants them.
+/// The service's OpenTelemetry resource attributes, if a tracing provider requires them.
 fn otel(context: &Context<'_>) -> Option<EnvVar> {
     let wanted = ServiceAttributeEnrichment::OtelSemanticConventions;
     let providers = context.mesh.extension_providers.iter().filter_map(|provider| provider.opentelemetry.as_ref());

@@ -1,4 +1,4 @@
-//! The overlay `gateway`: a proxy that is the pod's application.
+//! The overlay `gateway`: a proxy as the pod's application.
 
 use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSecurityContext, PodSpec, SecurityContext, Sysctl, Volume};
 
@@ -21,13 +21,12 @@ pub(super) fn build(context: &Context<'_>) -> Overlay {
     }
 }
 
-/// Opens low ports to everybody in the pod.
+/// A security context that lets the pod's containers bind low ports.
 fn low_ports() -> PodSecurityContext {
     let sysctl = Sysctl { name: "net.ipv4.ip_unprivileged_port_start".to_owned(), value: "0".to_owned() };
     PodSecurityContext { sysctls: Some(vec![sysctl]), ..PodSecurityContext::default() }
 }
 
-/// The proxy's container.
 fn container(context: &Context<'_>) -> Container {
     let own = context.values.global.proxy.lifecycle.clone();
     Container {

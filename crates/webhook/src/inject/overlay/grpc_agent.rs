@@ -1,4 +1,4 @@
-//! The overlay `grpc-agent`: an agent without Envoy, for applications whose gRPC library speaks xDS.
+//! The overlay `grpc-agent`: an agent without Envoy, for applications with xDS in their gRPC library.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
@@ -7,13 +7,13 @@ use super::super::error::InjectError;
 use super::super::names::{PROXY, REWRITE_PROBES};
 use super::{Overlay, args, env, meta, proxy, resources, volumes};
 
-/// The agent's port, on which it answers probes where there is no Envoy.
+/// The agent's port for probes, since there is no Envoy.
 const AGENT_PORT: i32 = 15020;
 
 /// Builds the overlay.
 ///
 /// # Errors
-/// When an annotation that holds JSON holds something else.
+/// When an annotation is not valid JSON.
 pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
     let mut annotations = meta::annotations(context);
     annotations.insert(REWRITE_PROBES.to_owned(), "false".to_owned());
@@ -43,7 +43,7 @@ fn agent(context: &Context<'_>) -> Result<Container, InjectError> {
         image_pull_policy: proxy::pull_policy(context),
         ..Container::default()
     };
-    // The template has one condition for all three.
+    // The template has one condition for all three fields.
     if context.status_port() != "0" {
         container.readiness_probe = Some(proxy::readiness_probe(context, AGENT_PORT));
         container.resources = Some(resources::resources(context));
@@ -56,7 +56,7 @@ fn agent(context: &Context<'_>) -> Result<Container, InjectError> {
     Ok(container)
 }
 
-/// What a container of the application gets.
+/// The additions to a container of the application.
 fn application(context: &Context<'_>, name: &str) -> Container {
     Container {
         name: name.to_owned(),
@@ -73,7 +73,7 @@ fn application(context: &Context<'_>, name: &str) -> Container {
     }
 }
 
-/// What the agent mounts.
+/// The volume mounts of the agent.
 fn mounts(context: &Context<'_>) -> Vec<VolumeMount> {
     let mut mounts = vec![
         volumes::mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),

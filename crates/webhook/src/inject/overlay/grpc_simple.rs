@@ -1,6 +1,6 @@
-//! The overlay `grpc-simple`: a bootstrap file for applications whose gRPC library speaks xDS, and nothing that runs.
+//! The overlay `grpc-simple`: a bootstrap file without an agent, for applications with xDS in their gRPC library.
 //!
-//! Such applications have no identity of the mesh; they talk to the control plane in plain text.
+//! Such applications have no mesh identity and connect to the control plane in plain text.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::super::names::REWRITE_PROBES;
 use super::super::pod;
 use super::{Overlay, env, volumes};
 
-/// The volume with the file.
+/// The volume with the bootstrap file.
 const VOLUME: &str = "grpc-io-proxyless-bootstrap";
 
-/// Where it is mounted.
+/// The mount path of the volume.
 const FOLDER: &str = "/var/lib/grpc/data/";
 
 const FILE: &str = "/var/lib/grpc/data/bootstrap.json";
@@ -42,7 +42,7 @@ pub(super) fn build(context: &Context<'_>) -> Overlay {
     }
 }
 
-/// The container that writes the file.
+/// The init container that writes the bootstrap file.
 fn writer(context: &Context<'_>) -> Container {
     Container {
         name: "grpc-bootstrap-init".to_owned(),
@@ -59,7 +59,7 @@ fn writer(context: &Context<'_>) -> Container {
     }
 }
 
-/// What the container runs: the shell fills in who and where the pod is.
+/// The shell script of the init container: the shell inserts name and address of the pod.
 const SCRIPT: &str = r#"NODE_ID="sidecar~${INSTANCE_IP}~${POD_NAME}.${POD_NAMESPACE}~cluster.local"
 SERVER_URI="dns:///istiod.${ISTIO_NAMESPACE}.svc:15010"
 echo '

@@ -1,4 +1,4 @@
-//! The container that sets up capture, or checks it where the CNI plugin has set it up.
+//! The init container that sets up traffic capture, or validates it if the CNI plugin sets it up.
 
 use k8s_openapi::api::core::v1::{Capabilities, Container, SecurityContext};
 
@@ -6,7 +6,7 @@ use super::super::context::{Context, ImageOf, PROXY_ID};
 use super::super::names::{INIT, VALIDATION};
 use super::{env, proxy, resources};
 
-/// Ports of the proxy itself, which are never captured.
+/// Ports of the proxy itself, which are excluded from capture.
 const OWN_PORTS: &str = "15090,15021";
 
 pub(super) fn build(context: &Context<'_>) -> Container {
@@ -24,7 +24,7 @@ pub(super) fn build(context: &Context<'_>) -> Container {
     }
 }
 
-/// The inbound ports that are left alone: those of the annotation or the values, and the agent's.
+/// The inbound ports to exclude: the ports from the annotation or the values, and the agent's port.
 pub(super) fn excluded_inbound_ports(context: &Context<'_>) -> String {
     let annotation = "traffic.sidecar.istio.io/excludeInboundPorts";
     let excluded = context.annotation_or(annotation, &context.values.global.proxy.exclude_inbound_ports);
@@ -36,8 +36,8 @@ pub(super) fn excluded_inbound_ports(context: &Context<'_>) -> String {
     ports.chain([own]).collect::<Vec<_>>().join(",")
 }
 
-/// The outbound ports that are captured whatever their address, or left alone: of the annotation, even an empty one, else
-/// of the values where they name any.
+/// The outbound ports to capture for any destination, or to exclude: from the annotation, even if empty, else from the
+/// values if not empty.
 pub(super) fn outbound_ports<'a>(context: &Context<'a>, included: Included) -> Option<&'a str> {
     let proxy = &context.values.global.proxy;
     let (annotation, value) = match included {
@@ -47,16 +47,16 @@ pub(super) fn outbound_ports<'a>(context: &Context<'a>, included: Included) -> O
     context.annotation(annotation).or(Some(value.as_str()).filter(|value| !value.is_empty()))
 }
 
-/// Which list of outbound ports is meant.
+/// The list of outbound ports to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Included {
-    /// Those that are captured.
+    /// The ports to capture.
     Yes,
-    /// Those that are left alone.
+    /// The ports to exclude.
     No,
 }
 
-/// The arguments of the agent's `istio-iptables`.
+/// The arguments for the agent's `istio-iptables` command.
 fn args(context: &Context<'_>) -> Vec<String> {
     let global = &context.values.global;
     let proxy = &global.proxy;
@@ -95,7 +95,7 @@ fn args(context: &Context<'_>) -> Vec<String> {
     args
 }
 
-/// The switches that end the arguments.
+/// The boolean flags at the end of the arguments.
 fn switches(context: &Context<'_>) -> Vec<&'static str> {
     let global = &context.values.global;
     let cni = context.values.pilot.cni.enabled;
@@ -110,7 +110,7 @@ fn switches(context: &Context<'_>) -> Vec<&'static str> {
     switches.into_iter().filter(|(on, _)| *on).map(|(_, switch)| switch).collect()
 }
 
-/// What the container may do: change the pod's network, or with the CNI plugin nothing.
+/// The security context: allows changing the pod's network, or with the CNI plugin nothing.
 fn security_context(context: &Context<'_>) -> SecurityContext {
     let cni = context.values.pilot.cni.enabled;
     let tproxy = context.interception_mode() == "TPROXY";

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use super::super::context::Context;
 
-/// The longest value of a label.
+/// The maximum length of a label value.
 const MAX_LABEL: usize = 63;
 
-/// What a label's value may not begin or end with.
+/// Characters that a label value may not start or end with.
 const NOT_AT_ENDS: [char; 3] = ['-', '_', '.'];
 
-/// A label's value cut to what Kubernetes allows.
+/// Truncates a label value to Kubernetes' limit.
 pub(super) fn cut(value: &str) -> String {
     let (value, _) = value.split_at(value.floor_char_boundary(MAX_LABEL));
     value.trim_matches(NOT_AT_ENDS).to_owned()
 }
 
-/// The name under which a workload is one service, whatever its versions.
+/// The canonical service name of a workload, common to all of its versions.
 pub(super) fn canonical_name<'a>(context: &Context<'a>) -> &'a str {
     let names = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
     names.iter().find_map(|name| context.label(name)).unwrap_or(&context.workload.name)
@@ -27,7 +27,7 @@ fn canonical_revision<'a>(context: &Context<'a>) -> &'a str {
     names.iter().find_map(|name| context.label(name)).unwrap_or("latest")
 }
 
-/// The labels that every template sets, with a canonical name.
+/// The labels of every template, with a canonical name.
 pub(super) fn labels(context: &Context<'_>, canonical_name: String) -> BTreeMap<String, String> {
     let revision = canonical_revision(context).to_owned();
     [("service.istio.io/canonical-name", canonical_name), ("service.istio.io/canonical-revision", revision)]
@@ -35,7 +35,7 @@ pub(super) fn labels(context: &Context<'_>, canonical_name: String) -> BTreeMap<
         .into()
 }
 
-/// The annotations that every template sets: the revision, and which container users mean when they name none.
+/// The annotations of every template: the revision, and the default container for kubectl.
 pub(super) fn annotations(context: &Context<'_>) -> BTreeMap<String, String> {
     let revision = if context.revision.is_empty() { "default" } else { context.revision };
     let mut annotations = BTreeMap::from([("istio.io/rev".to_owned(), revision.to_owned())]);

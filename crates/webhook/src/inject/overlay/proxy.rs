@@ -1,4 +1,4 @@
-//! What the containers of proxies of all kinds have in common.
+//! Common parts of proxy containers.
 
 use k8s_openapi::api::core::v1::{
     ContainerPort, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, LocalObjectReference, Probe, SeccompProfile,
@@ -7,10 +7,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::super::context::Context;
 
-/// How long the proxy may take to answer a probe, in seconds.
+/// The timeout of the proxy's probes, in seconds.
 const PROBE_TIMEOUT: i32 = 3;
 
-/// The port on which Envoy answers probes.
+/// The port of Envoy's health endpoint.
 pub(super) const ENVOY_HEALTH: i32 = 15021;
 
 /// A port of the proxy.
@@ -19,48 +19,48 @@ pub(super) fn port(name: &str, number: i32) -> Vec<ContainerPort> {
     vec![ContainerPort { container_port: number, name: Some(name.to_owned()), protocol, ..ContainerPort::default() }]
 }
 
-/// When images are pulled, where the values say.
+/// The image pull policy, if the values set one.
 pub(super) fn pull_policy(context: &Context<'_>) -> Option<String> {
     let policy = &context.values.global.image_pull_policy;
     (!policy.is_empty()).then(|| policy.to_string())
 }
 
-/// The secrets for pulling images.
+/// The secrets for pulling images, if the values set any.
 pub(super) fn pull_secrets(context: &Context<'_>) -> Option<Vec<LocalObjectReference>> {
     let secrets = context.values.global.image_pull_secrets.iter();
     let secrets: Vec<_> = secrets.map(|secret| LocalObjectReference { name: secret.to_string() }).collect();
     (!secrets.is_empty()).then_some(secrets)
 }
 
-/// The seccomp profile, where the values have one that says anything.
+/// The seccomp profile, if the values set a non-empty one.
 pub(super) fn seccomp_profile(context: &Context<'_>) -> Option<SeccompProfile> {
     context.values.global.proxy.seccomp_profile.clone().filter(|profile| *profile != SeccompProfile::default())
 }
 
-/// A handler that runs the agent with arguments.
+/// A lifecycle handler that runs the agent with arguments.
 fn run_agent(args: &[&str]) -> Option<LifecycleHandler> {
     let command = std::iter::once("pilot-agent").chain(args.iter().copied()).map(str::to_owned).collect();
     Some(LifecycleHandler { exec: Some(ExecAction { command: Some(command) }), ..LifecycleHandler::default() })
 }
 
-/// Waits after the start until the proxy is ready.
+/// Lifecycle hooks that wait after the start until the proxy is ready.
 pub(super) fn wait_for_proxy(further: &[&str]) -> Lifecycle {
     let args: Vec<_> = std::iter::once("wait").chain(further.iter().copied()).collect();
     Lifecycle { post_start: run_agent(&args), ..Lifecycle::default() }
 }
 
-/// Begins to drain when the pod ends. The signal to end comes when the application has ended.
+/// Lifecycle hooks that start draining when the pod stops. SIGTERM follows after the application has stopped.
 pub(super) fn drain_first(context: &Context<'_>) -> Lifecycle {
     let port = format!("--debug-port={}", context.status_port());
     Lifecycle { pre_stop: run_agent(&["request", &port, "POST", "drain"]), ..Lifecycle::default() }
 }
 
-/// A number of a probe; what is none asks for Kubernetes' default.
+/// Parses a number of a probe; `None` uses Kubernetes' default.
 fn number(text: &str) -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// A probe of readiness on a port.
+/// A readiness probe on a port.
 fn ready(port: i32) -> Probe {
     let action = HTTPGetAction {
         path: Some("/healthz/ready".to_owned()),
@@ -70,7 +70,7 @@ fn ready(port: i32) -> Probe {
     Probe { http_get: Some(action), timeout_seconds: Some(PROBE_TIMEOUT), ..Probe::default() }
 }
 
-/// The probe of start-up, where the values want one.
+/// The startup probe, if the values enable it.
 pub(super) fn startup_probe(context: &Context<'_>) -> Option<Probe> {
     let probe = &context.values.global.proxy.startup_probe;
     probe.enabled.then(|| Probe {
@@ -80,7 +80,7 @@ pub(super) fn startup_probe(context: &Context<'_>) -> Option<Probe> {
     })
 }
 
-/// The probe of readiness as annotations and values have it.
+/// The readiness probe with the settings of annotations and values.
 pub(super) fn readiness_probe(context: &Context<'_>, port: i32) -> Probe {
     let proxy = &context.values.global.proxy;
     let asked =
@@ -93,7 +93,7 @@ pub(super) fn readiness_probe(context: &Context<'_>, port: i32) -> Probe {
     }
 }
 
-/// The probe of readiness as the values have it.
+/// The readiness probe with the settings of the values only.
 pub(super) fn readiness_probe_of_values(context: &Context<'_>) -> Probe {
     let proxy = &context.values.global.proxy;
     Probe {

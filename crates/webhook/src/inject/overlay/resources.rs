@@ -1,4 +1,4 @@
-//! What injected containers ask for and may use.
+//! Resource requests and limits of injected containers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::super::context::Context;
 use super::super::quantity::canonical;
 use super::super::values::Text;
 
-/// The resources of the proxy and of the container that prepares it. One annotation puts all that the values say aside.
+/// The resources of the proxy and of its init container. A single annotation overrides all settings of the values.
 pub(super) fn resources(context: &Context<'_>) -> ResourceRequirements {
     let asked = |resource: &str, annotation: &str| {
         let value = context.annotation(annotation)?;
@@ -28,7 +28,7 @@ pub(super) fn resources(context: &Context<'_>) -> ResourceRequirements {
     ResourceRequirements { requests: quantities(&values.requests), limits: quantities(&values.limits), claims: None }
 }
 
-/// Quantities of the values; those that are unset are left out.
+/// Converts quantities of the values; unset quantities are omitted.
 fn quantities(values: &BTreeMap<String, Text>) -> Option<BTreeMap<String, Quantity>> {
     let set = values.iter().filter(|(_, value)| !value.is_empty());
     let set: BTreeMap<_, _> = set.map(|(name, value)| (name.clone(), Quantity(canonical(value.as_str())))).collect();

@@ -1,4 +1,4 @@
-//! The overlay `sidecar`: a proxy beside the application, which gets all of the pod's traffic.
+//! The overlay `sidecar`: a proxy in addition to the application, which receives all traffic of the pod.
 
 use k8s_openapi::api::core::v1::{Capabilities, Container, Lifecycle, PodSpec, SecurityContext, Volume, VolumeMount};
 
@@ -8,19 +8,19 @@ use super::super::multus;
 use super::super::names::{INTERCEPTION_MODE, PROXY};
 use super::{Overlay, args, env, init, meta, proxy, resources, volumes};
 
-/// Volumes that are left to Kubernetes' default kind.
+/// Volumes without a source, for which Kubernetes' default applies.
 const UNSOURCED: [&str; 3] = ["workload-socket", "credential-socket", "workload-certs"];
 
-/// Metadata of the proxy that turns on HBONE.
+/// The proxy metadata that enables HBONE.
 const ENABLE_HBONE: &str = "ISTIO_META_ENABLE_HBONE";
 
-/// Metadata of the proxy that traces what capture does.
+/// The proxy metadata that enables log rules of traffic capture.
 const TRACE_LOGGING: &str = "IPTABLES_TRACE_LOGGING";
 
 /// Builds the overlay.
 ///
 /// # Errors
-/// When an annotation that holds JSON holds something else.
+/// When an annotation is not valid JSON.
 pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
     let mut overlay = Overlay { unsourced: UNSOURCED.to_vec(), ..Overlay::default() };
     overlay.labels = meta::labels(context, meta::cut(meta::canonical_name(context)));
@@ -51,7 +51,7 @@ pub(super) fn build(context: &Context<'_>) -> Result<Overlay, InjectError> {
     Ok(overlay)
 }
 
-/// The annotations by which the CNI plugin knows what to capture.
+/// The annotations with the capture settings for the CNI plugin.
 fn for_cni(context: &Context<'_>) -> Vec<(String, String)> {
     let proxy = &context.values.global.proxy;
     let mut annotations = Vec::new();
@@ -82,7 +82,6 @@ fn for_cni(context: &Context<'_>) -> Vec<(String, String)> {
     annotations
 }
 
-/// The proxy's container.
 fn container(context: &Context<'_>) -> Result<Container, InjectError> {
     let probed = context.status_port() != "0";
     let mut arguments = args::agent(context, "sidecar");
@@ -108,7 +107,7 @@ fn container(context: &Context<'_>) -> Result<Container, InjectError> {
     })
 }
 
-/// The hooks of the container: those of the values, else waiting for the proxy or draining it first.
+/// The lifecycle hooks of the container: from the values, else hooks that wait for the proxy or drain it.
 fn lifecycle(context: &Context<'_>) -> Option<Lifecycle> {
     let proxy = &context.values.global.proxy;
     let own = proxy.lifecycle.clone().filter(|lifecycle| *lifecycle != Lifecycle::default());
@@ -121,7 +120,7 @@ fn lifecycle(context: &Context<'_>) -> Option<Lifecycle> {
     }
 }
 
-/// What the container may do.
+/// The security context of the container.
 fn security_context(context: &Context<'_>) -> SecurityContext {
     let names = |names: &[&str]| -> Vec<_> { names.iter().map(|name| (*name).to_owned()).collect() };
     let traced = context.metadata().get(TRACE_LOGGING).is_some_and(|value| value == "true");
@@ -147,7 +146,7 @@ fn security_context(context: &Context<'_>) -> SecurityContext {
     }
 }
 
-/// What the container mounts.
+/// The volume mounts of the container.
 fn mounts(context: &Context<'_>) -> Result<Vec<VolumeMount>, InjectError> {
     let revoked = volumes::mount("istio-ca-crl", "/var/run/secrets/istio/crl");
     let mut mounts = volumes::mounts_of_proxy(context, Some(revoked));

@@ -1,4 +1,4 @@
-//! Volumes of injected pods, and where proxies mount them.
+//! Volumes of injected pods, and their mounts in proxy containers.
 
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, ClusterTrustBundleProjection, ConfigMapVolumeSource, DownwardAPIVolumeFile,
@@ -11,27 +11,27 @@ use serde_json::Value;
 use super::super::context::Context;
 use super::super::error::InjectError;
 
-/// The ConfigMap with a bootstrap file of the user's.
+/// The annotation with the ConfigMap of the user's bootstrap file.
 pub(super) const BOOTSTRAP_OVERRIDE: &str = "sidecar.istio.io/bootstrapOverride";
 
-/// The user's own volumes, JSON by name.
+/// The annotation with the user's volumes, as JSON by name.
 pub(super) const USER_VOLUME: &str = "sidecar.istio.io/userVolume";
 
-/// The user's own mounts, JSON by name.
+/// The annotation with the user's volume mounts, as JSON by name.
 pub(super) const USER_VOLUME_MOUNT: &str = "sidecar.istio.io/userVolumeMount";
 
-/// The CA whose certificates a driver mounts.
+/// The CA whose certificates a CSI driver mounts.
 const GKE_CA: &str = "GkeWorkloadCertificate";
 
-/// How long a token holds, in seconds.
+/// The lifetime of a service account token, in seconds.
 const TOKEN_SECONDS: i64 = 43200;
 
-/// A volume without a source of its own.
+/// A volume without a source.
 pub(super) fn unsourced(name: &str) -> Volume {
     Volume { name: name.to_owned(), ..Volume::default() }
 }
 
-/// A volume that begins empty.
+/// An `emptyDir` volume.
 pub(super) fn empty(name: &str) -> Volume {
     Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..unsourced(name) }
 }
@@ -47,7 +47,7 @@ fn config_map(name: &str, config_map: &str, optional: Option<bool>) -> Volume {
     Volume { config_map: Some(source), ..unsourced(name) }
 }
 
-/// A volume from a secret that need not be there.
+/// A volume from an optional secret.
 fn secret(name: &str, secret: String) -> Volume {
     let source =
         SecretVolumeSource { optional: Some(true), secret_name: Some(secret), ..SecretVolumeSource::default() };
@@ -58,12 +58,12 @@ pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
-/// A mount that cannot be written to.
+/// A read-only mount.
 fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount { read_only: Some(true), ..mount(name, path) }
 }
 
-/// What every proxy mounts, in the order of the chart's templates; revoked certificates are seen where our CA is trusted.
+/// The mounts of every proxy, in the order of the chart's templates; the CRL requires the control plane's own CA.
 pub(super) fn mounts_of_proxy(context: &Context<'_>, revoked: Option<VolumeMount>) -> Vec<VolumeMount> {
     let mut mounts = vec![
         mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),
@@ -83,12 +83,12 @@ pub(super) fn mounts_of_proxy(context: &Context<'_>, revoked: Option<VolumeMount
     mounts
 }
 
-/// Whether certificates come by a driver.
+/// Whether a CSI driver mounts the certificates.
 pub(super) fn has_gke_certificates(context: &Context<'_>) -> bool {
     context.values.global.ca_name.as_str() == GKE_CA
 }
 
-/// The volume of the pod's certificates, `plain` where no driver brings them.
+/// The volume of the pod's certificates, `plain` without a CSI driver.
 pub(super) fn certificates(context: &Context<'_>, plain: Volume) -> Volume {
     if !has_gke_certificates(context) {
         return plain;
@@ -98,7 +98,7 @@ pub(super) fn certificates(context: &Context<'_>, plain: Volume) -> Volume {
     Volume { csi: Some(source), ..unsourced("gke-workload-certificate") }
 }
 
-/// Where they are mounted.
+/// The mount of the pod's certificates.
 pub(super) fn certificates_mount(context: &Context<'_>) -> VolumeMount {
     let path = "/var/run/secrets/workload-spiffe-credentials";
     if has_gke_certificates(context) {
@@ -108,7 +108,7 @@ pub(super) fn certificates_mount(context: &Context<'_>) -> VolumeMount {
     }
 }
 
-/// The volume of a bootstrap file of the user's.
+/// The volume of the user's bootstrap file.
 pub(super) fn bootstrap(context: &Context<'_>) -> Option<Volume> {
     let name = context.annotation(BOOTSTRAP_OVERRIDE)?;
     Some(config_map("custom-bootstrap-volume", name, None))
@@ -119,7 +119,7 @@ pub(super) fn bootstrap_mount(context: &Context<'_>) -> Option<VolumeMount> {
     Some(mount("custom-bootstrap-volume", "/etc/istio/custom-bootstrap"))
 }
 
-/// Volumes that every agent needs: its data, what the pod is, and the token that proves it.
+/// The volumes of every agent: its data, the downward API, and the service account token.
 pub(super) fn agent(context: &Context<'_>) -> [Volume; 3] {
     let file = |name: &str| DownwardAPIVolumeFile {
         path: name.to_owned(),
@@ -141,17 +141,17 @@ pub(super) fn agent(context: &Context<'_>) -> [Volume; 3] {
     ]
 }
 
-/// A source that projects one thing.
+/// A projected source with a single projection.
 fn projected(source: VolumeProjection) -> ProjectedVolumeSource {
     ProjectedVolumeSource { default_mode: None, sources: Some(vec![source]) }
 }
 
-/// Whether the control plane's own CA is trusted.
+/// Whether certificates are verified with the control plane's own CA.
 pub(super) fn trusts_own_ca(context: &Context<'_>) -> bool {
     context.values.global.pilot_cert_provider.as_str() == "istiod"
 }
 
-/// The volume of the control plane's roots.
+/// The volume of the control plane's root certificates.
 pub(super) fn roots(context: &Context<'_>) -> Option<Volume> {
     if !trusts_own_ca(context) {
         return None;
@@ -169,7 +169,7 @@ pub(super) fn roots(context: &Context<'_>) -> Option<Volume> {
     Some(Volume { projected: Some(projected(source)), ..unsourced("istiod-ca-cert") })
 }
 
-/// The volume of revoked certificates.
+/// The volume of the certificate revocation list.
 pub(super) fn revoked(context: &Context<'_>) -> Volume {
     let name = &context.values.pilot.crl_config_map_name;
     config_map("istio-ca-crl", name.or("istio-ca-crl"), Some(true))
@@ -184,12 +184,12 @@ pub(super) fn mtls_certificates(context: &Context<'_>) -> Option<Volume> {
     context.values.global.mount_mtls_certs.then(|| secret("istio-certs", format!("istio.{account}")))
 }
 
-/// Where they are mounted.
+/// The mount of certificates from the service account's secret.
 pub(super) fn mtls_certificates_mount(context: &Context<'_>) -> Option<VolumeMount> {
     context.values.global.mount_mtls_certs.then(|| read_only("istio-certs", "/etc/certs/"))
 }
 
-/// The folder of the roots that Lightstep's collector is checked against.
+/// The directory of the CA certificates that verify Lightstep's collector.
 fn lightstep_folder<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.values.global.proxy.tracer.as_str() != "lightstep" {
         return None;
@@ -207,24 +207,24 @@ pub(super) fn lightstep_mount(context: &Context<'_>) -> Option<VolumeMount> {
     lightstep_folder(context).map(|folder| read_only("lightstep-certs", folder))
 }
 
-/// The user's own volumes.
+/// The user's volumes.
 ///
 /// # Errors
-/// When the annotation holds no JSON object of volumes.
+/// When the annotation is not a JSON object of volumes.
 pub(super) fn of_user(context: &Context<'_>) -> Result<Vec<Volume>, InjectError> {
     typed_entries(context, USER_VOLUME)
 }
 
-/// The user's own mounts.
+/// The user's volume mounts.
 ///
 /// # Errors
-/// When the annotation holds no JSON object of mounts.
+/// When the annotation is not a JSON object of mounts.
 pub(super) fn mounts_of_user(context: &Context<'_>) -> Result<Vec<VolumeMount>, InjectError> {
     typed_entries(context, USER_VOLUME_MOUNT)
 }
 
-/// The entries of an annotation that holds JSON, each with its key as name unless it has one of its own. Reading them as
-/// their type leaves out whatever else they hold.
+/// The entries of a JSON annotation, each with its key as name unless the entry has a name. Typed decoding drops
+/// unknown fields.
 fn typed_entries<T: DeserializeOwned>(context: &Context<'_>, annotation: &str) -> Result<Vec<T>, InjectError> {
     let entries = json_entries(context, annotation)?.into_iter();
     let typed = entries.map(|(name, mut value)| {
@@ -236,10 +236,10 @@ fn typed_entries<T: DeserializeOwned>(context: &Context<'_>, annotation: &str) -
     typed.collect()
 }
 
-/// The entries of an annotation that holds a JSON object or list; none where it is absent.
+/// The entries of an annotation that contains a JSON object or list; empty if the annotation is absent.
 ///
 /// # Errors
-/// When it holds something else.
+/// When the annotation contains anything else.
 pub(super) fn json_entries(context: &Context<'_>, annotation: &str) -> Result<Vec<(String, Value)>, InjectError> {
     let Some(text) = context.annotation(annotation) else { return Ok(Vec::new()) };
     match serde_json::from_str(text) {
@@ -253,7 +253,7 @@ pub(super) fn json_entries(context: &Context<'_>, annotation: &str) -> Result<Ve
     }
 }
 
-/// Says that an annotation's JSON is not what it must be.
+/// The error for an annotation with invalid JSON.
 fn bad_json(context: &Context<'_>, annotation: &str, reason: &str) -> InjectError {
     let value = context.annotation(annotation).unwrap_or_default().chars().take(120).collect();
     InjectError::Annotation { name: annotation.to_owned(), value, reason: reason.to_owned() }

@@ -1,4 +1,4 @@
-//! The data that templates are rendered on (`SidecarTemplateData` of istiod's `pkg/kube/inject`).
+//! The data of templates (`SidecarTemplateData` of istiod's `pkg/kube/inject`).
 
 use gotmpl::Value;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use super::super::pod;
 use super::value::{Entries, JSON, map, of_json, of_struct, text};
 use navarch_api::mesh::{InboundTrafficPolicyMode, MeshConfig, ProxyConfig};
 
-/// The part that is the same for all pods.
+/// The data that is the same for all pods.
 #[derive(Debug)]
 pub(super) struct Fixed {
     pub(super) values: Value,
@@ -18,18 +18,18 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    /// Makes it of values and mesh config.
+    /// Creates the data from values and mesh config.
     pub(super) fn new(values: &Json, mesh: &MeshConfig) -> Self {
         Self { values: of_json(values), mesh: of_message(mesh) }
     }
 }
 
-/// A message of Istio's API.
+/// Converts a message of Istio's API.
 fn of_message(message: &impl Serialize) -> Value {
     of_struct(&serde_json::to_value(message).unwrap_or_default())
 }
 
-/// The proxy config: its JSON is what goes into the proxy's environment.
+/// The proxy config; its JSON is the text for the proxy's environment.
 pub(super) fn proxy_config(config: &ProxyConfig, json: &str) -> Value {
     let Value::Map(entries) = of_message(config) else { return Value::Nil };
     let mut entries = (*entries).clone();
@@ -37,20 +37,20 @@ pub(super) fn proxy_config(config: &ProxyConfig, json: &str) -> Value {
     map(entries)
 }
 
-/// What Go has in a struct where nothing is said.
+/// Go's zero value of an unset field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unset {
-    /// An empty text.
+    /// The empty string.
     Text,
-    /// An empty map.
+    /// The empty map.
     Map,
-    /// An empty list.
+    /// The empty list.
     List,
     No,
     Zero,
 }
 
-/// A struct with what Go has where nothing is said.
+/// Adds Go's zero values for unset fields to a struct.
 pub(super) fn with_zeros(value: Value, zeros: &[(&str, Unset)]) -> Value {
     let mut entries = match value {
         Value::Map(entries) => (*entries).clone(),

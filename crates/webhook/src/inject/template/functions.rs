@@ -1,5 +1,5 @@
-//! The functions that templates may call: Istio's own (`pkg/kube/inject/template.go`), and those of sprig that make the same
-//! of the same input. What asks the clock, chance, files or the network there is not here.
+//! The functions of templates: Istio's own (`pkg/kube/inject/template.go`), and deterministic functions of sprig.
+//! Functions that depend on time, random numbers, files or the network are not available.
 
 mod arguments;
 mod istio;
@@ -20,9 +20,9 @@ use arguments::text_at;
 
 type Function = fn(&[Value]) -> Result<Value>;
 
-/// All functions, with these variables to be read by `env`.
+/// All functions; `env` reads these variables.
 pub(super) fn all(environment: &BTreeMap<String, String>) -> FuncMap {
-    // Istio's come last: some stand in the place of sprig's.
+    // Istio's functions are last, because some replace sprig's.
     let tables: [&[(&str, Function)]; 6] = [
         texts::FUNCTIONS,
         printing::FUNCTIONS,

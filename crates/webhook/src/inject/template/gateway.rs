@@ -1,4 +1,4 @@
-//! The data that the templates of Gateways' objects are rendered on.
+//! The data of the templates for Gateways.
 
 use gotmpl::Value;
 use serde_json::Value as Json;
@@ -27,7 +27,7 @@ fn port(port: &GatewayPort) -> Value {
     map(entries.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
-/// All data for a Gateway. As in Go, the fields of its metadata stand beside those that its controller adds.
+/// All data for a Gateway. As in Go, the fields of its metadata are next to the controller's fields.
 pub(super) fn data(fixed: &Fixed, proxies: &Proxies<'_>) -> Value {
     let request = proxies.request;
     let zeros = [

@@ -1,11 +1,11 @@
-//! What a template writes, up to a limit.
+//! The output of a template, with a size limit.
 
 use std::fmt;
 
-/// The most that one template or one function may write, in bytes. Istio's longest template makes some ten thousand.
+/// The maximum output of one template or function, in bytes. Istio's longest template writes about ten thousand bytes.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
-/// A text that refuses to grow without end.
+/// A string buffer with a size limit.
 #[derive(Debug, Default)]
 pub(super) struct Output(String);
 

@@ -1,22 +1,22 @@
-//! Looking through a parsed template before it is used.
+//! Validation and adaptation of parsed templates.
 //!
-//! Data is not as in Go: methods of protos are fields here, so `GetX` becomes `X`, and `GetValue` and `String` go. Functions
-//! must be known, and templates must not call themselves.
+//! The data differs from Go: methods of protos are fields here, so `GetX` becomes `X`, and `GetValue` and `String` are
+//! removed. Functions must be known, and templates must not be recursive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gotmpl::parse::{CommandNode, Expr, ListNode, Node, PipeNode, SmolStr};
 
-/// The most nodes that a template may have with all that it calls written out.
+/// The maximum number of nodes in a template after expanding all calls.
 const MAX_NODES: usize = 20_000;
 
 /// Templates by name.
 pub(super) type Trees = BTreeMap<String, ListNode>;
 
-/// Looks through templates, of which `main` is the one to render.
+/// Validates and adapts templates; `main` is the template to render.
 ///
 /// # Errors
-/// When one calls a function or template that there is not, calls itself, or all are too much.
+/// When a template calls an unknown function or template, is recursive, or expands to too many nodes.
 pub(super) fn adapt(trees: &mut Trees, main: &str, known: &dyn Fn(&str) -> bool) -> Result<(), String> {
     let mut calls = BTreeMap::new();
     for (name, tree) in trees.iter_mut() {
@@ -32,7 +32,7 @@ pub(super) fn adapt(trees: &mut Trees, main: &str, known: &dyn Fn(&str) -> bool)
     }
 }
 
-/// How many nodes a template has with all that it calls written out.
+/// The number of nodes in a template after expanding all calls.
 fn written_out(
     calls: &BTreeMap<String, (usize, Vec<String>)>,
     name: &str,
@@ -53,23 +53,23 @@ fn written_out(
     Ok(sum)
 }
 
-/// A walk through one template.
+/// The traversal of one template.
 struct Walk<'a> {
-    /// Whether there is a function of a name.
+    /// Whether a function with a name exists.
     known: &'a dyn Fn(&str) -> bool,
-    /// How many nodes were met.
+    /// The number of visited nodes.
     nodes: usize,
-    /// The templates that are called.
+    /// The names of the called templates.
     called: Vec<String>,
 }
 
 impl Walk<'_> {
-    /// Walks a list of nodes.
+    /// Visits a list of nodes.
     fn list(&mut self, list: &mut ListNode) -> Result<(), String> {
         list.nodes.iter_mut().try_for_each(|node| self.node(node))
     }
 
-    /// Walks a node.
+    /// Visits a node.
     fn node(&mut self, node: &mut Node) -> Result<(), String> {
         self.nodes += 1;
         match node {
@@ -89,7 +89,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks a pipeline.
+    /// Visits a pipeline.
     fn pipe(&mut self, pipe: &mut PipeNode) -> Result<(), String> {
         pipe.commands.iter_mut().try_for_each(|command: &mut CommandNode| {
             self.nodes += 1;
@@ -97,7 +97,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Walks an expression.
+    /// Visits an expression.
     fn expr(&mut self, expr: &mut Expr) -> Result<(), String> {
         match expr {
             Expr::Dot(_) | Expr::String(..) | Expr::Number(..) | Expr::Bool(..) | Expr::Nil(_) => Ok(()),
@@ -118,7 +118,7 @@ impl Walk<'_> {
     }
 }
 
-/// Makes fields of methods. What lies within the values is the chart's, and has none.
+/// Converts method calls to fields. The chart's values have no methods and are not changed.
 fn without_methods(fields: &mut Vec<SmolStr>) {
     if fields.first().is_some_and(|first| first == "Values") {
         return;

@@ -1,4 +1,4 @@
-//! A template of the config.
+//! A template from the config.
 
 use gotmpl::{FuncMap, Template};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,23 +9,23 @@ use super::output::{MAX_BYTES, Output};
 use super::tree::{self, Trees};
 use navarch_api::yaml::{self, Schema};
 
-/// The longest template that is read, in bytes.
+/// The maximum length of a template, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// The most steps of all loops of one rendering together.
+/// The maximum number of loop iterations in one rendering.
 const MAX_STEPS: u64 = 20_000;
 
-/// The name under which the text itself stands among the templates that it defines.
+/// The name of the main template among the templates that the text defines.
 const MAIN: &str = "inject";
 
-/// Functions of the template language itself.
+/// Built-in functions of the template language.
 const OWN: [&str; 23] = [
     "and", "call", "html", "index", "slice", "js", "len", "not", "or", "print", "printf", "println", "urlquery", "eq",
     "ge", "gt", "le", "lt", "ne", "break", "continue", "true", "false",
 ];
 
-/// A template with an empty text in place of each comment, which trims the white space that it says and no more: the parser
-/// takes a comment with a trim marker on one side as having one on both.
+/// Replaces each comment with an empty string literal that has the same trim markers: the parser applies a trim marker
+/// on one side of a comment to both sides.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -46,7 +46,7 @@ fn without_comments(text: &str) -> String {
     out
 }
 
-/// A template that was parsed and looked through.
+/// A parsed and validated template.
 pub(super) struct UserTemplate(Template);
 
 impl std::fmt::Debug for UserTemplate {
@@ -56,10 +56,10 @@ impl std::fmt::Debug for UserTemplate {
 }
 
 impl UserTemplate {
-    /// Parses a text.
+    /// Parses a template.
     ///
     /// # Errors
-    /// When it is no template, calls what there is not, or could run for ever.
+    /// When the text is not a template, calls unknown functions or templates, or may not terminate.
     pub(super) fn parse(text: &str, functions: &FuncMap) -> Result<Self, String> {
         if text.len() > MAX_TEXT {
             return Err(format!("it has {} bytes, at most {MAX_TEXT} are taken", text.len()));
@@ -77,10 +77,10 @@ impl UserTemplate {
         Ok(Self(whole))
     }
 
-    /// What the template writes.
+    /// Renders the template to text.
     ///
     /// # Errors
-    /// When it fails, or writes too much.
+    /// When rendering fails, or the output is too long.
     fn text(&self, data: &gotmpl::Value) -> Result<String, String> {
         let mut output = Output::default();
         if self.0.lookup(MAIN).is_some() {
@@ -92,10 +92,10 @@ impl UserTemplate {
         Ok(output.into_text())
     }
 
-    /// Renders the template and reads what comes out as objects, one in each document.
+    /// Renders the template and parses the output as objects, one per YAML document.
     ///
     /// # Errors
-    /// When it fails, writes too much, or writes what is no object.
+    /// When rendering fails, or the output is too long or not a list of objects.
     pub(super) fn objects(&self, data: &gotmpl::Value) -> Result<Vec<Value>, String> {
         let text = self.text(data)?;
         let mut objects = Vec::new();
@@ -113,13 +113,13 @@ impl UserTemplate {
         Ok(objects)
     }
 
-    /// Renders the template and reads what comes out as part of a pod.
+    /// Renders the template and parses the output as part of a pod.
     ///
     /// # Errors
-    /// When it fails, writes too much, or writes what is no part of a pod.
+    /// When rendering fails, or the output is too long or not part of a pod.
     pub(super) fn render(&self, data: &gotmpl::Value) -> Result<Value, String> {
         let text = self.text(data)?;
-        // Templates write a name of their own before what a user's annotation says, which may name the same again.
+        // Templates write fixed keys before the content of a user's annotation, which may repeat the keys.
         let overlay = match yaml::parse_last_wins(&text, Schema::V1_1) {
             Ok(Value::Null) => Value::Object(serde_json::Map::new()),
             Ok(overlay @ Value::Object(_)) => overlay,
@@ -129,7 +129,7 @@ impl UserTemplate {
                 return Err(format!("what it writes is not YAML: {error}: {}", line.trim()));
             }
         };
-        // Unknown fields are let through, as they may be newer than this program; wrong types are not.
+        // Unknown fields are allowed, because they may be from a newer version of Kubernetes; wrong types are rejected.
         serde_json::from_value::<Pod>(clean(overlay.clone()))
             .map_err(|error| format!("what it writes is no part of a pod: {error}"))?;
         Ok(overlay)

@@ -1,7 +1,7 @@
-//! Values of templates, from JSON and back.
+//! Conversion between template values and JSON.
 //!
-//! What is a struct in Go has its fields under their Go names, and its JSON under the empty name, which no template can
-//! write: functions that turn structs into JSON or YAML take it from there.
+//! Structs in Go are maps with the fields' Go names, plus the struct's JSON under the empty key, which no template can
+//! reference: functions that serialize structs to JSON or YAML read the JSON from there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use gotmpl::{TemplateError, Value};
 use serde_json::Value as Json;
 
-/// The name under which a struct's JSON stands.
+/// The key of a struct's JSON.
 pub(super) const JSON: &str = "";
 
-/// The deepest that values are followed into.
+/// The maximum depth of a value.
 const MAX_DEPTH: usize = 64;
 
-/// The most parts of a value that are followed.
+/// The maximum number of parts of a value.
 const MAX_PARTS: usize = 100_000;
 
 /// A map's entries.
@@ -29,7 +29,7 @@ pub(super) fn text(text: impl Into<Arc<str>>) -> Value {
     Value::String(text.into())
 }
 
-/// Plain data.
+/// Converts plain data.
 pub(super) fn of_json(json: &Json) -> Value {
     match json {
         Json::Null => Value::Nil,
@@ -44,7 +44,7 @@ pub(super) fn of_json(json: &Json) -> Value {
     }
 }
 
-/// Fields that are maps in Go: their keys are the users'.
+/// Fields that are maps in Go, so their keys are not renamed.
 const MAPS: [&str; 13] = [
     "labels",
     "annotations",
@@ -61,7 +61,7 @@ const MAPS: [&str; 13] = [
     "options",
 ];
 
-/// A struct of Go from its JSON.
+/// Converts the JSON of a Go struct.
 pub(super) fn of_struct(json: &Json) -> Value {
     match json {
         Json::Object(fields) => {
@@ -104,10 +104,10 @@ fn go_name(field: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-/// The JSON of a value.
+/// Converts a value to JSON.
 ///
 /// # Errors
-/// When it is deeper or larger than values of pods are.
+/// When the value exceeds the maximum depth or size.
 pub(super) fn to_json(value: &Value) -> Result<Json, TemplateError> {
     let mut parts = 0;
     follow(value, 0, &mut parts)

@@ -1,4 +1,4 @@
-//! `global` of the chart's values.
+//! The values under `global`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Text, flag};
 
-/// Declares a struct of values whose fields have defaults.
+/// Declares a struct of values with default values for its fields.
 macro_rules! values {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr;)* }) => {
         $(#[$doc])*
@@ -27,203 +27,203 @@ macro_rules! values {
 }
 
 values! {
-    /// What holds for the whole installation.
+    /// Settings of the whole installation.
     Global {
-        /// The registry and path of images.
+        /// The image registry and path.
         hub: Text = "registry.istio.io/release".into();
-        /// The tag of images.
+        /// The image tag.
         tag: Text = "latest".into();
-        /// The flavour of images, such as `distroless`.
+        /// The image variant, such as `distroless`.
         variant: Text = Text::default();
-        /// When images are pulled; empty is Kubernetes' choice.
+        /// The image pull policy; empty is Kubernetes' default.
         image_pull_policy: Text = Text::default();
         /// Secrets for pulling images.
         image_pull_secrets: Vec<Text> = Vec::new();
         /// Whether logs are JSON.
         #[serde(deserialize_with = "flag")]
         log_as_json: bool = false;
-        /// Whether capture uses nftables.
+        /// Whether traffic capture uses nftables.
         #[serde(deserialize_with = "flag")]
         native_nftables: bool = false;
-        /// Levels of the agent's logs.
+        /// Log levels of the agent.
         logging: Logging = Logging::default();
-        /// Who signs certificates; empty is the control plane.
+        /// The address of the CA; empty is the control plane.
         ca_address: Text = Text::default();
-        /// The kind of CA; `GkeWorkloadCertificate` mounts its certificates.
+        /// The type of the CA; `GkeWorkloadCertificate` mounts its certificates.
         ca_name: Text = Text::default();
         /// The namespace of the control plane.
         istio_namespace: Text = "istio-system".into();
-        /// Who vouches for the control plane's certificate.
+        /// The provider of the control plane's certificate.
         pilot_cert_provider: Text = "istiod".into();
-        /// Tokens of pods.
+        /// The service account tokens of pods.
         sds: Sds = Sds::default();
         /// The security token service of the agent.
         sts: Sts = Sts::default();
-        /// Whether certificates of a secret are mounted.
+        /// Whether certificates from a secret are mounted.
         #[serde(deserialize_with = "flag")]
         mount_mtls_certs: bool = false;
-        /// The ConfigMap or bundle of roots; empty is Istio's.
+        /// The name of the ConfigMap or ClusterTrustBundle with the root certificates; empty is Istio's.
         trust_bundle_name: Text = Text::default();
-        /// The trust domain where mesh config has none.
+        /// The trust domain if mesh config has none.
         trust_domain: Text = Text::default();
-        /// The id of the mesh; empty is the trust domain.
+        /// The mesh ID; empty is the trust domain.
         #[serde(rename = "meshID")]
         mesh_id: Text = Text::default();
         /// The network of pods.
         network: Text = Text::default();
-        /// Several clusters.
+        /// Settings for multiple clusters.
         multi_cluster: MultiCluster = MultiCluster::default();
         proxy: Proxy = Proxy::default();
-        /// Waypoints.
+        /// Settings of waypoints.
         waypoint: Waypoint = Waypoint::default();
-        /// The platform; `openshift` gives users and groups to pods.
+        /// The platform; `openshift` assigns users and groups to pods.
         platform: Text = Text::default();
-        /// The container that sets up capture.
+        /// The init container that sets up traffic capture.
         #[serde(rename = "proxy_init")]
         proxy_init: ProxyInit = ProxyInit::default();
     }
 }
 
 values! {
-    /// `global.proxy`.
+    /// The values under `global.proxy`.
     Proxy {
-        /// The image, or its name below the hub.
+        /// The image, or its name in the registry.
         image: Text = "proxyv2".into();
         /// The injection policy.
         auto_inject: Text = "enabled".into();
-        /// The domain of the cluster's services.
+        /// The DNS domain of the cluster's services.
         cluster_domain: Text = "cluster.local".into();
-        /// Levels of Envoy's components.
+        /// Log levels of Envoy's components.
         component_log_level: Text = "misc:error".into();
-        /// The level of Envoy's logs.
+        /// Envoy's log level.
         log_level: Text = "warning".into();
-        /// Inbound ports that are left alone.
+        /// Inbound ports to exclude from capture.
         exclude_inbound_ports: Text = Text::default();
-        /// Inbound ports that are captured.
+        /// Inbound ports to capture.
         include_inbound_ports: Text = "*".into();
-        /// Ranges to which connections are captured.
+        /// Destination ranges to capture.
         #[serde(rename = "includeIPRanges")]
         include_ip_ranges: Text = "*".into();
-        /// Ranges to which connections are left alone.
+        /// Destination ranges to exclude from capture.
         #[serde(rename = "excludeIPRanges")]
         exclude_ip_ranges: Text = Text::default();
-        /// Outbound ports that are captured whatever their address.
+        /// Outbound ports to capture for any destination.
         include_outbound_ports: Text = Text::default();
-        /// Outbound ports that are left alone.
+        /// Outbound ports to exclude from capture.
         exclude_outbound_ports: Text = Text::default();
-        /// Where Envoy logs outliers.
+        /// The path of Envoy's outlier log.
         outlier_log_path: Text = Text::default();
         /// Whether the containers are privileged.
         #[serde(deserialize_with = "flag")]
         privileged: bool = false;
-        /// Whether the proxy may bind low ports.
+        /// Whether the proxy may bind low ports (`NET_BIND_SERVICE`).
         cap_net_bind_service: Text = Text::default();
         /// The seccomp profile of the containers.
         seccomp_profile: Option<SeccompProfile> = None;
-        /// How often readiness may fail.
+        /// The failure threshold of the readiness probe.
         readiness_failure_threshold: Text = "4".into();
-        /// When readiness is first asked for.
+        /// The initial delay of the readiness probe, in seconds.
         readiness_initial_delay_seconds: Text = "0".into();
-        /// How often readiness is asked for.
+        /// The period of the readiness probe, in seconds.
         readiness_period_seconds: Text = "15".into();
-        /// Whether and how start-up is awaited.
+        /// Settings of the startup probe.
         startup_probe: StartupProbe = StartupProbe::default();
-        /// What the containers ask for and may use.
+        /// Resource requests and limits.
         resources: Resources = Resources::of_chart();
         /// The agent's port.
         status_port: Text = "15020".into();
-        /// The kind of tracer.
+        /// The type of the tracer.
         tracer: Text = "none".into();
-        /// Hooks of the proxy's container.
+        /// Lifecycle hooks of the proxy container.
         lifecycle: Option<Lifecycle> = None;
-        /// Whether the application waits for the proxy.
+        /// Whether the application starts only after the proxy is ready.
         #[serde(deserialize_with = "flag")]
         hold_application_until_proxy_starts: bool = false;
     }
 }
 
 values! {
-    /// `global.waypoint`, of which templates read more.
+    /// The values under `global.waypoint`; templates read more of them as plain data.
     Waypoint {
-        /// What the proxy asks for and may use.
+        /// Resource requests and limits of the proxy.
         resources: Resources = Resources::of_chart();
     }
 }
 
 values! {
-    /// `global.proxy_init`.
+    /// The values under `global.proxy_init`.
     ProxyInit {
-        /// The image, or its name below the hub.
+        /// The image, or its name in the registry.
         image: Text = "proxyv2".into();
-        /// Whether rules are applied even where some are found.
+        /// Whether rules are applied even if rules exist.
         #[serde(deserialize_with = "flag")]
         force_apply_iptables: bool = false;
     }
 }
 
 values! {
-    /// `global.proxy.startupProbe`.
+    /// The values under `global.proxy.startupProbe`.
     StartupProbe {
-        /// Whether there is one.
+        /// Whether the probe is enabled.
         #[serde(deserialize_with = "flag")]
         enabled: bool = true;
-        /// How often it may fail.
+        /// The failure threshold of the probe.
         failure_threshold: Text = "600".into();
     }
 }
 
 values! {
-    /// `global.logging`.
+    /// The values under `global.logging`.
     Logging {
-        /// Levels by scope.
+        /// Log levels by scope.
         level: Text = "default:info".into();
     }
 }
 
 values! {
-    /// `global.sds`.
+    /// The values under `global.sds`.
     Sds {
-        /// The token that proves a pod.
+        /// The service account token of a pod.
         token: Token = Token::default();
     }
 }
 
 values! {
-    /// `global.sds.token`.
+    /// The values under `global.sds.token`.
     Token {
-        /// Whom it is for.
+        /// The audience of the token.
         aud: Text = "istio-ca".into();
     }
 }
 
 values! {
-    /// `global.sts`.
+    /// The values under `global.sts`.
     Sts {
-        /// Its port; 0 is none.
+        /// The port of the token service; 0 disables it.
         service_port: Text = Text::default();
     }
 }
 
 values! {
-    /// `global.multiCluster`.
+    /// The values under `global.multiCluster`.
     MultiCluster {
         /// The name of this cluster.
         cluster_name: Text = Text::default();
     }
 }
 
-/// What a container asks for and may use, as quantities.
+/// Resource requests and limits of a container, as quantities.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::inject) struct Resources {
-    /// What it asks for.
+    /// The resource requests.
     pub(in crate::inject) requests: BTreeMap<String, Text>,
-    /// What it may use.
+    /// The resource limits.
     pub(in crate::inject) limits: BTreeMap<String, Text>,
 }
 
 impl Resources {
-    /// The chart's own.
+    /// The chart's defaults.
     fn of_chart() -> Self {
         let map = |cpu: &str, memory: &str| {
             BTreeMap::from([("cpu".to_owned(), cpu.into()), ("memory".to_owned(), memory.into())])

@@ -2,10 +2,10 @@ use serde_json::json;
 
 use super::*;
 
-/// The values that the chart's table says change the injection and nothing else, each with a setting.
+/// The values that affect only injection according to the chart's table, each with a setting.
 fn settings() -> Vec<(String, Value)> {
     let table = include_str!("../../../../../tests/chart/navarch.txt");
-    // The one that leaves the ConfigMap out is nothing to be read in it.
+    // This value omits the ConfigMap, so the injector cannot read it.
     let rows = table.lines().filter(|line| !line.starts_with("global.omitSidecarInjectorConfigMap"));
     let rows = rows.filter_map(|line| line.strip_suffix(" -> injector"));
     rows.filter_map(|row| {
@@ -21,7 +21,7 @@ fn what_the_chart_passes_to_injection_alone_is_read() {
     let settings = settings();
     assert!(settings.len() > 35, "{settings:?}");
     for (path, setting) in settings {
-        // The chart writes what has no prefix under `pilot`.
+        // The chart copies values without a prefix to `pilot`.
         let path = if path.starts_with("cni.") { format!("pilot.{path}") } else { path };
         let value = path.rsplit('.').fold(setting, |value, key| json!({ key: value }));
         let (read, _) = Values::parse(&value.to_string()).unwrap();

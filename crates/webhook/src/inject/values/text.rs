@@ -1,4 +1,4 @@
-//! Scalars that charts write as text, number or boolean alike.
+//! Scalars that charts write as string, number or boolean.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub(in crate::inject) struct Text(String);
 
 impl Text {
-    /// The text.
+    /// The text of the scalar.
     pub(in crate::inject) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is empty.
+    /// Whether the text is empty.
     pub(in crate::inject) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -26,7 +26,7 @@ impl Text {
         (!self.0.is_empty() && self.0 != "0").then_some(self.as_str())
     }
 
-    /// The text, or another where it is empty.
+    /// The text, or a default if it is empty.
     pub(in crate::inject) fn or<'a>(&'a self, other: &'a str) -> &'a str {
         if self.0.is_empty() { other } else { &self.0 }
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// Takes any scalar.
+/// Accepts any scalar.
 struct TextVisitor;
 
 impl Visitor<'_> for TextVisitor {
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// Reads a boolean that may stand in quotes.
+/// Parses a boolean that may be quoted.
 pub(in crate::inject) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     match Text::deserialize(deserializer)?.as_str() {
         "true" => Ok(true),

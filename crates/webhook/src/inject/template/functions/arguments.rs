@@ -1,4 +1,4 @@
-//! Arguments of functions, and results that may not grow without end.
+//! Arguments of functions, and limits on their results.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use gotmpl::{Result, TemplateError, Value};
 use super::super::output::{MAX_BYTES, Output};
 use super::super::value::{Entries, text};
 
-/// The most items of a list that a function makes.
+/// The maximum number of items in a generated list.
 pub(super) const MAX_ITEMS: usize = 10_000;
 
-/// Says what is wrong.
+/// Creates an error.
 pub(super) fn fault(reason: impl Into<String>) -> TemplateError {
     TemplateError::Exec(reason.into())
 }
@@ -20,10 +20,10 @@ pub(super) fn at(args: &[Value], index: usize) -> Result<&Value> {
     args.get(index).ok_or_else(|| fault(format!("argument {} is missing", index + 1)))
 }
 
-/// A value as text: a text as it is, another as Go prints it.
+/// A value as text: strings unchanged, other values as Go prints them.
 ///
 /// # Errors
-/// When it is too long.
+/// When the text is too long.
 pub(super) fn printed(value: &Value) -> Result<String> {
     if let Value::String(value) = value {
         return Ok(value.to_string());
@@ -38,17 +38,17 @@ pub(super) fn text_at(args: &[Value], index: usize) -> Result<String> {
     printed(at(args, index)?)
 }
 
-/// An argument as a whole number; a text of digits counts as one.
+/// An argument as an integer; a string of digits is converted.
 pub(super) fn int_at(args: &[Value], index: usize) -> Result<i64> {
     Ok(as_int(at(args, index)?))
 }
 
-/// A value as a whole number; what is none is zero.
+/// A value as an integer; other values are zero.
 pub(super) fn as_int(value: &Value) -> i64 {
     match value {
         Value::Int(number) => *number,
         Value::Uint(number) => i64::try_from(*number).unwrap_or(i64::MAX),
-        // Through text, which for whole numbers of this size is exact.
+        // Converts through text, which is exact for integers of this size.
         Value::Float(number) if number.abs() < 1e15 => format!("{:.0}", number.trunc()).parse().unwrap_or(0),
         Value::String(text) => text.trim().parse().unwrap_or(0),
         Value::Bool(value) => i64::from(*value),
@@ -56,12 +56,12 @@ pub(super) fn as_int(value: &Value) -> i64 {
     }
 }
 
-/// An argument as the length of something; negative ones are zero.
+/// An argument as a length; negative values are zero.
 pub(super) fn length_at(args: &[Value], index: usize) -> Result<usize> {
     Ok(usize::try_from(int_at(args, index)?).unwrap_or(0))
 }
 
-/// An argument as a list; nil is an empty one.
+/// An argument as a list; nil is the empty list.
 pub(super) fn list_at(args: &[Value], index: usize) -> Result<Arc<[Value]>> {
     match at(args, index)? {
         Value::List(items) => Ok(Arc::clone(items)),
@@ -70,7 +70,7 @@ pub(super) fn list_at(args: &[Value], index: usize) -> Result<Arc<[Value]>> {
     }
 }
 
-/// A value as a map; nil is an empty one.
+/// A value as a map; nil is the empty map.
 pub(super) fn as_map(value: &Value) -> Result<Arc<Entries>> {
     match value {
         Value::Map(entries) => Ok(Arc::clone(entries)),
@@ -84,7 +84,7 @@ pub(super) fn map_at(args: &[Value], index: usize) -> Result<Arc<Entries>> {
     as_map(at(args, index)?)
 }
 
-/// A text as result.
+/// Returns a string if it is within the limit.
 pub(super) fn bounded(result: String) -> Result<Value> {
     if result.len() > MAX_BYTES { Err(fault("a text is too long")) } else { Ok(text(result)) }
 }

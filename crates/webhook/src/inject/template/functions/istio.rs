@@ -1,4 +1,4 @@
-//! Istio's own functions.
+//! Istio's own template functions.
 
 use gotmpl::{Result, Value};
 use serde_json::Value as Json;
@@ -41,7 +41,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("otelResourceAttributes", otel),
 ];
 
-/// Adds a port to a list of ports, unless it is there or none.
+/// Adds a port to a list of ports, unless the port is empty, 0 or already in the list.
 fn exclude_inbound_port(args: &[Value]) -> Result<Value> {
     let (port, ports) = (text_at(args, 0)?, text_at(args, 1)?);
     let port = port.trim();
@@ -68,7 +68,7 @@ fn ports(args: &[Value], counts: fn(&str) -> bool) -> Result<Value> {
     bounded(found.join(","))
 }
 
-/// An annotation of an object's metadata, or something else.
+/// An annotation from an object's metadata, or a default.
 fn annotation(args: &[Value]) -> Result<Value> {
     let annotations = map_at(args, 0)?.get("Annotations").cloned().unwrap_or(Value::Nil);
     match as_map(&annotations)?.get(text_at(args, 1)?.as_str()) {
@@ -77,14 +77,14 @@ fn annotation(args: &[Value]) -> Result<Value> {
     }
 }
 
-/// A value, or another where it is nil or empty text.
+/// A value, or the default if the value is nil or empty.
 fn value_or_default(args: &[Value]) -> Result<Value> {
     let value = at(args, 0)?;
     let unset = matches!(value, Value::Nil) || value.as_str() == Some("");
     if unset { at(args, 1).cloned() } else { Ok(value.clone()) }
 }
 
-/// What a JSON text says; what is none is the text `{}`, as in Istio.
+/// Parses JSON text; invalid text counts as `{}`, as in Istio.
 fn from_json(args: &[Value]) -> Result<Value> {
     let json = serde_json::from_str::<Json>(&text_at(args, 0)?);
     Ok(json.map_or_else(|_| text("{}"), |json| of_json(&json)))
@@ -101,13 +101,13 @@ fn proto_to_json(args: &[Value]) -> Result<Value> {
     }
 }
 
-/// Indents all lines but the first.
+/// Indents all lines except the first.
 fn indent(args: &[Value]) -> Result<Value> {
     let (spaces, source) = (" ".repeat(length_at(args, 0)?.min(1_000)), text_at(args, 1)?);
     bounded(source.replace('\n', &format!("\n{spaces}")))
 }
 
-/// A map without some keys.
+/// A map without the given keys.
 fn omit(args: &[Value]) -> Result<Value> {
     let mut kept = (*map_at(args, 0)?).clone();
     for key in args.iter().skip(1) {
@@ -116,7 +116,7 @@ fn omit(args: &[Value]) -> Result<Value> {
     Ok(map(kept))
 }
 
-/// A map of texts from keys and values in turn.
+/// A map of strings from alternating keys and values.
 fn strdict(pairs: &[String]) -> Value {
     let entry = |pair: &[String]| {
         let mut pair = pair.iter().map(String::as_str);
@@ -125,7 +125,7 @@ fn strdict(pairs: &[String]) -> Value {
     map(pairs.chunks(2).map(entry).collect())
 }
 
-/// Maps laid over each other, the last uppermost.
+/// Merges maps; later maps take precedence.
 fn merge_maps(args: &[Value]) -> Result<Value> {
     let mut merged = Entries::new();
     for value in args {
@@ -134,7 +134,7 @@ fn merge_maps(args: &[Value]) -> Result<Value> {
     Ok(map(merged))
 }
 
-/// A value without nils and what is empty without them; `None` where nothing is left.
+/// A value without nils and without parts that become empty; `None` if nothing remains.
 fn omit_nil(value: &Value) -> Option<Value> {
     match value {
         Value::Nil => None,
@@ -151,7 +151,7 @@ fn omit_nil(value: &Value) -> Option<Value> {
     }
 }
 
-/// Whether a value holds a nil anywhere.
+/// Whether a value contains a nil.
 fn changes(value: &Value) -> bool {
     match value {
         Value::Nil => true,
@@ -161,7 +161,7 @@ fn changes(value: &Value) -> bool {
     }
 }
 
-/// What OpenTelemetry's conventions say of a service, where a provider of mesh config wants them.
+/// The service's OpenTelemetry resource attributes, if a tracing provider of mesh config requires them.
 fn otel(args: &[Value]) -> Result<Value> {
     let wants = |provider: &Value| {
         let enrichment = provider.field("Opentelemetry").and_then(|otel| otel.field("ServiceAttributeEnrichment"));

@@ -1,4 +1,4 @@
-//! Sprig's functions on lists, and those that choose between values.
+//! Sprig's functions on lists, and its functions that select values.
 
 use gotmpl::{Result, Value};
 
@@ -67,7 +67,7 @@ fn with(list: &[Value], further: impl IntoIterator<Item = Value>) -> Result<Valu
     bounded_list(list.iter().cloned().chain(further).collect())
 }
 
-/// What Go calls the kind of a value.
+/// Go's name for the kind of a value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Nil => "invalid",

@@ -1,4 +1,4 @@
-//! Sprig's functions on maps. Maps are values here: what changes one gives a new one.
+//! Sprig's functions on maps. Maps are immutable here, so functions that change a map return a new one.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("dig", dig),
 ];
 
-/// A map from keys and values in turn.
+/// A map from alternating keys and values.
 fn dict(args: &[Value]) -> Result<Value> {
     let mut entries = Entries::new();
     for pair in args.chunks(2) {
@@ -67,19 +67,19 @@ fn dict(args: &[Value]) -> Result<Value> {
     Ok(map(entries))
 }
 
-/// Which of two values of one key stands.
+/// The precedence between two values of the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wins {
-    /// The one below, unless it is empty.
+    /// The lower value, unless it is empty.
     Below,
-    /// The one laid over it.
+    /// The upper value.
     Above,
 }
 
-/// The deepest that maps are merged.
+/// The maximum depth of nested maps in a merge.
 const MAX_DEPTH: usize = 32;
 
-/// Lays a map over another, and maps within over maps within.
+/// Merges a map into another, including nested maps.
 fn lay(below: &mut Entries, above: &Entries, wins: Wins, depth: usize) {
     for (key, value) in above {
         match (below.get(key), value) {
@@ -96,7 +96,7 @@ fn lay(below: &mut Entries, above: &Entries, wins: Wins, depth: usize) {
     }
 }
 
-/// What stands within maps at some keys, or something else: `dig "a" "b" default map`.
+/// The value in nested maps at the given keys, or a default: `dig "a" "b" default map`.
 fn dig(args: &[Value]) -> Result<Value> {
     let keys = args.len().saturating_sub(2);
     let mut found = at(args, keys + 1)?.clone();

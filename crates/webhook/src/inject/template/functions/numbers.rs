@@ -23,13 +23,13 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("untilStep", |args| counted(int_at(args, 0)?, int_at(args, 1)?, int_at(args, 2)?)),
 ];
 
-/// A number divided by another.
+/// Divides a number by another.
 fn divided(args: &[Value], by: fn(i64, i64) -> Option<i64>) -> Result<Value> {
     let outcome = by(as_int(at(args, 0)?), as_int(at(args, 1)?));
     outcome.map(Value::Int).ok_or_else(|| fault("a division by zero"))
 }
 
-/// The numbers from one up or down to another, which is not among them.
+/// The numbers from `start` up or down to `end`, excluding `end`.
 fn counted(start: i64, end: i64, step: i64) -> Result<Value> {
     if step == 0 || (step > 0) != (end > start) {
         return bounded_list(Vec::new());

@@ -1,4 +1,4 @@
-//! Printing and quoting. Those of the template language are here again with a limit on what they make.
+//! Printing and quoting. These functions replace the template language's own, to limit their output.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("ne", |args| Ok(Value::Bool(!are_equal(at(args, 0)?, at(args, 1)?)))),
 ];
 
-/// Prints values, with spaces between those of which neither is a text.
+/// Prints values, with spaces between adjacent values that are not strings.
 fn print(args: &[Value]) -> Result<Value> {
     let mut out = String::new();
     let mut before: Option<&Value> = None;
@@ -43,7 +43,7 @@ fn print(args: &[Value]) -> Result<Value> {
     bounded(out)
 }
 
-/// Prints values by a format, of whose verbs `%s`, `%v`, `%d`, `%t`, `%q`, `%f`, `%x` and `%%` are known.
+/// Prints values by a format with the verbs `%s`, `%v`, `%d`, `%t`, `%q`, `%f`, `%x` and `%%`.
 fn printf(args: &[Value]) -> Result<Value> {
     let format = printed(at(args, 0)?)?;
     let mut values = args.iter().skip(1);
@@ -91,7 +91,7 @@ fn formatted(verb: char, flags: &str, value: &Value) -> Result<String> {
     })
 }
 
-/// A text with spaces, or zeros, up to the width that the flags have.
+/// Pads a text with spaces or zeros to the width in the flags.
 fn padded(flags: &str, part: &str) -> Result<String> {
     let width = flags.split('.').next().unwrap_or_default().trim_start_matches(['+', ' ', '#']);
     let (left, width) = width.strip_prefix('-').map_or((false, width), |width| (true, width));
@@ -108,13 +108,13 @@ fn padded(flags: &str, part: &str) -> Result<String> {
     })
 }
 
-/// Does something to the text of each value but nil, and joins the outcome with spaces.
+/// Applies a function to the text of each value except nil, and joins the results with spaces.
 fn each(args: &[Value], to_each: fn(&str) -> String) -> Result<Value> {
     let set = args.iter().filter(|value| !matches!(value, Value::Nil));
     bounded(set.map(|value| Ok(to_each(&printed(value)?))).collect::<Result<Vec<_>>>()?.join(" "))
 }
 
-/// An item of a list or an entry of a map, step by step. A map of texts has an empty text for what is not there.
+/// Indexes lists and maps repeatedly. In a map of strings, a missing key returns the empty string.
 fn index(args: &[Value]) -> Result<Value> {
     let mut value = at(args, 0)?.clone();
     for step in args.iter().skip(1) {
@@ -130,7 +130,7 @@ fn index(args: &[Value]) -> Result<Value> {
     Ok(value)
 }
 
-/// Whether two values are equal; values of different kinds are not.
+/// Whether two values are equal; values of different kinds are not equal.
 fn are_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Nil, Value::Nil) => true,

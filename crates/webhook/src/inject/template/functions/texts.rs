@@ -1,4 +1,4 @@
-//! Sprig's functions on texts.
+//! Sprig's functions on strings.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use super::arguments::{at, bounded, bounded_list, fault, int_at, length_at, list
 
 use navarch_api::digest::sha256_hex;
 
-/// The most that a text is repeated.
+/// The maximum number of repetitions of a string.
 const MAX_REPEAT: usize = 100_000;
 
 /// The functions by name.
@@ -80,13 +80,13 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     }),
 ];
 
-/// The first argument as a regular expression. Its automaton is bounded, and matching takes linear time.
+/// The first argument as a regular expression. The automaton's size is limited, and matching takes linear time.
 fn pattern(args: &[Value]) -> Result<regex::Regex> {
     let built = regex::RegexBuilder::new(&text_at(args, 0)?).size_limit(1 << 20).build();
     built.map_err(|error| fault(error.to_string()))
 }
 
-/// Each word with its first letter raised.
+/// Capitalizes the first letter of each word.
 fn title(whole: &str) -> String {
     let mut begins = true;
     let raise = |letter: char| {
@@ -97,7 +97,7 @@ fn title(whole: &str) -> String {
     whole.chars().map(raise).collect()
 }
 
-/// The nearest place at or before one at which a text can be cut.
+/// The nearest character boundary at or before a byte index.
 fn cut_at(whole: &str, mut place: usize) -> usize {
     place = place.min(whole.len());
     while !whole.is_char_boundary(place) {
@@ -106,7 +106,7 @@ fn cut_at(whole: &str, mut place: usize) -> usize {
     place
 }
 
-/// A text cut to a length; a negative one keeps the end.
+/// Truncates a string; a negative length keeps the end.
 fn trunc(args: &[Value]) -> Result<Value> {
     let (length, whole) = (int_at(args, 0)?, text_at(args, 1)?);
     let bytes = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
@@ -118,14 +118,14 @@ fn trunc(args: &[Value]) -> Result<Value> {
     bounded(kept.unwrap_or_default().to_owned())
 }
 
-/// A part of a text; a negative end is the text's.
+/// A substring; a negative end is the string's end.
 fn substr(args: &[Value]) -> Result<Value> {
     let (start, end, whole) = (length_at(args, 0)?, int_at(args, 1)?, text_at(args, 2)?);
     let end = usize::try_from(end).map_or(whole.len(), |end| cut_at(&whole, end));
     bounded(whole.get(cut_at(&whole, start)..end).unwrap_or_default().to_owned())
 }
 
-/// A text with one part replaced by another wherever it is.
+/// Replaces all occurrences of a substring.
 fn replace(args: &[Value]) -> Result<Value> {
     let (old, new, whole) = (text_at(args, 0)?, text_at(args, 1)?, text_at(args, 2)?);
     let growth = whole.matches(old.as_str()).count().saturating_mul(new.len());

@@ -1,8 +1,8 @@
-//! Values as YAML in block style, which templates indent and put beside other keys.
+//! Serializes values as block-style YAML, which templates indent and place next to other keys.
 
 use serde_json::Value;
 
-/// The YAML of a value, with a newline at its end.
+/// The YAML of a value, with a trailing newline.
 pub(super) fn yaml_text(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -16,7 +16,7 @@ pub(super) fn yaml_text(value: &Value) -> String {
     out
 }
 
-/// Appends a map or list that is not empty.
+/// Appends a non-empty map or list.
 fn block(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(fields) => {
@@ -40,7 +40,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Appends what stands behind a key.
+/// Appends the value after a key.
 fn member(out: &mut String, value: &Value, indent: usize) {
     let nested = match value {
         Value::Object(fields) => !fields.is_empty(),
@@ -57,7 +57,7 @@ fn member(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// A value on one line: JSON, but for texts that need no quotes.
+/// A value on one line: JSON, except for strings that need no quotes.
 fn flow(value: &Value) -> String {
     match value {
         Value::String(text) => scalar_text(text),
@@ -65,7 +65,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text, in quotes where it could be read as something else.
+/// A string, quoted if it could be parsed as another type.
 fn scalar_text(text: &str) -> String {
     let mut letters = text.bytes();
     let plain = letters.next().is_some_and(|first| first.is_ascii_alphabetic())
