@@ -96,6 +96,8 @@ pub enum Coverage {
     },
     /// Services: a remote cluster in another network.
     Services,
+    /// Pods and WorkloadEntries by address, and no names: outside ambient mode, where proxies ask who a peer is.
+    Peers,
 }
 
 /// The keys and names of one version of an object.
@@ -259,6 +261,7 @@ impl Coverage {
                     || entries && kind == Kind::WorkloadEntry
             }
             Self::Services => kind == Kind::Service,
+            Self::Peers => matches!(kind, Kind::Pod | Kind::WorkloadEntry),
         }
     }
 }
@@ -284,6 +287,10 @@ impl Traits {
                 }
             }
             _ => {}
+        }
+        if scope.coverage == Coverage::Peers {
+            traits.keys.retain(|key| matches!(key, AddressKey::Address(_)));
+            traits.names.clear();
         }
         traits
     }

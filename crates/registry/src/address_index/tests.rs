@@ -135,3 +135,21 @@ fn of_remote_clusters_services_count_and_in_the_same_network_workloads() {
         assert_eq!((names(&emptied.removed), emptied.keys), (expected, change.keys));
     }
 }
+
+#[test]
+fn peers_are_found_by_address_and_by_nothing_else() {
+    let others = "
+---
+{ apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: { name: vm, namespace: shop }, spec: { address: 10.2.0.1 } }
+---
+{ apiVersion: v1, kind: Service, metadata: { name: web, namespace: shop }, spec: { clusterIP: 10.96.0.1, ports: [{ port: 80 }] } }";
+    let mut objects = Objects::default();
+    let changed = put(&mut objects, &(POD.to_owned() + others));
+    let (cluster, mut index) = (ClusterId::new("Kubernetes"), AddressIndex::default());
+    let change = index.apply(&Objects::default(), &objects, &changed, &scope(&cluster, Coverage::Peers));
+    let addresses = ["10.0.0.1", "10.2.0.1", "fd00::1"].map(|ip| AddressKey::Address(ip.parse().unwrap()));
+    assert_eq!(change, AddressChange { keys: addresses.into(), ..AddressChange::default() });
+    let at = |ip: &str| index.at(ip.parse().unwrap()).map(|object| object.kind).collect::<Vec<_>>();
+    assert_eq!([at("fd00::1"), at("10.2.0.1"), at("10.96.0.1")], [vec![Kind::Pod], vec![Kind::WorkloadEntry], vec![]]);
+    assert!(index.by_label.is_empty() && index.by_node.is_empty() && index.brought.is_empty());
+}
