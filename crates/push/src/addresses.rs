@@ -1,6 +1,8 @@
 //! What finds the objects behind addresses, and the names of workloads and services: of the cluster that configures the mesh and,
 //! where the networks of an ambient mesh are joined, of remote clusters.
 //!
+//! Outside ambient mode it is empty until a proxy asks who a peer is; from then on it finds pods and WorkloadEntries of all clusters.
+//!
 //! Of a remote cluster in the same network services and workloads count, of one in another network services: ztunnel knows one
 //! workload for all that a service has there. Each part is brought up to date by what changed in it. There may be more names than
 //! resources: those that come to nothing are left out when they are made.
@@ -74,12 +76,22 @@ impl Addresses {
     /// Takes a change in; returns the facts that differ.
     pub(super) fn apply(&mut self, step: &WorldChange<'_>) -> Vec<FactKey> {
         let mut changes = IndexChange::default();
-        let own = scope(&step.settings.cluster_id, Coverage::Own, step);
+        let is_ambient = step.settings.ambient;
+        let coverage = if is_ambient { Coverage::Own } else { Coverage::Peers };
+        let own = scope(&step.settings.cluster_id, coverage, step);
         let change = self.own.apply(step.before.own, step.now.own, &step.changed.own, &own);
         let keys = changes.take(change, |name| self.remotes.values().any(|index| index.brings(name)));
         changes.facts.extend(keys.into_iter().map(FactKey::Found));
-        if step.settings.gateway_api.east_west {
-            self.apply_remotes(step, &mut changes);
+        if !is_ambient {
+            self.apply_remotes(step, |_| Coverage::Peers, &mut changes);
+        } else if step.settings.gateway_api.east_west {
+            let own = network(step.now.own, step.settings);
+            let entries = step.settings.clusters.remote_workload_entries;
+            let coverage = |objects: &Objects| match network(objects, step.settings) == own {
+                true => Coverage::Workloads { entries },
+                false => Coverage::Services,
+            };
+            self.apply_remotes(step, coverage, &mut changes);
             self.apply_far(step, &mut changes);
         }
         let NameChange { added, removed } = changes.names;
@@ -90,17 +102,18 @@ impl Addresses {
         changes.facts
     }
 
-    /// Brings the indexes of remote clusters up to date.
-    fn apply_remotes(&mut self, step: &WorldChange<'_>, changes: &mut IndexChange) {
-        let own = network(step.now.own, step.settings);
+    /// Brings the indexes of remote clusters up to date, of each what `coverage` says.
+    fn apply_remotes(
+        &mut self,
+        step: &WorldChange<'_>,
+        coverage: impl Fn(&Objects) -> Coverage,
+        changes: &mut IndexChange,
+    ) {
         let clusters: BTreeSet<&ClusterId> = step.before.remotes.keys().chain(step.now.remotes.keys()).collect();
         let nothing = Objects::default();
         for cluster in clusters {
             let (before, now) = (step.before.remotes.get(cluster), step.now.remotes.get(cluster));
-            let wanted = now.map(|objects| match network(objects, step.settings) == own {
-                true => Coverage::Workloads { entries: step.settings.clusters.remote_workload_entries },
-                false => Coverage::Services,
-            });
+            let wanted = now.map(&coverage);
             let known = self.coverage.get(cluster).copied();
             if known == wanted {
                 let changed = step.changed.remotes.get(cluster);
@@ -173,8 +186,8 @@ fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &WorldChange<'a>)
     IndexScope { cluster, domain_suffix: &step.settings.domain_suffix, coverage }
 }
 
-/// The names of all objects of a remote cluster that can be in an index.
-fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
+/// The names of all objects of a cluster that can be in the index of a remote one, or in one that finds peers.
+pub(super) fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
     let kinds = [Kind::Pod, Kind::Service, Kind::EndpointSlice, Kind::WorkloadEntry];
     kinds.into_iter().flat_map(|kind| objects.all_of(kind)).collect()
 }

@@ -42,9 +42,11 @@ pub struct PushContext {
     pub trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways, by host name.
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address; empty without ambient mode.
+    /// Index of objects by address. Without ambient mode it is empty until a proxy asks for a peer, and finds pods and WorkloadEntries.
     pub addresses: AddressIndex,
-    /// The index of each remote cluster, in an ambient mesh of several networks.
+    /// Whether a proxy has asked for a peer, without ambient mode.
+    pub finds_peers: bool,
+    /// The index of each remote cluster: in an ambient mesh of several networks, or where a proxy has asked for a peer.
     pub remote_addresses: OrdMap<ClusterId, AddressIndex>,
     /// The names of workloads and services; none without ambient mode.
     pub address_names: NameList,

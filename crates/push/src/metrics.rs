@@ -167,6 +167,7 @@ impl Metrics {
                 | Change::Quarantine(..)
                 | Change::GatewayHost(..)
                 | Change::Stages
+                | Change::FindPeers
                 | Change::Rollout(..) => continue,
             };
             let (family, r#type) = match registry_word(name.kind) {
@@ -249,7 +250,7 @@ fn update(change: &Change) -> Option<&'static str> {
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
         Change::GatewayHost(..) | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
         Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) => None,
-        Change::Quarantine(..) | Change::Stages | Change::Rollout(..) => None,
+        Change::Quarantine(..) | Change::Stages | Change::FindPeers | Change::Rollout(..) => None,
     }
 }
 

@@ -100,6 +100,7 @@ impl Quarantine {
             | Change::TrustBundle(_)
             | Change::GatewayHost(..)
             | Change::Stages
+            | Change::FindPeers
             | Change::Rollout(..)) => Some(other),
         }
     }

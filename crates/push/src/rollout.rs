@@ -227,7 +227,8 @@ impl Rollouts {
             | Change::SecretReader(..)
             | Change::Keys(..)
             | Change::TrustBundle(_)
-            | Change::GatewayHost(..)) => Some(other),
+            | Change::GatewayHost(..)
+            | Change::FindPeers) => Some(other),
         }
     }
 

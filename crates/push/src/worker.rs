@@ -420,7 +420,7 @@ impl Worker {
                 self.metrics.came(&changes);
                 self.arrivals.add(came, &changes);
                 // Proxies wait with their subscriptions for this change.
-                let is_awaited = changes.iter().any(is_about_readers);
+                let is_awaited = changes.iter().any(is_awaited);
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {
@@ -485,9 +485,11 @@ impl Worker {
     }
 }
 
-/// Whether a change is about access to secrets.
-fn is_about_readers(change: &Change) -> bool {
-    matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)))
+/// Whether a change is about access to secrets, or makes peers be found.
+fn is_awaited(change: &Change) -> bool {
+    let is_about_readers =
+        matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)));
+    is_about_readers || matches!(change, Change::FindPeers)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::addresses::{Addresses, WorldChange};
+use super::addresses::{self, Addresses, WorldChange};
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_parts::NameParts;
@@ -52,6 +52,9 @@ pub enum Change {
     Stages,
     /// A command for a staged rollout.
     Rollout(ObjectRef, Arc<RolloutOrder>),
+    /// A proxy asks who a peer is, by its address: from now on pods and WorkloadEntries are found by theirs. Of no effect in ambient
+    /// mode, where they always are.
+    FindPeers,
 }
 
 /// One change of a remote cluster.
@@ -93,8 +96,11 @@ pub struct World {
     trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways with host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address, and the names of workloads and services; empty without ambient mode.
+    /// Index of objects by address, and the names of workloads and services. Without ambient mode it is empty until somebody asks for
+    /// a peer.
     addresses: Addresses,
+    /// Whether somebody has, without ambient mode.
+    finds_peers: bool,
     /// Objects of which the previous version is served.
     quarantine: Quarantine,
     /// Changes that apply to some proxies only.
@@ -128,6 +134,7 @@ impl World {
             trust_bundle: Arc::default(),
             gateway_hosts: OrdMap::new(),
             addresses: Addresses::default(),
+            finds_peers: false,
             quarantine: Quarantine::default(),
             rollouts: Rollouts::default(),
         }
@@ -155,7 +162,8 @@ impl World {
         let remote_readers = context.remote_secret_readers.iter().map(|((cluster, account), may)| {
             Change::Remote(cluster.clone(), RemoteChange::SecretReader(account.clone(), Some(*may)))
         });
-        let remotes = remotes.chain(remote_readers);
+        let peers = context.finds_peers.then_some(Change::FindPeers);
+        let remotes = remotes.chain(remote_readers).chain(peers);
         world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects).chain(remotes));
         world.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
         world
@@ -189,6 +197,7 @@ impl World {
             trust_bundle: self.trust_bundle.clone(),
             gateway_hosts: self.gateway_hosts.clone(),
             addresses: self.addresses.own().clone(),
+            finds_peers: self.finds_peers,
             remote_addresses: self.addresses.remotes().clone(),
             address_names: self.addresses.names().clone(),
             remotes: self.remotes.seen().clone(),
@@ -212,6 +221,7 @@ impl World {
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
+        let mut finds_peers = false;
         for change in changes {
             let Some(change) = self.admit(change, &mut objects) else { continue };
             match change {
@@ -234,6 +244,7 @@ impl World {
                     let differs = set(&mut self.gateway_hosts, &host, addresses);
                     facts.extend(differs.then_some(FactKey::Networks));
                 }
+                Change::FindPeers => finds_peers = true,
                 Change::TrustBundle(roots) => {
                     let before = std::mem::replace(&mut self.trust_bundle, roots);
                     facts.extend((before != self.trust_bundle).then_some(FactKey::TrustBundle));
@@ -256,7 +267,27 @@ impl World {
         }
         let before = ClusterObjects { own: &before, remotes: &before_remotes };
         facts.extend(self.follow(before, objects, remotes, endpoints));
+        if finds_peers && !self.finds_peers && !self.mesh.settings.ambient {
+            facts.extend(self.find_peers());
+        }
         facts.into_iter().collect()
+    }
+
+    /// Begins to find peers by address: takes all objects that there are into the index.
+    fn find_peers(&mut self) -> Vec<FactKey> {
+        self.finds_peers = true;
+        let (nothing, nowhere) = (Objects::default(), OrdMap::new());
+        // Remote clusters that were not there before are taken in as a whole.
+        let changed = ClusterChanges { own: addresses::names(self.objects.seen()), ..ClusterChanges::default() };
+        let step = WorldChange {
+            settings: &self.mesh.settings,
+            before: ClusterObjects { own: &nothing, remotes: &nowhere },
+            now: ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() },
+            changed: &changed,
+            directory: self.registry.directory(),
+            endpoints: &BTreeSet::new(),
+        };
+        self.addresses.apply(&step)
     }
 
     /// Updates everything derived from objects, given those that differ; returns the facts that differ. `endpoints` are
@@ -277,7 +308,7 @@ impl World {
             facts.extend(directory_facts(&changed));
             endpoints.extend(changed.endpoints);
         }
-        if self.mesh.settings.ambient {
+        if self.mesh.settings.ambient || self.finds_peers {
             let (settings, directory) = (&self.mesh.settings, self.registry.directory());
             let step = WorldChange { settings, before, now, changed: &changed, directory, endpoints: &endpoints };
             facts.extend(self.addresses.apply(&step));

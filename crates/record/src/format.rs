@@ -105,6 +105,8 @@ pub enum Input {
     GatewayHost(String, Option<Vec<IpAddr>>),
     /// From now on changes of objects with a rollout annotation are staged.
     Stages,
+    /// From now on peers are found by address.
+    FindPeers,
     /// An order for a staged rollout.
     Rollout(ObjectName, Box<RolloutLine>),
     /// An object of a remote cluster.

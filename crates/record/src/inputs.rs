@@ -35,6 +35,8 @@ pub(crate) struct Inputs {
     hosts: BTreeMap<Arc<str>, Arc<[IpAddr]>>,
     /// Whether changes are staged.
     stages: bool,
+    /// Whether peers are found by address.
+    finds_peers: bool,
 }
 
 impl Inputs {
@@ -48,6 +50,7 @@ impl Inputs {
             Change::Keys(source, keys) => set(&mut self.keys, source, keys.as_ref()),
             Change::TrustBundle(roots) => self.roots = roots.clone(),
             Change::Stages => self.stages = true,
+            Change::FindPeers => self.finds_peers = true,
             // Quarantine and rollouts are taken from the snapshot.
             Change::Quarantine(..) | Change::Rollout(..) => {}
             Change::GatewayHost(host, addresses) => set(&mut self.hosts, host, addresses.as_ref()),
@@ -109,6 +112,7 @@ impl Inputs {
             all.push(Change::Rollout(name.clone(), Arc::new(RolloutOrder::Restore { new, before, progress })));
         }
         all.extend(self.stages.then_some(Change::Stages));
+        all.extend(self.finds_peers.then_some(Change::FindPeers));
         all
     }
 }
@@ -151,6 +155,7 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
         Change::TrustBundle(roots) => Input::Roots(roots.iter().map(ToString::to_string).collect()),
         Change::Quarantine(name, said) => Input::Quarantine(name_of(name), said.to_string()),
         Change::Stages => Input::Stages,
+        Change::FindPeers => Input::FindPeers,
         Change::Rollout(name, order) => Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?)),
         Change::GatewayHost(host, addresses) => {
             Input::GatewayHost(host.to_string(), addresses.as_ref().map(|all| all.to_vec()))
@@ -189,6 +194,7 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         Input::Quarantine(name, said) => Change::Quarantine(ref_of(&name)?, said.into()),
         Input::GatewayHost(host, addresses) => Change::GatewayHost(host.into(), addresses.map(Into::into)),
         Input::Stages => Change::Stages,
+        Input::FindPeers => Change::FindPeers,
         Input::Rollout(name, line) => Change::Rollout(ref_of(&name)?, Arc::new(rollout::read(*line, object)?)),
         Input::RemotePut(cluster, value) => remote(cluster, RemoteChange::Put(object(value)?)),
         Input::RemoteRemoved(cluster, name) => remote(cluster, RemoteChange::Removed(ref_of(&name)?)),
@@ -252,6 +258,7 @@ mod tests {
             Change::Quarantine(name.clone(), "no".into()),
             Change::GatewayHost("host".into(), Some(vec![IpAddr::from([10, 0, 0, 1])].into())),
             Change::Stages,
+            Change::FindPeers,
             order(RolloutOrder::Stage { serial: None, at: 1, chosen: Arc::new([Arc::from("p.shop")].into()) }),
             order(RolloutOrder::Stop { serial: None, reason: "no".into() }),
             order(RolloutOrder::Complete { serial: None }),

@@ -90,6 +90,7 @@ pub(super) fn input(change: &Change) -> String {
         Change::Quarantine(name, _) => format!("{name} (quarantined)"),
         Change::GatewayHost(host, _) => format!("addresses of {host}"),
         Change::Stages => "changes may reach proxies in stages".to_owned(),
+        Change::FindPeers => "proxies ask for peers by address".to_owned(),
         Change::Rollout(name, order) => match &**order {
             RolloutOrder::Stage { at, .. } => format!("{name} (stage {})", at + 1),
             RolloutOrder::Stop { reason, .. } => format!("{name} (stopped: {reason})"),
