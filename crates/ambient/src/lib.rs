@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A resource is built from the object of its name; inputs that many resources share are queries of their own, so that a change
-//! costs what it affects. Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
+//! costs what it affects. Outside ambient mode pods and WorkloadEntries are found by address alone (`peers`). Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
 //! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Agrees
 //! with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or
 //! clocks.
@@ -19,6 +19,7 @@ mod mesh;
 mod network_gateways;
 pub mod networks;
 mod node;
+mod peers;
 mod policies;
 mod ports;
 mod selected;
@@ -83,17 +84,28 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     }
 
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-        if kind.is_by_address() { members::meant_by(of.as_str(), view) } else { self.0.members(kind, of, view) }
+        match kind.is_by_address() {
+            true if is_ambient(view) => members::meant_by(of.as_str(), view),
+            true => peers::at(of.as_str(), view),
+            false => self.0.members(kind, of, view),
+        }
     }
 
     fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        if kind.is_by_address() { members::on_own_node(view) } else { self.0.unnamed(kind, view) }
+        match kind.is_by_address() {
+            true if is_ambient(view) => members::on_own_node(view),
+            true => Vec::new(),
+            false => self.0.unnamed(kind, view),
+        }
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         match kind {
             ResourceType::Authorization => policies::resource(name.as_str(), view),
             ResourceType::Address => address(name, view).map(|address| address.encode_to_vec().into()),
+            ResourceType::Workload if !is_ambient(view) => {
+                peers::peer(name, view).map(|workload| workload.encode_to_vec().into())
+            }
             ResourceType::Workload => match address(name, view)?.r#type? {
                 Type::Workload(workload) => Some(workload.encode_to_vec().into()),
                 Type::Service(_) => None,
@@ -114,6 +126,11 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             },
         }
     }
+}
+
+/// Whether the mesh is in ambient mode, as almost all that is made of it depends on anyway.
+fn is_ambient(view: &View<'_>) -> bool {
+    view.get(&mesh::MeshFacts).is_ambient
 }
 
 /// What a name refers to.

@@ -21,6 +21,8 @@ pub(super) struct MeshFacts;
 /// The value of [`MeshFacts`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mesh {
+    /// Whether it is in ambient mode.
+    pub(super) is_ambient: bool,
     /// The cluster of this control plane.
     pub(super) cluster: ClusterId,
     /// The namespace whose policies apply to the mesh.
@@ -73,6 +75,7 @@ impl Query for MeshFacts {
             network: network.clone(),
         };
         Mesh {
+            is_ambient: settings.ambient,
             cluster: settings.cluster_id.clone(),
             root_namespace: Namespace::new(&config.root_namespace),
             trust_domain: Arc::from(config.trust_domain.as_str()),

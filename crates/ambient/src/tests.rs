@@ -1,3 +1,4 @@
+mod by_address;
 mod clusters;
 mod networks;
 mod peers;
@@ -52,7 +53,10 @@ type Shown = BTreeMap<String, Bytes>;
 
 impl Mesh {
     fn new() -> Self {
-        let settings = Settings { ambient: true, auto_allow_waypoints: true, ..Settings::default() };
+        Self::with(Settings { ambient: true, auto_allow_waypoints: true, ..Settings::default() })
+    }
+
+    fn with(settings: Settings) -> Self {
         let world = World::new(settings);
         let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
         Self { world, engine }

@@ -105,7 +105,7 @@ fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
 }
 
 /// Sets the names of a workload for telemetry.
-fn set_names(workload: &mut Workload, labels: &Labels, name: &str) {
+pub(crate) fn set_names(workload: &mut Workload, labels: &Labels, name: &str) {
     workload.workload_name = name.to_owned();
     workload.canonical_name = canonical_name(labels).map_or_else(|| name.to_owned(), ToString::to_string);
     workload.canonical_revision = canonical_revision(labels).map_or_else(|| "latest".to_owned(), ToString::to_string);

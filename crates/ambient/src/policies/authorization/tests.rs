@@ -23,6 +23,7 @@ fn converted(namespace: &str, spec: &str) -> Option<Authorization> {
 fn mesh() -> Mesh {
     let (cluster, network) = (ClusterId::new("c"), NetworkId::default());
     Mesh {
+        is_ambient: true,
         site: Arc::new(Site { home: Home::Config, cluster, network, gateway: None }),
         cluster: ClusterId::new("c"),
         root_namespace: Namespace::new("istio-system"),

@@ -1,0 +1,123 @@
+//! Who a peer is, by its address, outside ambient mode: for agents that make the mesh's metrics out of access logs.
+//!
+//! A server knows of a TCP client its address and identity. What it is told besides is in the metadata of endpoints (EDS), too:
+//! workload, canonical service, revision and cluster. Services, policies, waypoints, nodes and health are ztunnel's alone.
+
+use navarch_api::istio::WorkloadEntry;
+use navarch_api::kubernetes::Pod;
+use navarch_api::names::{NetworkId, ResourceName};
+use navarch_api::object::{Kind, NamespacedName};
+use navarch_proto::istio::workload::{NetworkMode, Workload, WorkloadType};
+use navarch_push::home::Home;
+use navarch_push::view::View;
+use navarch_registry::address_name::{AddressName, NetworkAddress};
+use navarch_registry::workload_name_of_entry;
+
+use crate::members::there;
+use crate::mesh::MeshFacts;
+use crate::networks::network_of;
+use crate::wire::ip_bytes;
+use crate::workloads::{labels_of_entry, set_names};
+
+/// The most workloads that are told of at one address: pods in a node's network share theirs.
+const MAX_AT: usize = 64;
+
+/// The resource names of the workloads at an address that is asked for as `network/address`; of an empty network in any.
+pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
+    let Some(address) = NetworkAddress::parse(text) else { return Vec::new() };
+    let cluster = &view.get(&MeshFacts).cluster;
+    let remotes = view.remote_clusters().cloned().map(Home::Remote);
+    let homes: Vec<Home> = std::iter::once(Home::Config).chain(remotes).collect();
+    let mut names = Vec::new();
+    for home in homes {
+        for object in view.objects_at_in(&home, address.address) {
+            let is_pod = object.kind == Kind::Pod;
+            let name = object.name.clone();
+            let name = there(&home, if is_pod { AddressName::Pod(name) } else { AddressName::WorkloadEntry(name) });
+            let fits =
+                |found: Workload| address.network.as_str().is_empty() || found.network == address.network.as_str();
+            if workload(&name, view).is_some_and(fits) {
+                names.push(name.to_resource_name(cluster));
+            }
+        }
+    }
+    names.truncate(MAX_AT);
+    names
+}
+
+/// The workload of a resource name, as far as peers are told of it.
+pub(crate) fn peer(name: &ResourceName, view: &View<'_>) -> Option<Workload> {
+    let mesh = view.get(&MeshFacts);
+    let parsed = AddressName::parse(name.as_str(), &mesh.cluster)?;
+    Some(Workload { uid: name.to_string(), trust_domain: mesh.told_trust_domain(), ..workload(&parsed, view)? })
+}
+
+/// The workload of a pod or a WorkloadEntry of any cluster.
+fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
+    let (home, name) = if let AddressName::Remote { cluster, workload } = name {
+        (Home::Remote(cluster.clone()), &**workload)
+    } else {
+        (Home::Config, name)
+    };
+    match name {
+        AddressName::Pod(pod) => of_pod(&home, pod, view),
+        AddressName::WorkloadEntry(entry) => of_entry(&home, entry, view),
+        AddressName::Endpoint { .. }
+        | AddressName::SliceEndpoint { .. }
+        | AddressName::NetworkGateway { .. }
+        | AddressName::SplitHorizon { .. }
+        | AddressName::Remote { .. }
+        | AddressName::Service(_) => None,
+    }
+}
+
+/// The workload of a pod, under the names that the metadata of its endpoints has.
+fn of_pod(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
+    let spec = &view.object_in::<Pod>(home, name)?.spec;
+    if spec.is_terminal() || spec.pod_ips.is_empty() {
+        return None;
+    }
+    let known = view.workload_in(home, name)?;
+    let mut workload = Workload {
+        name: name.name.to_string(),
+        namespace: name.namespace.to_string(),
+        addresses: spec.pod_ips.iter().copied().map(ip_bytes).collect(),
+        network: known.network.to_string(),
+        cluster_id: known.cluster.to_string(),
+        service_account: spec.service_account.to_string(),
+        workload_type: WorkloadType::Pod.into(),
+        network_mode: if spec.host_network { NetworkMode::HostNetwork } else { NetworkMode::Standard }.into(),
+        ..Workload::default()
+    };
+    set_names(&mut workload, &known.labels, &known.name);
+    Some(workload)
+}
+
+/// The workload of a WorkloadEntry with an address.
+fn of_entry(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
+    let settings = &view.mesh().settings;
+    if *home != Home::Config && !settings.clusters.remote_workload_entries {
+        return None;
+    }
+    let object = view.object_in::<WorkloadEntry>(home, name)?;
+    let spec = &object.spec;
+    let address = spec.address.parse().ok()?;
+    let (cluster, network) = match home {
+        Home::Remote(cluster) => (cluster.clone(), network_of(view, cluster)),
+        Home::Config | Home::Unknown => (settings.cluster_id.clone(), view.get(&MeshFacts).network.clone()),
+    };
+    let mut workload = Workload {
+        name: name.name.to_string(),
+        namespace: name.namespace.to_string(),
+        addresses: vec![ip_bytes(address)],
+        network: if spec.network.is_empty() { network } else { NetworkId::new(&spec.network) }.to_string(),
+        cluster_id: cluster.to_string(),
+        service_account: spec.service_account.clone(),
+        workload_type: WorkloadType::Pod.into(),
+        ..Workload::default()
+    };
+    let mut named = object.meta.clone();
+    named.labels = labels_of_entry(object);
+    set_names(&mut workload, &named.labels, &workload_name_of_entry(&named));
+    Some(workload)
+}

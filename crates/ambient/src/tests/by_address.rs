@@ -1,0 +1,118 @@
+//! What agents are told of peers, without ambient mode.
+
+use navarch_push::fact::FactKey;
+
+use super::*;
+
+/// A pod that a Deployment has made, one in its node's network and a machine.
+const WORKLOADS: &str = "
+{ apiVersion: v1, kind: Pod,
+  metadata: { name: client-5d-x, generateName: client-5d-, namespace: shop, labels: { app: client, version: v2, pod-template-hash: 5d },
+    ownerReferences: [{ apiVersion: apps/v1, kind: ReplicaSet, name: client-5d, controller: true }] },
+  spec: { nodeName: n1, serviceAccountName: buyer, containers: [] },
+  status: { phase: Running, podIPs: [{ ip: 10.0.0.1 }, { ip: 'fd00::1' }] } }
+---
+{ apiVersion: v1, kind: Pod, metadata: { name: agent, namespace: shop },
+  spec: { nodeName: n1, hostNetwork: true, containers: [] }, status: { phase: Running, podIP: 10.9.0.1 } }
+---
+{ apiVersion: networking.istio.io/v1, kind: WorkloadEntry, metadata: { name: vm, namespace: shop, labels: { app: old } },
+  spec: { address: 10.2.0.1, network: far, serviceAccount: old } }
+---
+{ apiVersion: v1, kind: Service, metadata: { name: client, namespace: shop },
+  spec: { clusterIP: 10.96.0.1, selector: { app: client }, ports: [{ port: 80 }] } }";
+
+/// A sidecar of a mesh without ambient mode, in which peers are found.
+fn mesh() -> (Mesh, ProxyId) {
+    let mut mesh = Mesh::with(Settings::default());
+    mesh.put(WORKLOADS);
+    mesh.change(vec![Change::FindPeers]);
+    let sidecar = sidecar(&mut mesh);
+    (mesh, sidecar)
+}
+
+fn sidecar(mesh: &mut Mesh) -> ProxyId {
+    let metadata = json!({ "NODE_NAME": "n1" });
+    let id = "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local";
+    let proxy = Proxy::parse(id, metadata, Locality::default()).unwrap();
+    mesh.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+}
+
+#[test]
+fn a_pod_is_told_by_its_address_with_its_names_and_no_more() {
+    let (mut mesh, sidecar) = mesh();
+    let shown = mesh.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
+    let uid = "Kubernetes//Pod/shop/client-5d-x";
+    assert_eq!(names(&shown), [uid]);
+    let expected = Workload {
+        uid: uid.to_owned(),
+        name: "client-5d-x".to_owned(),
+        namespace: "shop".to_owned(),
+        addresses: ["10.0.0.1", "fd00::1"].map(|ip| crate::wire::ip_bytes(ip.parse().unwrap())).into(),
+        cluster_id: "Kubernetes".to_owned(),
+        service_account: "buyer".to_owned(),
+        workload_name: "client".to_owned(),
+        workload_type: navarch_proto::istio::workload::WorkloadType::Pod.into(),
+        canonical_name: "client".to_owned(),
+        canonical_revision: "v2".to_owned(),
+        ..Workload::default()
+    };
+    assert_eq!(Workload::decode(shown[uid].clone()).unwrap(), expected);
+    // It changes with the pod, and goes with it.
+    mesh.put(&WORKLOADS.replace("version: v2", "version: v3"));
+    let shown = mesh.shown(sidecar, ResourceType::Workload);
+    assert_eq!(Workload::decode(shown[uid].clone()).unwrap().canonical_revision, "v3");
+    let Change::Put(pod) = objects(WORKLOADS).remove(0) else { panic!("an object") };
+    mesh.change(vec![Change::Removed(pod.object_ref())]);
+    assert!(mesh.shown(sidecar, ResourceType::Workload).is_empty());
+}
+
+#[test]
+fn services_and_what_is_in_another_network_are_not_found() {
+    let (mut mesh, sidecar) = mesh();
+    let mut found = |names_: &[&str]| {
+        let shown = mesh.ask(sidecar, ResourceType::Workload, names_);
+        shown.into_keys().collect::<Vec<_>>()
+    };
+    let vm = "Kubernetes/networking.istio.io/WorkloadEntry/shop/vm";
+    assert_eq!(found(&["far/10.2.0.1"]), [vm]);
+    assert_eq!(found(&["/10.2.0.1"]), [vm], "without a network of its own a proxy is told of any");
+    assert_eq!(found(&["near/10.2.0.1", "/10.96.0.1", "/10.0.0.7", "shop/client.shop.svc.cluster.local"]), [""; 0]);
+    assert_eq!(found(&["Kubernetes//Pod/shop/client-5d-x"]), [""; 0], "names of pods tell no addresses");
+    let host = mesh.ask(sidecar, ResourceType::Workload, &["/10.9.0.1"]);
+    let host = Workload::decode(host["Kubernetes//Pod/shop/agent"].clone()).unwrap();
+    assert_eq!(host.network_mode(), navarch_proto::istio::workload::NetworkMode::HostNetwork);
+}
+
+#[test]
+fn pods_of_remote_clusters_are_found_with_theirs() {
+    let mut mesh = Mesh::with(Settings::default());
+    mesh.put(WORKLOADS);
+    mesh.change(remote(&WORKLOADS.replace("10.0.0.1", "10.5.0.1")));
+    mesh.change(vec![Change::FindPeers]);
+    let sidecar = sidecar(&mut mesh);
+    let shown = mesh.ask(sidecar, ResourceType::Workload, &["/10.5.0.1"]);
+    let found = Workload::decode(shown["two//Pod/shop/client-5d-x"].clone()).unwrap();
+    assert_eq!(found.cluster_id, "two");
+    mesh.change(vec![Change::Remote(ClusterId::new("two"), RemoteChange::Gone)]);
+    assert!(mesh.shown(sidecar, ResourceType::Workload).is_empty());
+}
+
+#[test]
+fn nothing_is_kept_until_somebody_asks() {
+    let mut world = World::new(Settings::default());
+    world.apply(objects(WORKLOADS));
+    assert_eq!(world.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 0);
+    let facts = world.apply([Change::FindPeers]);
+    assert!(facts.iter().all(|fact| matches!(fact, FactKey::Found(_))) && facts.len() == 4, "{facts:?}");
+    assert_eq!(world.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 1);
+    assert_eq!(world.apply([Change::FindPeers]), [], "once");
+    let fork = World::fork(&world.context()).context();
+    assert!(fork.finds_peers && fork.addresses.at("fd00::1".parse().unwrap()).count() == 1);
+    // In ambient mode all is found as ever.
+    let mut ambient = World::new(Settings { ambient: true, ..Settings::default() });
+    ambient.apply(objects(WORKLOADS));
+    assert_eq!(ambient.apply([Change::FindPeers]), []);
+    assert!(
+        !ambient.context().finds_peers && ambient.context().addresses.at("10.96.0.1".parse().unwrap()).count() == 1
+    );
+}
