@@ -56,6 +56,7 @@ const TABLE: [Row; 58] = [
     xds("nds", Rule::Anyone),
     xds("pcds", Rule::Anyone),
     xds("wds", Rule::Anyone),
+    // Without ambient mode by address alone, of what endpoints say, too.
     xds("wlds", Rule::Anyone),
     xds("wads", Rule::Anyone),
     xds("mcp", Rule::RootNamespace),

@@ -336,9 +336,7 @@ impl Stream {
         for effect in effects {
             match effect {
                 Effect::Subscribe(kind, interest) => {
-                    if kind == ResourceType::Secret {
-                        self.ask_access().await;
-                    }
+                    self.prepare(kind).await?;
                     let is_proved = self.connection.proxy.identity.is_some();
                     let allowed = self.may_subscribe(kind);
                     self.pay_for_names(kind, &interest, is_proved)?;

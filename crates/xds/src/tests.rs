@@ -6,5 +6,6 @@ mod both;
 mod delta;
 mod life;
 mod limits;
+mod peers;
 mod pressure;
 mod state;

@@ -1,14 +1,19 @@
 //! What the client of a stream may ask for.
 
+use std::net::IpAddr;
+
 use tonic::Status;
 
-use super::Stream;
+use super::{Stream, push_ended};
 use crate::node::Served;
-use crate::session::discovery_request::{Request, not_served};
+use crate::session::discovery_request::{DeltaRequest, Request, not_served};
 use navarch_api::mcp::MESH_CONFIG_URL;
+use navarch_api::names::ResourceName;
 use navarch_api::object::Kind;
 use navarch_proto::any::TYPE_URL_PREFIX;
+use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
+use navarch_push::world::Change;
 use navarch_security::rules;
 
 /// A type of objects, for the rights that all of them have in common.
@@ -32,10 +37,56 @@ impl Stream {
             request.kind()
         };
         match kind {
-            Some(kind) if kind.is_ambient() && self.core.served < Served::Ambient => Err(not_served(kind.type_url())),
+            Some(kind) if kind.is_ambient() && self.core.served < Served::Ambient => {
+                let is_served =
+                    if let Request::Delta(request) = request { self.asks_for_peers(request) } else { false };
+                if is_served { Ok(()) } else { Err(not_served(kind.type_url())) }
+            }
             Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => Err(self.objects_refused()),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Whether a proxy asks for workloads by their addresses, which is served without ambient mode, too: its agent wants to know who its
+    /// peers are. Neither all workloads nor those of a name are told.
+    fn asks_for_peers(&self, request: &DeltaRequest) -> bool {
+        let is_proxy = match self.connection.proxy.kind {
+            ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => true,
+            ProxyKind::Ztunnel | ProxyKind::AgentGateway => false,
+        };
+        let is_address = |name: &ResourceName| {
+            name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
+        };
+        let DeltaRequest { kind, quoted: _, subscribe, unsubscribe: _, initial_versions } = request;
+        // Who has named none yet would ask for all.
+        let names_some = !subscribe.names.is_empty() || self.connection.session.lock().watches.contains_key(kind);
+        is_proxy
+            && *kind == ResourceType::Workload
+            && names_some
+            && !subscribe.star
+            && initial_versions.is_empty()
+            && subscribe.names.iter().all(is_address)
+    }
+
+    /// Has what a type is made of be there before the client's subscription.
+    ///
+    /// # Errors
+    /// When the push thread has ended.
+    pub(super) async fn prepare(&mut self, kind: ResourceType) -> Result<(), Status> {
+        if kind == ResourceType::Secret {
+            self.ask_access().await;
+        } else if kind == ResourceType::Workload {
+            self.have_peers_found().await?;
+        }
+        Ok(())
+    }
+
+    /// Has the push thread find peers by address, which it does not without ambient mode until the first client asks.
+    async fn have_peers_found(&self) -> Result<(), Status> {
+        if self.core.served >= Served::Ambient || self.core.push.context().finds_peers {
+            return Ok(());
+        }
+        self.core.push.change(vec![Change::FindPeers]).await.map_err(push_ended)
     }
 
     /// Whether the client may have resources of a type.

@@ -394,6 +394,11 @@ impl StateClient {
         }
     }
 
+    /// How the stream ended, which has answered nothing.
+    pub(super) async fn end(mut self) -> Status {
+        soon(self.responses.message()).await.expect_err("an end with a reason")
+    }
+
     /// The next response, accepted, still wanting `names`.
     pub(super) async fn take(&mut self, names: &[&str]) -> ReceivedResponse {
         let got = self.get().await;

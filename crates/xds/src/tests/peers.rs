@@ -1,0 +1,49 @@
+//! Who asks for peers by their addresses, without ambient mode, and what else is asked for by it.
+
+use ResourceType::{Address as WDS, Authorization as WADS, Workload as WLDS};
+use navarch_push::resource::ResourceType;
+use tonic::Code;
+
+use super::bench::*;
+
+#[test]
+fn peers_are_found_once_a_proxy_asks_for_an_address() {
+    run(async {
+        let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
+        let mut client = mesh.delta().await;
+        client.subscribe(LDS, &[]).await;
+        client.take().await.is(LDS, &["a=1"], &[]);
+        assert!(!mesh.push.context().finds_peers);
+        client.subscribe(WLDS, &["net/10.0.0.1", "/fd00::1"]).await;
+        client.take().await.is(WLDS, &[], &["/fd00::1", "net/10.0.0.1"]);
+        assert!(mesh.push.context().finds_peers);
+        // Some more, some less.
+        client.change(WLDS, &["/10.0.0.2"], &["/fd00::1"]).await;
+        client.take().await.is(WLDS, &[], &["/10.0.0.2"]);
+        // All would be the mesh's.
+        client.subscribe(WLDS, &["*"]).await;
+        assert_eq!(client.end().await.code(), Code::Unimplemented);
+    });
+}
+
+#[test]
+fn what_is_of_ambient_mode_stays_there() {
+    run(async {
+        let mesh = Mesh::new(&[]).await;
+        let names: [&[&str]; 4] = [&[], &["*"], &["Kubernetes//Pod/shop/web"], &["/10.0.0.1", "shop/web"]];
+        for names in names {
+            let mut client = mesh.delta().await;
+            client.subscribe(WLDS, names).await;
+            assert_eq!(client.end().await.code(), Code::Unimplemented, "{names:?}");
+        }
+        for kind in [WDS, WADS] {
+            let mut client = mesh.delta().await;
+            client.subscribe(kind, &["/10.0.0.1"]).await;
+            assert_eq!(client.end().await.code(), Code::Unimplemented, "{kind:?}");
+        }
+        let mut client = mesh.state().await;
+        client.subscribe(WLDS, &["/10.0.0.1"]).await;
+        assert_eq!(client.end().await.code(), Code::Unimplemented);
+        assert!(!mesh.push.context().finds_peers);
+    });
+}
