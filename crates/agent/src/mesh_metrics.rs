@@ -2,18 +2,23 @@
 //!
 //! ```text
 //! Envoy ──entries──▶ service ──▶ log (one for each name: what is counted) ──▶ labels ──▶ families ──▶ status server
-//!                                  │ kept: labels of entries alike            │
-//!                                  └ connections that live ───────────────────┘
+//!                                  │ │ kept: labels of entries alike          │
+//!                                  │ └ connections that live ─────────────────┘
+//!                                  └▶ lookups, by the peer's address ──▶ asking ──▶ stream to the control plane
+//!                                     held: entries that wait for it
 //! ```
 //!
 //! Names, labels, values and buckets are those of Istio's `istio.stats`. Everything that grows with what clients send has a
 //! limit; what is over it is counted as such.
 
+mod asking;
 mod connections;
 mod entry;
 mod families;
+mod held;
 mod histogram;
 mod labels;
+mod lookups;
 mod overrides;
 mod peers;
 mod service;
@@ -22,7 +27,9 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use asking::WORKLOAD;
 pub(crate) use families::Cursor;
+pub(crate) use lookups::NameChanges;
 pub use peers::Workload;
 pub(crate) use service::service;
 pub use service::would_be_told;
@@ -32,10 +39,13 @@ use std::sync::Arc;
 
 use navarch_api::metrics_log::MetricsLog;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use connections::Connections;
 use families::{Families, Handles};
+use held::Held;
+use lookups::Lookups;
 use overrides::Overrides;
 use peers::Peers;
 use wire::{HttpEntry, TcpEntry};
@@ -56,6 +66,8 @@ pub struct MeshMetrics {
     release: Arc<str>,
     /// What was counted. Never locked across an await.
     state: Arc<Mutex<State>>,
+    /// Told when there is something to ask the control plane.
+    wanted: Arc<Notify>,
 }
 
 /// What was counted, and what is kept to count on.
@@ -70,6 +82,8 @@ struct State {
     kinds: HashMap<Box<[u8]>, Handles>,
     connections: Connections,
     peers: Peers,
+    lookups: Lookups,
+    held: Held,
     /// Room to write the key of an entry.
     key: Vec<u8>,
 }
@@ -101,11 +115,13 @@ impl MeshMetrics {
             kinds: HashMap::new(),
             connections: Connections::default(),
             peers: Peers::default(),
+            lookups: Lookups::default(),
+            held: Held::default(),
             key: Vec::new(),
         };
         let is_sign = |sign: &char| sign.is_ascii_alphanumeric() || matches!(sign, '.' | '-' | '+' | '_');
         let release: String = release.chars().filter(is_sign).collect();
-        Self { own: Arc::new(own), release: release.into(), state: Arc::new(Mutex::new(state)) }
+        Self { own: Arc::new(own), release: release.into(), state: Arc::new(Mutex::new(state)), wanted: Arc::default() }
     }
 
     /// The log of this name; `None` if it is none out of which metrics are made, or too many are known.
@@ -127,17 +143,31 @@ impl MeshMetrics {
         Some(log)
     }
 
-    fn count_requests(&self, log: &Log, entries: &[HttpEntry], now: Instant) {
-        let mut state = self.state.lock();
-        for entry in entries {
-            state.count_request(&self.own, log, entry, now);
-        }
+    fn count_requests(&self, log: &Arc<Log>, entries: &[HttpEntry], now: Instant) {
+        self.count(now, |state| {
+            for entry in entries {
+                state.take_request(&self.own, log, entry, now);
+            }
+        });
     }
 
-    fn count_connections(&self, log: &Log, entries: &[TcpEntry], now: Instant) {
+    fn count_connections(&self, log: &Arc<Log>, entries: &[TcpEntry], now: Instant) {
+        self.count(now, |state| {
+            for entry in entries {
+                state.take_connection(&self.own, log, entry, now);
+            }
+        });
+    }
+
+    /// Counts entries, after those that have waited for long enough.
+    fn count(&self, now: Instant, count: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
-        for entry in entries {
-            state.count_connection(&self.own, log, entry, now);
+        state.release(&self.own, now);
+        count(&mut state);
+        let is_wanted = state.lookups.has_changes();
+        drop(state);
+        if is_wanted {
+            self.wanted.notify_waiters();
         }
     }
 
@@ -149,7 +179,11 @@ impl MeshMetrics {
 
     /// The next piece of the exposition, a few dozen label sets; `None` at its end.
     pub(crate) fn page(&self, cursor: &mut Cursor) -> Option<String> {
-        self.state.lock().families.page(cursor)
+        let mut state = self.state.lock();
+        if cursor.is_begin() {
+            state.release(&self.own, Instant::now());
+        }
+        state.families.page(cursor)
     }
 
     #[cfg(test)]

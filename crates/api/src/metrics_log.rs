@@ -52,6 +52,10 @@ pub struct MetricsLog {
     /// Whether a service that nobody knows is called by the request's host.
     #[serde(default)]
     pub host_names_service: bool,
+    /// Whether the control plane tells who a peer is: the agent may subscribe to `istio.workload.Workload` by the names
+    /// `network/address`. An agent that asked another control plane would have its proxy's stream ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finds_peers: bool,
     /// What a Telemetry changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricChange>,
@@ -121,6 +125,7 @@ mod tests {
         let log = MetricsLog {
             reporter: Reporter::Destination,
             host_names_service: false,
+            finds_peers: true,
             metrics: vec![MetricChange {
                 name: "requests_total".to_owned(),
                 remove: vec!["source_app".to_owned()],
@@ -129,6 +134,11 @@ mod tests {
             }],
         };
         assert_eq!(MetricsLog::from_name(&log.to_name()), Some(log));
+        let early = MetricsLog::from_name("istio_metrics {\"reporter\":\"source\"}").unwrap();
+        assert!(
+            !early.finds_peers
+                && early.to_name() == "istio_metrics {\"reporter\":\"source\",\"hostNamesService\":false}"
+        );
         for other in ["http_envoy_accesslog", "istio_metrics {", "istio_metrics {\"reporter\":\"x\"}"] {
             assert_eq!(MetricsLog::from_name(other), None, "{other}");
         }

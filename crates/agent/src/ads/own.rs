@@ -9,6 +9,7 @@ use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
 use prost::Message as _;
 
 use super::{AdsConfig, Health, Protocol};
+use crate::mesh_metrics::{NameChanges, WORKLOAD};
 
 pub(super) const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
 pub(super) const PROXY_CONFIG: &str = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig";
@@ -56,6 +57,19 @@ pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
         }
         .encode_to_vec(),
     }
+    .into()
+}
+
+/// The request that subscribes to more peers and fewer.
+pub(super) fn peers(changes: NameChanges) -> Bytes {
+    let NameChanges { subscribe, unsubscribe } = changes;
+    DeltaDiscoveryRequest {
+        type_url: WORKLOAD.to_owned(),
+        resource_names_subscribe: subscribe,
+        resource_names_unsubscribe: unsubscribe,
+        ..DeltaDiscoveryRequest::default()
+    }
+    .encode_to_vec()
     .into()
 }
 

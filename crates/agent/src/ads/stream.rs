@@ -1,6 +1,8 @@
 //! A stream of Envoy and the corresponding stream to the control plane.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
@@ -14,6 +16,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use super::wire::{Opaque, Outbox};
 use super::{Core, Health, Protocol, own, peek};
+use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
 use crate::metrics::AgentMetrics;
 use crate::wasm::Modules;
 
@@ -23,6 +26,9 @@ const REQUESTS: usize = 4096;
 /// Capacity for extension configs that wait for their modules. The control plane waits for the ACK of a response before it sends
 /// the next one of a type, so that there are hardly ever two.
 const EXTENSIONS: usize = 64;
+
+/// How long after a request for peers the next one is sent: others are gathered meanwhile.
+const PEERS_PAUSE: Duration = Duration::from_millis(500);
 
 /// The shared state of both directions of a stream.
 struct Stream {
@@ -35,6 +41,10 @@ struct Stream {
     opened: watch::Sender<bool>,
     /// The last version of extension configs that Envoy acknowledged, for NACKs on its behalf.
     extension_version: Mutex<String>,
+    /// Whether the agent has asked for peers.
+    asks_for_peers: AtomicBool,
+    /// Whether Envoy has asked for workloads itself, which are its own then.
+    has_workloads: AtomicBool,
     /// Cancelled when another stream replaces this one.
     replaced: CancellationToken,
 }
@@ -86,6 +96,8 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         requests,
         opened: watch::Sender::new(false),
         extension_version: Mutex::default(),
+        asks_for_peers: AtomicBool::new(false),
+        has_workloads: AtomicBool::new(false),
         replaced: CancellationToken::new(),
     };
     let (extensions, waiting) = mpsc::channel(EXTENSIONS);
@@ -99,11 +111,13 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         ended = stream.pass_requests(downstream) => ended,
         ended = responses => ended.map_err(Failure::ControlPlanes),
         ended = stream.tell_health() => ended.map_err(Failure::ControlPlanes),
+        ended = stream.ask_for_peers() => ended.map_err(Failure::ControlPlanes),
         ended = stream.pass_extensions(waiting, outbox) => ended.map_err(Failure::ControlPlanes),
         () = stream.replaced.cancelled() => {
             Err(Failure::ControlPlanes(Status::cancelled("Envoy has opened another stream")))
         }
     };
+    stream.note_refusal(&ended);
     status_of(ended, &stream.core.config.metrics)
 }
 
@@ -161,6 +175,8 @@ impl Stream {
             let opens = type_url == own::LISTENER && !*self.opened.borrow();
             if type_url == own::EXTENSION {
                 self.note_version(&request);
+            } else if type_url == WORKLOAD {
+                self.has_workloads.store(true, Ordering::Relaxed);
             }
             self.ask(request).await.map_err(Failure::ControlPlanes)?;
             if opens {
@@ -205,6 +221,15 @@ impl Stream {
             if let Some(type_url) = config.own_types().find(|own| *own == type_url) {
                 let answer = config.take(self.protocol, type_url, response);
                 self.ask(answer).await?;
+            } else if type_url == WORKLOAD
+                && let Some(metrics) = self.peers_asker()
+            {
+                let (nonce, error) = metrics.take_peers(response);
+                if let Some(error) = &error {
+                    tracing::warn!(error, type_url = WORKLOAD, "rejected a response");
+                }
+                let ack = own::Ack { type_url: WORKLOAD, nonce, error, ..own::Ack::default() };
+                self.ask(own::request(self.protocol, ack)).await?;
             } else if waits {
                 let sent = extensions.send(response).await;
                 sent.map_err(|_| Status::internal("the task for extension configs died"))?;
@@ -228,6 +253,43 @@ impl Stream {
             }
         }
         std::future::pending().await
+    }
+
+    /// Whose peers the agent asks for on this stream, if any are asked for: Envoy must not want workloads itself, and names can be
+    /// added and dropped in one of the protocols alone.
+    fn peers_asker(&self) -> Option<&MeshMetrics> {
+        let is_possible = self.protocol == Protocol::Delta && !self.has_workloads.load(Ordering::Relaxed);
+        self.core.config.mesh_metrics.as_ref().filter(|_| is_possible)
+    }
+
+    /// Asks who peers are that access logs name by address alone.
+    async fn ask_for_peers(&self) -> Result<(), Status> {
+        // The sender is our own and lives as long.
+        let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
+        if let Some(metrics) = self.peers_asker() {
+            let asking = metrics.begin_asking();
+            loop {
+                let changes = asking.next().await;
+                if self.peers_asker().is_none() {
+                    break;
+                }
+                self.asks_for_peers.store(true, Ordering::Relaxed);
+                self.ask(own::peers(changes)).await?;
+                tokio::time::sleep(PEERS_PAUSE).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Has nothing asked for a while where the control plane has ended the stream for it.
+    fn note_refusal(&self, ended: &Result<(), Failure>) {
+        if let Err(Failure::ControlPlanes(status)) = ended
+            && status.code() == Code::Unimplemented
+            && self.asks_for_peers.load(Ordering::Relaxed)
+            && let Some(metrics) = &self.core.config.mesh_metrics
+        {
+            metrics.asking_was_refused();
+        }
     }
 
     /// Fetches the modules of extension configs and forwards the configs, one response after the other.

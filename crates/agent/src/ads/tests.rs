@@ -25,6 +25,8 @@ use crate::dns::TableConfig;
 use crate::socket;
 use crate::upstream::{Transport, UpstreamConfig};
 
+mod peers;
+
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// What a control plane's stream has seen, and where its answers go.
@@ -80,6 +82,11 @@ struct World {
 }
 
 async fn world() -> World {
+    world_with(None).await
+}
+
+/// With metrics made of Envoy's access logs.
+async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let ((state_sender, state), (delta_sender, delta)) = (mpsc::channel(1), mpsc::channel(1));
@@ -108,7 +115,7 @@ async fn world() -> World {
         trust: None,
         health: Some(receiver),
         modules: None,
-        mesh_metrics: None,
+        mesh_metrics,
         side_by_side: false,
         metrics: metrics.clone(),
     };

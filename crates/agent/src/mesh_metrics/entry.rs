@@ -1,5 +1,6 @@
 //! What an access log's entry says, and how it is counted.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_api::metrics_log::{
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use super::connections::Rendered;
 use super::families::{ALL, Handles, METRICS, Metric};
 use super::labels::{self, Labels};
+use super::lookups::{self, Answer};
 use super::peers::{self, Workload};
 use super::wire::{Certificate, Common, HttpEntry, TcpEntry, Texts, text};
 use super::{Log, MAX_KINDS, State};
@@ -62,6 +64,21 @@ enum PeerMetadata<'a> {
     Endpoint(&'a str),
     /// What its tunnel said.
     Baggage(&'a str),
+}
+
+/// What came of looking for a peer.
+enum Found {
+    Nothing,
+    /// As endpoints say theirs.
+    Said(Arc<str>),
+    Pending(Waiting),
+}
+
+/// What an entry waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) address: IpAddr,
+    pub(super) until: Instant,
 }
 
 /// What was spoken, and how it ended.
@@ -187,8 +204,15 @@ fn grpc_status_of(code: u32) -> i64 {
 }
 
 impl State {
-    pub(super) fn count_request(&mut self, own: &Workload, log: &Log, entry: &HttpEntry, now: Instant) {
-        let Some(common) = entry.common_properties.as_ref().filter(|common| is_end(common)) else { return };
+    /// Counts a request; gives how long to wait for its peer, where that is to be known and `waits`.
+    pub(super) fn count_request(
+        &mut self,
+        own: &Workload,
+        log: &Log,
+        entry: &HttpEntry,
+        (now, waits): (Instant, bool),
+    ) -> Option<Waiting> {
+        let common = entry.common_properties.as_ref().filter(|common| is_end(common))?;
         let request = entry.request.as_ref();
         let code = entry.response.as_ref().and_then(|response| response.response_code).unwrap_or_default();
         let content_type = request.and_then(|request| request.request_headers.get("content-type"));
@@ -205,7 +229,16 @@ impl State {
             false => Spoken::Http { code },
         };
         let flags = flags(common.response_flags.as_ref());
+        let found;
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, spoken);
+        match self.find_peer(log, common, &seen, (now, waits)) {
+            Found::Pending(waiting) => return Some(waiting),
+            Found::Nothing => {}
+            Found::Said(said) => {
+                found = said;
+                seen.peer = PeerMetadata::Endpoint(&found);
+            }
+        }
         if log.config.host_names_service && seen.services.is_empty() {
             seen.host = request.map_or("", |request| text(&request.authority));
         }
@@ -223,25 +256,44 @@ impl State {
             self.count(&handles, Metric::RequestMessages, stats.request_message_count, now);
             self.count(&handles, Metric::ResponseMessages, stats.response_message_count, now);
         }
+        None
     }
 
-    /// Counts what an entry adds to the earlier entries of its connection.
-    pub(super) fn count_connection(&mut self, own: &Workload, log: &Log, entry: &TcpEntry, now: Instant) {
-        let Some(common) = &entry.common_properties else { return };
+    /// Counts what an entry adds to the earlier entries of its connection; gives how long to wait for its peer, where that is to be
+    /// known and `waits`.
+    pub(super) fn count_connection(
+        &mut self,
+        own: &Workload,
+        log: &Log,
+        entry: &TcpEntry,
+        (now, waits): (Instant, bool),
+    ) -> Option<Waiting> {
+        let common = entry.common_properties.as_ref()?;
         let is_end = is_end(common);
         let (received, sent) =
             entry.connection_properties.map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
         let flags = flags(common.response_flags.as_ref());
-        let seen = EntryFields::new(log.config.reporter, common, &flags, Spoken::Tcp);
+        let found;
+        let mut seen = EntryFields::new(log.config.reporter, common, &flags, Spoken::Tcp);
         let known = self.connections.take(&common.stream_id);
         let is_new = known.is_none();
         let (rendered, before) = match known {
             Some(known) => (known.rendered, (known.received, known.sent)),
-            None => (Arc::new(self.render(own, log, &seen)), (0, 0)),
+            None => {
+                match self.find_peer(log, common, &seen, (now, waits)) {
+                    Found::Pending(waiting) => return Some(waiting),
+                    Found::Nothing => {}
+                    Found::Said(said) => {
+                        found = said;
+                        seen.peer = PeerMetadata::Endpoint(&found);
+                    }
+                }
+                (Arc::new(self.render(own, log, &seen)), (0, 0))
+            }
         };
         if !is_end && !self.connections.keep(&common.stream_id, rendered.clone(), (received, sent), now) {
             // Without room to remember it, it counts when it ends.
-            return;
+            return None;
         }
         let handles = self.places(&rendered, now);
         if is_new {
@@ -251,6 +303,28 @@ impl State {
         self.count(&handles, Metric::Sent, sent.saturating_sub(before.1), now);
         if is_end {
             self.count(&handles, Metric::Closed, 1, now);
+        }
+        None
+    }
+
+    /// Who the client of a server is, where its proxy has not told it: the control plane knows it by its address. Of one without an
+    /// identity nothing is asked, as anybody may have any address.
+    fn find_peer(
+        &mut self,
+        log: &Log,
+        common: &Common,
+        seen: &EntryFields<'_>,
+        (now, waits): (Instant, bool),
+    ) -> Found {
+        let is_untold = matches!(seen.peer, PeerMetadata::Headers([])) && seen.reporter == Reporter::Destination;
+        if !(log.config.finds_peers && is_untold) || lookups::account_of(seen.peer_principal).is_none() {
+            return Found::Nothing;
+        }
+        let Some(address) = common.client_address() else { return Found::Nothing };
+        match self.lookups.find(address, seen.peer_principal, now) {
+            Answer::Known(said) => Found::Said(said),
+            Answer::Pending(until) if waits => Found::Pending(Waiting { address, until }),
+            Answer::Pending(_) | Answer::Unknown => Found::Nothing,
         }
     }
 

@@ -113,6 +113,13 @@ pub(crate) struct Cursor {
     set: usize,
 }
 
+impl Cursor {
+    /// Whether nothing was written yet.
+    pub(super) fn is_begin(self) -> bool {
+        self.metric == 0 && self.set == 0
+    }
+}
+
 impl Metric {
     pub(super) fn place(self) -> usize {
         self as usize

@@ -16,6 +16,8 @@ use prost_types::{Any, Struct, Value};
 use super::wire::{AlternativeName, Certificate, Common, HttpRequest, HttpResponse, Metadata, Texts, Tls};
 use super::*;
 
+mod waiting;
+
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 const CLIENT: &str = "spiffe://cluster.local/ns/buyers/sa/client";
 const SERVICES: &str = r#"[{"host":"web.shop.svc.cluster.local","name":"web","namespace":"shop"},{"host":"x","name":"x","namespace":"y"}]"#;
@@ -33,7 +35,7 @@ fn workload(name: &str, namespace: &str) -> Workload {
 }
 
 fn log(reporter: Reporter, metrics: Vec<MetricChange>) -> String {
-    MetricsLog { reporter, host_names_service: reporter == Reporter::Source, metrics }.to_name()
+    MetricsLog { reporter, host_names_service: reporter == Reporter::Source, finds_peers: false, metrics }.to_name()
 }
 
 fn texts(pairs: &[(&str, &str)]) -> Texts {

@@ -4,6 +4,7 @@
 //! Fields that are not declared here are skipped without a copy.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use navarch_proto::envoy::data::accesslog::v3::{ConnectionProperties, ResponseFlags};
@@ -67,6 +68,8 @@ pub(super) struct TcpEntry {
 /// `envoy.data.accesslog.v3.AccessLogCommon`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Common {
+    #[prost(message, optional, tag = "2")]
+    pub(super) downstream_remote_address: Option<Address>,
     #[prost(message, optional, tag = "4")]
     pub(super) tls_properties: Option<Tls>,
     #[prost(bytes = "bytes", tag = "15")]
@@ -77,6 +80,8 @@ pub(super) struct Common {
     pub(super) metadata: Option<Metadata>,
     #[prost(bytes = "bytes", tag = "19")]
     pub(super) route_name: Bytes,
+    #[prost(message, optional, tag = "20")]
+    pub(super) downstream_direct_remote_address: Option<Address>,
     #[prost(btree_map = "string, message", tag = "21")]
     pub(super) filter_state_objects: BTreeMap<String, Any>,
     #[prost(btree_map = "string, bytes", tag = "22")]
@@ -91,6 +96,19 @@ pub(super) struct Common {
     pub(super) downstream_wire_bytes_received: u64,
     #[prost(int32, tag = "33")]
     pub(super) access_log_type: i32,
+}
+
+/// Where a connection came from.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Address {
+    #[prost(message, optional, tag = "1")]
+    pub(super) socket_address: Option<SocketAddress>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct SocketAddress {
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) address: Bytes,
 }
 
 /// Dynamic metadata; each namespace is a `google.protobuf.Struct`.
@@ -140,6 +158,15 @@ pub(super) struct HttpResponse {
     pub(super) response_headers: Texts,
     #[prost(btree_map = "string, bytes", tag = "5")]
     pub(super) response_trailers: Texts,
+}
+
+impl Common {
+    /// The address of whoever has connected, not the one that headers or an earlier proxy may name.
+    pub(super) fn client_address(&self) -> Option<IpAddr> {
+        let said = self.downstream_direct_remote_address.as_ref().or(self.downstream_remote_address.as_ref())?;
+        let address: IpAddr = text(&said.socket_address.as_ref()?.address).parse().ok()?;
+        Some(address.to_canonical())
+    }
 }
 
 /// A text; empty if it is none.

@@ -198,7 +198,7 @@ async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings
         return None;
     }
     node.metadata.insert(NODE_KEY.to_owned(), "true".into());
-    Some(MeshMetrics::new(Workload::of_node(node), node.text("ISTIO_VERSION")))
+    Some(MeshMetrics::in_network(Workload::of_node(node), node.text("ISTIO_VERSION"), node.text("NETWORK")))
 }
 
 /// What Envoy tells others of the workload, where metrics are made of it.

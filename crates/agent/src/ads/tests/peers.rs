@@ -1,0 +1,102 @@
+//! The agent asks for peers beside Envoy.
+
+use super::*;
+use crate::mesh_metrics::{WORKLOAD, Workload};
+
+const BUYER: &str = "spiffe://td/ns/shop/sa/buyer";
+
+/// Envoy's stream, which has asked for listeners, and that of the control plane.
+async fn open(
+    world: &mut World,
+) -> (
+    mpsc::Sender<DeltaDiscoveryRequest>,
+    Streaming<DeltaDiscoveryResponse>,
+    Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>,
+) {
+    let (asks, receiver) = mpsc::channel(8);
+    asks.send(delta(own::LISTENER)).await.unwrap();
+    let answers = world.envoy.delta_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let mut visit = world.delta.recv().await.unwrap();
+    for wanted in [own::LISTENER, own::NAME_TABLE] {
+        assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, wanted);
+    }
+    (asks, answers, visit)
+}
+
+fn delta(type_url: &str) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest { type_url: type_url.to_owned(), ..DeltaDiscoveryRequest::default() }
+}
+
+/// Waits until entries of this client wait for who it is, and the control plane is asked.
+async fn asked(metrics: &MeshMetrics, visit: &mut Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>) -> Vec<String> {
+    while !metrics.meet("10.0.0.1", BUYER) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let request = visit.requests.message().await.unwrap().unwrap();
+    assert_eq!(request.type_url, WORKLOAD);
+    request.resource_names_subscribe
+}
+
+fn told(removed: &str) -> DeltaDiscoveryResponse {
+    DeltaDiscoveryResponse {
+        type_url: WORKLOAD.to_owned(),
+        removed_resources: vec![removed.to_owned()],
+        nonce: "n1".to_owned(),
+        ..DeltaDiscoveryResponse::default()
+    }
+}
+
+#[tokio::test]
+async fn peers_are_asked_for_on_envoys_stream_and_not_told_to_it() {
+    let metrics = MeshMetrics::in_network(Workload::default(), "1", "net");
+    let mut world = world_with(Some(metrics.clone())).await;
+    let (_asks, mut answers, mut visit) = open(&mut world).await;
+    assert_eq!(asked(&metrics, &mut visit).await, ["net/10.0.0.1"]);
+    visit.answers.send(Ok(told("net/10.0.0.1"))).await.unwrap();
+    let ack = visit.requests.message().await.unwrap().unwrap();
+    assert_eq!((ack.type_url.as_str(), ack.response_nonce.as_str(), ack.error_detail), (WORKLOAD, "n1", None));
+    assert!(!metrics.meet("10.0.0.1", BUYER), "that nobody is there is known");
+    // On a new stream it is subscribed to once more.
+    visit.answers.send(Err(Status::unavailable("it restarts"))).await.unwrap();
+    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unavailable);
+    let (_asks, _answers, mut visit) = open(&mut world).await;
+    let again = visit.requests.message().await.unwrap().unwrap();
+    assert_eq!((again.type_url.as_str(), again.resource_names_subscribe), (WORKLOAD, vec!["net/10.0.0.1".to_owned()]));
+    world.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_control_plane_that_does_not_serve_them_is_asked_once() {
+    let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
+    let mut world = world_with(Some(metrics.clone())).await;
+    let (_asks, mut answers, mut visit) = open(&mut world).await;
+    assert_eq!(asked(&metrics, &mut visit).await, ["/10.0.0.1"]);
+    visit.answers.send(Err(Status::unimplemented("what is that"))).await.unwrap();
+    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::Unimplemented);
+    let (asks, mut answers, mut visit) = open(&mut world).await;
+    assert!(!metrics.meet("10.0.0.1", BUYER) && !metrics.meet("10.0.0.2", BUYER));
+    asks.send(delta(CLUSTER)).await.unwrap();
+    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER);
+    visit
+        .answers
+        .send(Ok(DeltaDiscoveryResponse { type_url: CLUSTER.to_owned(), ..Default::default() }))
+        .await
+        .unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap().type_url, CLUSTER);
+    world.stop.cancel();
+}
+
+#[tokio::test]
+async fn workloads_that_envoy_asks_for_are_envoys() {
+    let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
+    let mut world = world_with(Some(metrics.clone())).await;
+    let (asks, mut answers, mut visit) = open(&mut world).await;
+    asks.send(delta(WORKLOAD)).await.unwrap();
+    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, WORKLOAD);
+    visit.answers.send(Ok(told("x"))).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap(), told("x"));
+    metrics.meet("10.0.0.1", BUYER);
+    asks.send(delta(CLUSTER)).await.unwrap();
+    assert_eq!(visit.requests.message().await.unwrap().unwrap().type_url, CLUSTER, "the agent asks for nothing");
+    world.stop.cancel();
+}

@@ -1,0 +1,303 @@
+//! Who peers are that entries name by address and identity alone: the control plane tells it, asked by address.
+//!
+//! ```text
+//! entry ─address─▶ peers ──wanted, unwanted──▶ stream to the control plane
+//!                   ▲ └── told: answer for later entries
+//!                   └───── workloads by address, names that mean nothing
+//! ```
+//!
+//! An address stays subscribed while it is seen, so that the control plane tells when another workload has it. What means nothing is
+//! remembered like everything else: it is not asked for again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use navarch_proto::istio::workload::Workload;
+use navarch_proto::raw::RawDeltaDiscoveryResponse;
+use prost::Message as _;
+use tokio::time::Instant;
+
+use super::peers::identity_of_endpoint;
+
+/// The most addresses that are subscribed to; those that were not seen for longest give way.
+const MAX_PEERS: usize = 4096;
+/// How many give way at once, so that finding them costs little for each.
+const GIVE_WAY: usize = MAX_PEERS / 16;
+/// The most names in one request.
+const MAX_NAMES: usize = 256;
+/// The most workloads that are kept for one address: those in a node's network share theirs.
+const MAX_TOLD: usize = 64;
+/// How long entries wait for an answer.
+const WAIT: Duration = Duration::from_secs(2);
+/// How long nothing is asked of a control plane that does not serve it.
+const REFUSAL_PAUSE: Duration = Duration::from_mins(10);
+
+/// What is known of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Its names, as endpoints say theirs.
+    Known(Arc<str>),
+    Unknown,
+    /// The control plane was asked; whoever can wait for it waits until then.
+    Pending(Instant),
+}
+
+/// What to subscribe to and unsubscribe from.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NameChanges {
+    pub(crate) subscribe: Vec<String>,
+    pub(crate) unsubscribe: Vec<String>,
+}
+
+/// Which stream asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StreamId(u64);
+
+/// The peers by address.
+#[derive(Debug, Default)]
+pub(super) struct Lookups {
+    /// The network of the proxy, in which addresses are meant.
+    network: Box<str>,
+    /// Which stream asks, while there is one.
+    stream: Option<StreamId>,
+    /// How many there were.
+    streams: u64,
+    /// Until when nothing is asked.
+    refused_until: Option<Instant>,
+    peers: HashMap<IpAddr, Peer>,
+    /// The addresses among these that a workload has, by its UID.
+    by_uid: HashMap<Arc<str>, Vec<IpAddr>>,
+    /// What the stream is to subscribe to, and to unsubscribe from.
+    wanted: BTreeSet<IpAddr>,
+    unwanted: BTreeSet<IpAddr>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    /// The workloads that have the address.
+    told: Vec<Told>,
+    is_answered: bool,
+    /// Whether an earlier stream has told it: the next answer replaces it.
+    is_old: bool,
+    asked: Instant,
+    seen: Instant,
+}
+
+#[derive(Debug)]
+struct Told {
+    uid: Arc<str>,
+    /// As endpoints say it.
+    said: Arc<str>,
+}
+
+impl Lookups {
+    pub(super) fn in_network(network: &str) -> Self {
+        Self { network: network.into(), ..Self::default() }
+    }
+
+    /// Who is at an address under an identity. One who is not known yet is asked for.
+    pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> Answer {
+        let can_ask = self.stream.is_some() && self.refused_until.is_none_or(|until| now >= until);
+        if let Some(peer) = self.peers.get_mut(&address) {
+            peer.seen = now;
+            return match peer.is_answered {
+                true => peer.named(principal).map_or(Answer::Unknown, Answer::Known),
+                false if can_ask && now < peer.asked + WAIT => Answer::Pending(peer.asked + WAIT),
+                false => Answer::Unknown,
+            };
+        }
+        if !can_ask {
+            return Answer::Unknown;
+        }
+        if self.peers.len() >= MAX_PEERS {
+            self.make_room();
+        }
+        self.peers.insert(address, Peer { told: Vec::new(), is_answered: false, is_old: false, asked: now, seen: now });
+        self.unwanted.remove(&address);
+        self.wanted.insert(address);
+        Answer::Pending(now + WAIT)
+    }
+
+    /// Whether there is nothing to wait for at an address.
+    pub(super) fn is_settled(&self, address: IpAddr) -> bool {
+        self.peers.get(&address).is_none_or(|peer| peer.is_answered)
+    }
+
+    /// Another stream asks from now on, for all that is known, too: the control plane has forgotten what the one before asked.
+    pub(super) fn begin(&mut self, now: Instant) -> StreamId {
+        self.streams += 1;
+        let stream = StreamId(self.streams);
+        self.stream = Some(stream);
+        self.unwanted.clear();
+        self.wanted = self.peers.keys().copied().collect();
+        for peer in self.peers.values_mut() {
+            (peer.is_old, peer.asked) = (true, now);
+        }
+        stream
+    }
+
+    /// A stream has ended.
+    pub(super) fn end(&mut self, stream: StreamId) {
+        self.stream.take_if(|asks| *asks == stream);
+    }
+
+    /// The control plane does not serve this: it is left in peace for a while.
+    pub(super) fn refused(&mut self, now: Instant) {
+        *self = Self {
+            streams: self.streams,
+            refused_until: Some(now + REFUSAL_PAUSE),
+            ..Self::in_network(&std::mem::take(&mut self.network))
+        };
+    }
+
+    /// Whether there is something to ask.
+    pub(super) fn has_changes(&self) -> bool {
+        !(self.wanted.is_empty() && self.unwanted.is_empty())
+    }
+
+    /// What a stream is to ask next; `None` if that is nothing, or another stream asks.
+    pub(super) fn next(&mut self, stream: StreamId) -> Option<NameChanges> {
+        if self.stream != Some(stream) {
+            return None;
+        }
+        let changes = NameChanges {
+            subscribe: take_names(&self.network, &mut self.wanted),
+            unsubscribe: take_names(&self.network, &mut self.unwanted),
+        };
+        (changes != NameChanges::default()).then_some(changes)
+    }
+
+    /// Takes an answer.
+    ///
+    /// # Errors
+    /// If a workload cannot be decoded.
+    pub(super) fn take(&mut self, answer: RawDeltaDiscoveryResponse) -> Result<(), prost::DecodeError> {
+        for name in &answer.removed_resources {
+            match self.address_of(name) {
+                Some(address) => self.freshen(address, true),
+                None => self.forget(name),
+            }
+        }
+        for resource in answer.resources {
+            if let Some(body) = resource.resource {
+                let workload = Workload::decode(body.value)?;
+                self.told(&resource.name, &workload);
+            }
+        }
+        Ok(())
+    }
+
+    /// The address in a name by which one is asked for.
+    fn address_of(&self, name: &str) -> Option<IpAddr> {
+        name.strip_prefix(&*self.network)?.strip_prefix('/')?.parse().ok()
+    }
+
+    /// A workload is as it is told now.
+    fn told(&mut self, uid: &str, workload: &Workload) {
+        self.forget(uid);
+        let uid: Arc<str> = uid.into();
+        let said = said_of(workload);
+        let addresses = workload.addresses.iter().filter_map(ip);
+        let addresses: Vec<IpAddr> = addresses.filter(|address| self.peers.contains_key(address)).collect();
+        for address in &addresses {
+            self.freshen(*address, false);
+            if let Some(peer) = self.peers.get_mut(address)
+                && peer.told.len() < MAX_TOLD
+            {
+                peer.told.push(Told { uid: uid.clone(), said: said.clone() });
+            }
+        }
+        if !addresses.is_empty() {
+            self.by_uid.insert(uid, addresses);
+        }
+    }
+
+    /// There is an answer for an address: what was told of it before is void, where all is or an earlier stream has told it.
+    fn freshen(&mut self, address: IpAddr, is_all: bool) {
+        let Some(peer) = self.peers.get_mut(&address) else { return };
+        peer.is_answered = true;
+        if std::mem::take(&mut peer.is_old) || is_all {
+            for Told { uid, .. } in std::mem::take(&mut peer.told) {
+                leave(&mut self.by_uid, &uid, address);
+            }
+        }
+    }
+
+    /// A workload is no more.
+    fn forget(&mut self, uid: &str) {
+        for address in self.by_uid.remove(uid).unwrap_or_default() {
+            if let Some(peer) = self.peers.get_mut(&address) {
+                peer.told.retain(|told| &*told.uid != uid);
+            }
+        }
+    }
+
+    /// Has those give way that were not seen for longest.
+    fn make_room(&mut self) {
+        let mut all: Vec<(Instant, IpAddr)> = self.peers.iter().map(|(address, peer)| (peer.seen, *address)).collect();
+        all.sort_unstable();
+        for (_, address) in all.into_iter().take(GIVE_WAY) {
+            for Told { uid, .. } in self.peers.remove(&address).map(|peer| peer.told).unwrap_or_default() {
+                leave(&mut self.by_uid, &uid, address);
+            }
+            if !self.wanted.remove(&address) {
+                self.unwanted.insert(address);
+            }
+        }
+    }
+}
+
+impl Peer {
+    /// What is said of the workload with this identity; of several nothing, unless the same is said of all.
+    fn named(&self, principal: &str) -> Option<Arc<str>> {
+        let account = account_of(principal)?;
+        let mut fitting = self.told.iter().filter(|told| account_of(identity_of_endpoint(&told.said)) == Some(account));
+        let first = fitting.next()?;
+        fitting.all(|told| told.said == first.said).then(|| first.said.clone())
+    }
+}
+
+/// Namespace and service account of an identity: of the trust domain there may be aliases.
+pub(super) fn account_of(principal: &str) -> Option<&str> {
+    Some(principal.split_once("/ns/")?.1).filter(|account| account.contains("/sa/"))
+}
+
+/// Takes an address from those of a workload.
+fn leave(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, address: IpAddr) {
+    if let Some(addresses) = by_uid.get_mut(uid) {
+        addresses.retain(|one| *one != address);
+        if addresses.is_empty() {
+            by_uid.remove(uid);
+        }
+    }
+}
+
+/// Takes some addresses, as the control plane is asked for them.
+fn take_names(network: &str, addresses: &mut BTreeSet<IpAddr>) -> Vec<String> {
+    std::iter::from_fn(|| addresses.pop_first()).take(MAX_NAMES).map(|address| format!("{network}/{address}")).collect()
+}
+
+/// A workload as endpoints say theirs. Application and version are those of the canonical service, as Istio's proxies have it of whom
+/// they look up; the revision `latest` stands for none, too.
+fn said_of(workload: &Workload) -> Arc<str> {
+    let Workload { workload_name, namespace, canonical_name, canonical_revision, cluster_id, service_account, .. } =
+        workload;
+    let version = if canonical_revision == "latest" { "" } else { canonical_revision };
+    format!(
+        "{workload_name};{namespace};{canonical_name};{canonical_revision};{cluster_id};\
+         spiffe:///ns/{namespace}/sa/{service_account};{canonical_name};{version}"
+    )
+    .into()
+}
+
+/// An address from its bytes.
+fn ip(bytes: &Bytes) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(&**bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(&**bytes).map(IpAddr::from)).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Entries of a server whose client is known by address and identity alone.
+
+use navarch_proto::istio::workload::Workload as ToldWorkload;
+use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawResource};
+
+use super::*;
+use crate::mesh_metrics::wire::{Address, SocketAddress};
+
+const OPENED: &str = "istio_tcp_connections_opened_total{";
+const KNOWN: &str = "source_workload=\"client-v1\",source_canonical_service=\"client\",source_canonical_revision=\"v1\",\
+    source_workload_namespace=\"buyers\",source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",\
+    source_app=\"client\",source_version=\"v1\",source_cluster=\"east\",";
+
+/// A server's metrics and its log, with a stream that asks.
+fn server() -> (MeshMetrics, Arc<Log>, asking::Asking) {
+    let metrics = MeshMetrics::in_network(workload("web", "shop"), "", "net");
+    let reporter = Reporter::Destination;
+    let name = MetricsLog { reporter, host_names_service: false, finds_peers: true, metrics: Vec::new() }.to_name();
+    let (log, asking) = (metrics.log(&name).unwrap(), metrics.begin_asking());
+    (metrics, log, asking)
+}
+
+fn address(ip: &str) -> Option<Address> {
+    Some(Address { socket_address: Some(SocketAddress { address: ip.to_owned().into() }) })
+}
+
+/// An entry of a connection from 10.0.0.1 under an identity.
+fn entry(id: &str, kind: AccessLogType, received: u64) -> TcpEntry {
+    let mut entry = connection(id, kind, received, 0);
+    let common = entry.common_properties.as_mut().unwrap();
+    common.custom_tags = Texts::default();
+    inbound(common);
+    common.metadata = None;
+    common.downstream_remote_address = address("10.0.0.1");
+    entry
+}
+
+/// The control plane tells who is at 10.0.0.1, or that nobody is.
+fn told(metrics: &MeshMetrics, is_known: bool) {
+    let workload = ToldWorkload {
+        workload_name: "client-v1".to_owned(),
+        namespace: "buyers".to_owned(),
+        canonical_name: "client".to_owned(),
+        canonical_revision: "v1".to_owned(),
+        cluster_id: "east".to_owned(),
+        service_account: "client".to_owned(),
+        addresses: vec![vec![10, 0, 0, 1].into()],
+        ..ToldWorkload::default()
+    };
+    let any = RawAny { type_url: WORKLOAD.to_owned(), value: workload.encode_to_vec().into() };
+    let resource = RawResource { name: "a".to_owned(), resource: Some(any), ..RawResource::default() };
+    let answer = RawDeltaDiscoveryResponse {
+        resources: if is_known { vec![resource] } else { Vec::new() },
+        removed_resources: if is_known { Vec::new() } else { vec!["net/10.0.0.1".to_owned()] },
+        nonce: "n".to_owned(),
+        ..RawDeltaDiscoveryResponse::default()
+    };
+    assert_eq!(metrics.take_peers(answer.encode_to_vec().into()), ("n".to_owned(), None));
+}
+
+/// The lines of a metric.
+fn lines(metrics: &MeshMetrics, name: &str) -> Vec<String> {
+    metrics.exposition().lines().filter(|line| line.starts_with(name)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
+    let (metrics, log, asking) = server();
+    let now = Instant::now();
+    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpPeriodic, 10)], now);
+    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpConnectionEnd, 15)], now);
+    assert!(lines(&metrics, OPENED).is_empty());
+    assert_eq!(asking.next().await.subscribe, ["net/10.0.0.1"]);
+    told(&metrics, true);
+    for (name, value) in
+        [(OPENED, 1), ("istio_tcp_connections_closed_total{", 1), ("istio_tcp_received_bytes_total{", 15)]
+    {
+        let lines = lines(&metrics, name);
+        assert!(
+            lines.len() == 1 && lines[0].contains(KNOWN) && lines[0].ends_with(&format!("}} {value}")),
+            "{lines:?}"
+        );
+    }
+    // From then on nobody waits, and requests without a header are counted with it, too.
+    metrics.count_connections(&log, &[entry("b", AccessLogType::TcpPeriodic, 1)], now);
+    let mut plain = request(&[]);
+    let common = plain.common_properties.as_mut().unwrap();
+    inbound(common);
+    common.metadata = None;
+    common.downstream_remote_address = address("192.0.2.1");
+    common.downstream_direct_remote_address = address("::ffff:10.0.0.1");
+    metrics.count_requests(&log, &[plain], now);
+    assert!(lines(&metrics, OPENED)[0].ends_with("} 2"));
+    assert!(lines(&metrics, "istio_requests_total{")[0].contains(KNOWN));
+}
+
+#[test]
+fn who_stays_unknown_is_counted_so_after_a_while() {
+    let (metrics, log, _asking) = server();
+    let begin = Instant::now();
+    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpPeriodic, 10)], begin);
+    metrics.count_connections(&log, &[], begin + Duration::from_millis(1999));
+    assert!(lines(&metrics, OPENED).is_empty());
+    metrics.count_connections(&log, &[], begin + Duration::from_secs(2));
+    let counted = lines(&metrics, OPENED);
+    assert!(counted.len() == 1 && counted[0].contains("source_workload=\"unknown\""), "{counted:?}");
+    // Its labels stay, though others are known later.
+    told(&metrics, true);
+    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpConnectionEnd, 10)], Instant::now());
+    let closed = lines(&metrics, "istio_tcp_connections_closed_total{");
+    assert!(closed.len() == 1 && closed[0].contains("source_workload=\"unknown\""), "{closed:?}");
+}
+
+#[test]
+fn nobody_waits_who_is_known_or_of_whom_nothing_can_be_asked() {
+    let (metrics, log, asking) = server();
+    let now = Instant::now();
+    // Without an identity, with a header, and where the control plane does not tell.
+    let mut plain = entry("a", AccessLogType::TcpPeriodic, 1);
+    plain.common_properties.as_mut().unwrap().tls_properties = None;
+    metrics.count_connections(&log, &[plain], now);
+    let mut told_by_proxy = request(&[]);
+    inbound(told_by_proxy.common_properties.as_mut().unwrap());
+    told_by_proxy.common_properties.as_mut().unwrap().downstream_remote_address = address("10.0.0.1");
+    metrics.count_requests(&log, &[told_by_proxy], now);
+    let other = metrics.log(&super::log(Reporter::Destination, Vec::new())).unwrap();
+    metrics.count_connections(&other, &[entry("b", AccessLogType::TcpPeriodic, 1)], now);
+    let mut pipe = entry("c", AccessLogType::TcpPeriodic, 1);
+    pipe.common_properties.as_mut().unwrap().downstream_remote_address = None;
+    metrics.count_connections(&log, &[pipe], now);
+    assert!(!metrics.state.lock().lookups.has_changes());
+    assert_eq!(lines(&metrics, OPENED).len(), 2);
+    // Nobody is there, and nobody asks any more.
+    metrics.count_connections(&log, &[entry("d", AccessLogType::TcpPeriodic, 1)], now);
+    told(&metrics, false);
+    drop(asking);
+    metrics.count_connections(&log, &[entry("e", AccessLogType::TcpPeriodic, 1)], now);
+    let counted: u32 =
+        lines(&metrics, OPENED).iter().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u32>().ok()).sum();
+    assert_eq!(counted, 5);
+}
+
+#[test]
+fn those_that_wait_are_bounded_and_the_oldest_are_counted_as_they_are() {
+    let (metrics, log, _asking) = server();
+    let now = Instant::now();
+    for number in 0..=1000 {
+        metrics.count_connections(&log, &[entry(&number.to_string(), AccessLogType::TcpPeriodic, 1)], now);
+    }
+    let counted = lines(&metrics, OPENED);
+    assert!(counted.len() == 1 && counted[0].ends_with("} 1"), "{counted:?}");
+    // Bytes count, too.
+    let mut large = entry("large", AccessLogType::TcpPeriodic, 1);
+    let tag = ("value.0".to_owned(), vec![b'x'; 5 << 20]);
+    large.common_properties.as_mut().unwrap().custom_tags.extend([tag]);
+    metrics.count_connections(&log, &[large], now);
+    assert!(lines(&metrics, OPENED)[0].ends_with("} 1002"));
+}
