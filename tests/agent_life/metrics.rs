@@ -34,6 +34,17 @@ const CLIENT: [&str; 7] = [
     "source_cluster=\"Kubernetes\"",
 ];
 
+/// What the server's say of the client of a connection: whose pod has its address.
+const TCP_CLIENT: [&str; 7] = [
+    "source_workload=\"client-v1\"",
+    "source_canonical_service=\"client\"",
+    "source_canonical_revision=\"v1\"",
+    "source_workload_namespace=\"shop\"",
+    "source_app=\"client\"",
+    "source_version=\"v1\"",
+    "source_cluster=\"Kubernetes\"",
+];
+
 /// What they say of the service and the outcome.
 const SERVICE: [&str; 7] = [
     "destination_service=\"web.shop.svc.cluster.local\"",
@@ -57,7 +68,7 @@ impl Ports {
     }
 }
 
-/// A service with two ports, its sidecar and a client's, and a Telemetry.
+/// A service with two ports, its sidecar and a client's, the client's pod, and a Telemetry.
 fn mesh(ports: &Ports, inbound: &Ports, application: SocketAddr, bytes: SocketAddr, overrides: &str) -> String {
     let (http, tcp, of_tcp) = (ports.http, ports.tcp, inbound.tcp);
     let web = web::strict(POD, http, inbound.http, application);
@@ -92,6 +103,17 @@ spec:
     bind: 127.0.0.1
     captureMode: NONE
     hosts: ['shop/*']
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: client-v1-5d-x
+  generateName: client-v1-5d-
+  namespace: shop
+  labels: {{app: client, version: v1, pod-template-hash: 5d}}
+  ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: client-v1-5d, uid: a, controller: true}}]
+spec: {{serviceAccountName: web, containers: []}}
+status: {{phase: Running, podIP: 127.0.0.1, conditions: [{{type: Ready, status: 'True'}}]}}
 ---
 apiVersion: telemetry.istio.io/v1
 kind: Telemetry
@@ -228,6 +250,8 @@ impl Mesh {
             let wanted = [1, 0, 1000, 1000].map(Some);
             until(pod, "an open connection", |metrics| of(metrics) == wanted).await;
         }
+        let metrics = until(&self.web, "who the client is", |metrics| of(metrics)[0] == Some(1)).await;
+        ensure!(value(&metrics, "istio_tcp_connections_opened_total", &TCP_CLIENT) == Some(1), "{metrics}");
         drop(stream);
         for pod in self.pods() {
             let wanted = [1, 1, 1000, 1000].map(Some);
