@@ -253,7 +253,10 @@ fn who_comes_from_outside_is_nobody_in_particular_at_no_known_address() {
     assert!(answer.reason.is_none() && answer.unknown.iter().any(|one| one.contains("addresses")), "{answer}");
     let by_identity = "action: ALLOW, rules: [{from: [{source: {principals: ['*']}}]}]";
     let answer = api(&policy("edge", "istio: edgegateway", by_identity), None);
-    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("not to a client without identity")), "{answer}");
+    assert!(
+        answer.reason.as_deref().is_some_and(|reason| reason.contains("not to a client without identity")),
+        "{answer}"
+    );
     // Behind the gateway it is the gateway that asks.
     let by_gateway = "action: ALLOW, rules: [{from: [{source: {principals: [cluster.local/ns/edge/sa/edge-1]}}]}]";
     assert_eq!(api(&policy("shop", "app: web", by_gateway), None).reason, None);

@@ -56,15 +56,15 @@ pub(super) fn judge(name: &str, chain: &FilterChain, visit: &Visit<'_>, answer: 
         }
         (Admission::Believed { issuer, claims, is_forwarded }, _) => {
             with_token = *is_forwarded;
-            let goes = if with_token { "" } else { ", and removes it from the request (forwardOriginalToken is not set)" };
+            let goes =
+                if with_token { "" } else { ", and removes it from the request (forwardOriginalToken is not set)" };
             answer.step_once(format!("{name} accepts the token of {issuer:?}{goes}"));
             answer.unknown_once(TAKEN_TO_BE_GOOD);
             TokenClaims::Believed(claims)
         }
         (Admission::Missing { issuers }, _) => {
             let issuers = issuers.join(", ");
-            answer
-                .step_once(format!("{name} accepts tokens of {issuers}, and requests without one, such as this"));
+            answer.step_once(format!("{name} accepts tokens of {issuers}, and requests without one, such as this"));
             TokenClaims::Absent
         }
         (Admission::Unchecked, Some(_)) => {

@@ -1,6 +1,7 @@
 //! Names of functions, from the program's own table of symbols.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -116,11 +117,30 @@ pub(crate) fn read(maps: &[CodeMap], addresses: impl IntoIterator<Item = u64>) -
             continue;
         }
         let Ok(text) = symbol.name() else { continue };
-        let function =
-            Function { start, name: cut(&format!("{:#}", rustc_demangle::demangle(text))), symbol: cut(text) };
+        let function = Function { start, name: readable(text), symbol: cut(text) };
         names.extend(inside.map(|(_, address)| (*address, function.clone())));
     }
     Ok(Program { names, build_id })
+}
+
+/// The demangled name of a symbol, which is written no further than it is kept: symbols refer to parts of themselves, so that a name of
+/// nested futures has up to a megabyte.
+fn readable(symbol: &str) -> Arc<str> {
+    let mut name = Start(String::new());
+    // The only error is that the name is longer.
+    _ = write!(name, "{:#}", rustc_demangle::demangle(symbol));
+    name.0.into()
+}
+
+/// The first [`MAX_NAME`] bytes of what is written to it.
+struct Start(String);
+
+impl fmt::Write for Start {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let fits = text.floor_char_boundary(MAX_NAME - self.0.len());
+        self.0.push_str(text.get(..fits).unwrap_or_default());
+        if fits == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
 }
 
 /// At most so much of a name.
@@ -146,5 +166,7 @@ mod tests {
         assert_eq!(found.values().map(|name| &**name).collect::<Vec<_>>(), [name, name]);
         assert!(!read(&maps::code().unwrap(), []).unwrap().build_id.is_empty());
         assert!(cut(&"é".repeat(MAX_NAME)).len() <= MAX_NAME);
+        assert_eq!(&*readable("_RNvC4core3abc"), "core::abc");
+        assert!(readable(&"é".repeat(MAX_NAME)).len() <= MAX_NAME);
     }
 }

@@ -1,13 +1,13 @@
-//! Who peers are that entries name by address and identity alone: the control plane tells it, asked by address.
+//! The workloads of peers that entries name by address and identity alone: the control plane is asked for them by address.
 //!
 //! ```text
 //! entry ─address─▶ peers ──wanted, unwanted──▶ stream to the control plane
-//!                   ▲ └── told: answer for later entries
+//!                   ▲ └── answer for later entries
 //!                   └───── workloads by address, names that mean nothing
 //! ```
 //!
-//! An address stays subscribed while it is seen, so that the control plane tells when another workload has it. What means nothing is
-//! remembered like everything else: it is not asked for again.
+//! An address stays subscribed while it is seen, so that the control plane sends an update when another workload has it. Addresses without
+//! a workload are remembered, too: they are not asked for again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -28,20 +28,20 @@ const MAX_PEERS: usize = 4096;
 const GIVE_WAY: usize = MAX_PEERS / 16;
 /// The most names in one request.
 const MAX_NAMES: usize = 256;
-/// The most workloads that are kept for one address: those in a node's network share theirs.
-const MAX_TOLD: usize = 64;
+/// The most workloads of one address: pods in a node's network share theirs.
+const MAX_WORKLOADS: usize = 64;
 /// How long entries wait for an answer.
 const WAIT: Duration = Duration::from_secs(2);
-/// How long nothing is asked of a control plane that does not serve it.
+/// How long a control plane that does not serve the type is not asked again.
 const REFUSAL_PAUSE: Duration = Duration::from_mins(10);
 
 /// What is known of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Its names, as endpoints say theirs.
+    /// Its names, in the form of the metadata of endpoints.
     Known(Arc<str>),
     Unknown,
-    /// The control plane was asked; whoever can wait for it waits until then.
+    /// The control plane was asked; entries wait until then.
     Pending(Instant),
 }
 
@@ -78,19 +78,19 @@ pub(super) struct Lookups {
 #[derive(Debug)]
 struct Peer {
     /// The workloads that have the address.
-    told: Vec<Told>,
+    workloads: Vec<KnownWorkload>,
     is_answered: bool,
-    /// Whether an earlier stream has told it: the next answer replaces it.
+    /// Whether the workloads are of an earlier stream: the next answer replaces them.
     is_old: bool,
     asked: Instant,
     seen: Instant,
 }
 
 #[derive(Debug)]
-struct Told {
+struct KnownWorkload {
     uid: Arc<str>,
-    /// As endpoints say it.
-    said: Arc<str>,
+    /// In the form of the metadata of endpoints.
+    description: Arc<str>,
 }
 
 impl Lookups {
@@ -98,7 +98,7 @@ impl Lookups {
         Self { network: network.into(), ..Self::default() }
     }
 
-    /// Who is at an address under an identity. One who is not known yet is asked for.
+    /// The workload at an address with an identity. The control plane is asked for an unknown address.
     pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> Answer {
         let can_ask = self.stream.is_some() && self.refused_until.is_none_or(|until| now >= until);
         if let Some(peer) = self.peers.get_mut(&address) {
@@ -115,7 +115,8 @@ impl Lookups {
         if self.peers.len() >= MAX_PEERS {
             self.make_room();
         }
-        self.peers.insert(address, Peer { told: Vec::new(), is_answered: false, is_old: false, asked: now, seen: now });
+        self.peers
+            .insert(address, Peer { workloads: Vec::new(), is_answered: false, is_old: false, asked: now, seen: now });
         self.unwanted.remove(&address);
         self.wanted.insert(address);
         Answer::Pending(now + WAIT)
@@ -126,7 +127,7 @@ impl Lookups {
         self.peers.get(&address).is_none_or(|peer| peer.is_answered)
     }
 
-    /// Another stream asks from now on, for all that is known, too: the control plane has forgotten what the one before asked.
+    /// Another stream asks from now on, also for all known addresses: the control plane has forgotten the earlier subscription.
     pub(super) fn begin(&mut self, now: Instant) -> StreamId {
         self.streams += 1;
         let stream = StreamId(self.streams);
@@ -144,7 +145,7 @@ impl Lookups {
         self.stream.take_if(|asks| *asks == stream);
     }
 
-    /// The control plane does not serve this: it is left in peace for a while.
+    /// The control plane does not serve the type: it is not asked for a while.
     pub(super) fn refused(&mut self, now: Instant) {
         *self = Self {
             streams: self.streams,
@@ -158,7 +159,7 @@ impl Lookups {
         !(self.wanted.is_empty() && self.unwanted.is_empty())
     }
 
-    /// What a stream is to ask next; `None` if that is nothing, or another stream asks.
+    /// The next changes of a stream's subscription; `None` without changes, or if another stream asks.
     pub(super) fn next(&mut self, stream: StreamId) -> Option<NameChanges> {
         if self.stream != Some(stream) {
             return None;
@@ -184,7 +185,7 @@ impl Lookups {
         for resource in answer.resources {
             if let Some(body) = resource.resource {
                 let workload = Workload::decode(body.value)?;
-                self.told(&resource.name, &workload);
+                self.set_workload(&resource.name, &workload);
             }
         }
         Ok(())
@@ -195,19 +196,19 @@ impl Lookups {
         name.strip_prefix(&*self.network)?.strip_prefix('/')?.parse().ok()
     }
 
-    /// A workload is as it is told now.
-    fn told(&mut self, uid: &str, workload: &Workload) {
+    /// Adds or replaces a workload.
+    fn set_workload(&mut self, uid: &str, workload: &Workload) {
         self.forget(uid);
         let uid: Arc<str> = uid.into();
-        let said = said_of(workload);
+        let description = description_of(workload);
         let addresses = workload.addresses.iter().filter_map(ip);
         let addresses: Vec<IpAddr> = addresses.filter(|address| self.peers.contains_key(address)).collect();
         for address in &addresses {
             self.freshen(*address, false);
             if let Some(peer) = self.peers.get_mut(address)
-                && peer.told.len() < MAX_TOLD
+                && peer.workloads.len() < MAX_WORKLOADS
             {
-                peer.told.push(Told { uid: uid.clone(), said: said.clone() });
+                peer.workloads.push(KnownWorkload { uid: uid.clone(), description: description.clone() });
             }
         }
         if !addresses.is_empty() {
@@ -215,32 +216,33 @@ impl Lookups {
         }
     }
 
-    /// There is an answer for an address: what was told of it before is void, where all is or an earlier stream has told it.
+    /// Notes an answer for an address. Removes its workloads if they are of an earlier stream, or all are void.
     fn freshen(&mut self, address: IpAddr, is_all: bool) {
         let Some(peer) = self.peers.get_mut(&address) else { return };
         peer.is_answered = true;
         if std::mem::take(&mut peer.is_old) || is_all {
-            for Told { uid, .. } in std::mem::take(&mut peer.told) {
+            for KnownWorkload { uid, .. } in std::mem::take(&mut peer.workloads) {
                 leave(&mut self.by_uid, &uid, address);
             }
         }
     }
 
-    /// A workload is no more.
+    /// Removes a workload.
     fn forget(&mut self, uid: &str) {
         for address in self.by_uid.remove(uid).unwrap_or_default() {
             if let Some(peer) = self.peers.get_mut(&address) {
-                peer.told.retain(|told| &*told.uid != uid);
+                peer.workloads.retain(|workload| &*workload.uid != uid);
             }
         }
     }
 
-    /// Has those give way that were not seen for longest.
+    /// Removes the addresses that were not seen for longest.
     fn make_room(&mut self) {
         let mut all: Vec<(Instant, IpAddr)> = self.peers.iter().map(|(address, peer)| (peer.seen, *address)).collect();
         all.sort_unstable();
         for (_, address) in all.into_iter().take(GIVE_WAY) {
-            for Told { uid, .. } in self.peers.remove(&address).map(|peer| peer.told).unwrap_or_default() {
+            for KnownWorkload { uid, .. } in self.peers.remove(&address).map(|peer| peer.workloads).unwrap_or_default()
+            {
                 leave(&mut self.by_uid, &uid, address);
             }
             if !self.wanted.remove(&address) {
@@ -251,12 +253,15 @@ impl Lookups {
 }
 
 impl Peer {
-    /// What is said of the workload with this identity; of several nothing, unless the same is said of all.
+    /// The description of the workload with this identity; of several workloads only if all have the same.
     fn named(&self, principal: &str) -> Option<Arc<str>> {
         let account = account_of(principal)?;
-        let mut fitting = self.told.iter().filter(|told| account_of(identity_of_endpoint(&told.said)) == Some(account));
+        let mut fitting = self
+            .workloads
+            .iter()
+            .filter(|workload| account_of(identity_of_endpoint(&workload.description)) == Some(account));
         let first = fitting.next()?;
-        fitting.all(|told| told.said == first.said).then(|| first.said.clone())
+        fitting.all(|workload| workload.description == first.description).then(|| first.description.clone())
     }
 }
 
@@ -280,9 +285,9 @@ fn take_names(network: &str, addresses: &mut BTreeSet<IpAddr>) -> Vec<String> {
     std::iter::from_fn(|| addresses.pop_first()).take(MAX_NAMES).map(|address| format!("{network}/{address}")).collect()
 }
 
-/// A workload as endpoints say theirs. Application and version are those of the canonical service, as Istio's proxies have it of whom
+/// A workload in the form of the metadata of endpoints. Application and version are those of the canonical service, as Istio's proxies have it of whom
 /// they look up; the revision `latest` stands for none, too.
-fn said_of(workload: &Workload) -> Arc<str> {
+fn description_of(workload: &Workload) -> Arc<str> {
     let Workload { workload_name, namespace, canonical_name, canonical_revision, cluster_id, service_account, .. } =
         workload;
     let version = if canonical_revision == "latest" { "" } else { canonical_revision };

@@ -1,6 +1,6 @@
 //! Entries of a server whose client is known by address and identity alone.
 
-use navarch_proto::istio::workload::Workload as ToldWorkload;
+use navarch_proto::istio::workload::Workload as WireWorkload;
 use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawResource};
 
 use super::*;
@@ -36,8 +36,8 @@ fn entry(id: &str, kind: AccessLogType, received: u64) -> TcpEntry {
 }
 
 /// The control plane tells who is at 10.0.0.1, or that nobody is.
-fn told(metrics: &MeshMetrics, is_known: bool) {
-    let workload = ToldWorkload {
+fn answer(metrics: &MeshMetrics, is_known: bool) {
+    let workload = WireWorkload {
         workload_name: "client-v1".to_owned(),
         namespace: "buyers".to_owned(),
         canonical_name: "client".to_owned(),
@@ -45,7 +45,7 @@ fn told(metrics: &MeshMetrics, is_known: bool) {
         cluster_id: "east".to_owned(),
         service_account: "client".to_owned(),
         addresses: vec![vec![10, 0, 0, 1].into()],
-        ..ToldWorkload::default()
+        ..WireWorkload::default()
     };
     let any = RawAny { type_url: WORKLOAD.to_owned(), value: workload.encode_to_vec().into() };
     let resource = RawResource { name: "a".to_owned(), resource: Some(any), ..RawResource::default() };
@@ -71,7 +71,7 @@ async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
     metrics.count_connections(&log, &[entry("a", AccessLogType::TcpConnectionEnd, 15)], now);
     assert!(lines(&metrics, OPENED).is_empty());
     assert_eq!(asking.next().await.subscribe, ["net/10.0.0.1"]);
-    told(&metrics, true);
+    answer(&metrics, true);
     for (name, value) in
         [(OPENED, 1), ("istio_tcp_connections_closed_total{", 1), ("istio_tcp_received_bytes_total{", 15)]
     {
@@ -105,7 +105,7 @@ fn who_stays_unknown_is_counted_so_after_a_while() {
     let counted = lines(&metrics, OPENED);
     assert!(counted.len() == 1 && counted[0].contains("source_workload=\"unknown\""), "{counted:?}");
     // Its labels stay, though others are known later.
-    told(&metrics, true);
+    answer(&metrics, true);
     metrics.count_connections(&log, &[entry("a", AccessLogType::TcpConnectionEnd, 10)], Instant::now());
     let closed = lines(&metrics, "istio_tcp_connections_closed_total{");
     assert!(closed.len() == 1 && closed[0].contains("source_workload=\"unknown\""), "{closed:?}");
@@ -119,10 +119,10 @@ fn nobody_waits_who_is_known_or_of_whom_nothing_can_be_asked() {
     let mut plain = entry("a", AccessLogType::TcpPeriodic, 1);
     plain.common_properties.as_mut().unwrap().tls_properties = None;
     metrics.count_connections(&log, &[plain], now);
-    let mut told_by_proxy = request(&[]);
-    inbound(told_by_proxy.common_properties.as_mut().unwrap());
-    told_by_proxy.common_properties.as_mut().unwrap().downstream_remote_address = address("10.0.0.1");
-    metrics.count_requests(&log, &[told_by_proxy], now);
+    let mut with_headers = request(&[]);
+    inbound(with_headers.common_properties.as_mut().unwrap());
+    with_headers.common_properties.as_mut().unwrap().downstream_remote_address = address("10.0.0.1");
+    metrics.count_requests(&log, &[with_headers], now);
     let other = metrics.log(&super::log(Reporter::Destination, Vec::new())).unwrap();
     metrics.count_connections(&other, &[entry("b", AccessLogType::TcpPeriodic, 1)], now);
     let mut pipe = entry("c", AccessLogType::TcpPeriodic, 1);
@@ -132,7 +132,7 @@ fn nobody_waits_who_is_known_or_of_whom_nothing_can_be_asked() {
     assert_eq!(lines(&metrics, OPENED).len(), 2);
     // Nobody is there, and nobody asks any more.
     metrics.count_connections(&log, &[entry("d", AccessLogType::TcpPeriodic, 1)], now);
-    told(&metrics, false);
+    answer(&metrics, false);
     drop(asking);
     metrics.count_connections(&log, &[entry("e", AccessLogType::TcpPeriodic, 1)], now);
     let counted: u32 =
