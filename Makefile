@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
+.PHONY: test soak conformance fmt lint unit doc demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping, but for the state of incremental builds: as each crate changes
 # from one run to the next, it is 14 GB that nothing reads.
@@ -47,11 +47,6 @@ doc:
 tools:
 	scripts/tools
 
-# The control plane of images is linked with the functions that run side by side (scripts/layout), which halves what it holds of its
-# program.
-HOST := $(shell rustc -vV | sed -n 's/^host: //p')
-LAID_OUT = --config "target.$(or $(TARGET),$(HOST)).linker='$(CURDIR)/scripts/layout-cc'"
-
 # Unoptimised, so that it starts minutes earlier; PROFILE=release shows the times of an optimised program. The tests run it
 # once (DEMO=once), built with their dependencies: alone it would be built a second time with other features.
 PROFILE ?= dev
@@ -69,11 +64,7 @@ release:
 
 # What images hold: the control plane and the agent, for TARGET if that is another.
 program:
-	$(CARGO) build $(LOCKED) --profile dist --package navarch --package navarch-agent --bin navarch --bin pilot-agent $(if $(TARGET),--target $(TARGET)) $(LAID_OUT)
-
-# Finds out anew which functions run; needs valgrind.
-layout: tools release
-	scripts/layout-record $(or $(CARGO_TARGET_DIR),target)/release
+	$(CARGO) build $(LOCKED) --profile dist --package navarch --package navarch-agent --bin navarch --bin pilot-agent $(if $(TARGET),--target $(TARGET))
 
 # A Kubernetes node with Navarch and the sample mesh in pods, to try things on; it says what to export. Where root or containerd is
 # missing, an API server with the sample's objects, until Ctrl-C.
