@@ -48,9 +48,14 @@ async fn the_fields_that_made_a_resource_are_named_and_no_others() {
     std::fs::write(folder.path().join("more.yaml"), MORE).unwrap();
     let proxy = "web-0.bookshop";
     let cluster = |port: u32, subset: &str, host: &str| format!("outbound|{port}|{subset}|{host}");
+    // Fields are unknown as long as the proxy does not hold the latest version of the resource.
     let why = async |resource: String, kind: &str| {
         let words = ["why", "proxy", proxy, resource.as_str(), "--type", kind].map(str::to_owned);
-        asked(&navarch, &words.each_ref().map(String::as_str)).await.0
+        until_some("the fields are known", async || {
+            let told = asked(&navarch, &words.each_ref().map(String::as_str)).await.0;
+            wanted(told, |told| !told.to_string().contains(r#""field":"unknown""#))
+        })
+        .await
     };
 
     // The edit has come once a try of its last object knows it; what is shown may be a moment behind.

@@ -243,7 +243,7 @@ fn claims_lead_requests_and_go_on_where_tokens_do() {
         taken.reason.as_deref().is_some_and(|reason| reason.starts_with("web-1.shop allows it to others")),
         "{taken}"
     );
-    assert!(taken.to_string().contains("takes it away (forwardOriginalToken is not set)"), "{taken}");
+    assert!(taken.to_string().contains("removes it from the request (forwardOriginalToken is not set)"), "{taken}");
 }
 
 #[test]
