@@ -8,10 +8,10 @@
 //! ```
 //!
 //! A resource is built from the object of its name; inputs that many resources share are queries of their own, so that a change
-//! costs what it affects. Outside ambient mode pods and WorkloadEntries are found by address alone (`peers`). Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
-//! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Agrees
-//! with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or
-//! clocks.
+//! costs what it affects. Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
+//! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Outside
+//! ambient mode pods and WorkloadEntries are found by address alone (`peers`). Agrees with Istio's
+//! `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or clocks.
 
 pub mod bound;
 mod members;
@@ -128,7 +128,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     }
 }
 
-/// Whether the mesh is in ambient mode, as almost all that is made of it depends on anyway.
+/// Whether the mesh is in ambient mode.
 fn is_ambient(view: &View<'_>) -> bool {
     view.get(&mesh::MeshFacts).is_ambient
 }

@@ -1,13 +1,13 @@
-//! Who a peer is, by its address, outside ambient mode: for agents that make the mesh's metrics out of access logs.
+//! Workloads by address, outside ambient mode: for agents that derive the mesh's metrics from access logs.
 //!
-//! A server knows of a TCP client its address and identity. What it is told besides is in the metadata of endpoints (EDS), too:
-//! workload, canonical service, revision and cluster. Services, policies, waypoints, nodes and health are ztunnel's alone.
+//! A server knows the address and identity of a TCP client. The rest of these workloads (name, canonical service, revision, cluster)
+//! is in the metadata of endpoints (EDS), too. Services, policies, waypoints, nodes and health are for ztunnel alone.
 
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
 use navarch_api::names::{NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName};
-use navarch_proto::istio::workload::{NetworkMode, Workload, WorkloadType};
+use navarch_proto::istio::workload::{Workload, WorkloadType};
 use navarch_push::home::Home;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
@@ -17,12 +17,12 @@ use crate::members::there;
 use crate::mesh::MeshFacts;
 use crate::networks::network_of;
 use crate::wire::ip_bytes;
-use crate::workloads::{labels_of_entry, set_names};
+use crate::workloads::{meta_of_entry, own_fields_of_pod, set_names};
 
-/// The most workloads that are told of at one address: pods in a node's network share theirs.
+/// Maximum number of workloads at one address: pods in a node's network share theirs.
 const MAX_AT: usize = 64;
 
-/// The resource names of the workloads at an address that is asked for as `network/address`; of an empty network in any.
+/// The resource names of the workloads at `network/address`; with an empty network, of any network.
 pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let Some(address) = NetworkAddress::parse(text) else { return Vec::new() };
     let cluster = &view.get(&MeshFacts).cluster;
@@ -45,7 +45,7 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     names
 }
 
-/// The workload of a resource name, as far as peers are told of it.
+/// The workload of a resource name.
 pub(crate) fn peer(name: &ResourceName, view: &View<'_>) -> Option<Workload> {
     let mesh = view.get(&MeshFacts);
     let parsed = AddressName::parse(name.as_str(), &mesh.cluster)?;
@@ -73,22 +73,9 @@ fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
 
 /// The workload of a pod, under the names that the metadata of its endpoints has.
 fn of_pod(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
-    let spec = &view.object_in::<Pod>(home, name)?.spec;
-    if spec.is_terminal() || spec.pod_ips.is_empty() {
-        return None;
-    }
+    let own = own_fields_of_pod(view.object_in::<Pod>(home, name)?)?;
     let known = view.workload_in(home, name)?;
-    let mut workload = Workload {
-        name: name.name.to_string(),
-        namespace: name.namespace.to_string(),
-        addresses: spec.pod_ips.iter().copied().map(ip_bytes).collect(),
-        network: known.network.to_string(),
-        cluster_id: known.cluster.to_string(),
-        service_account: spec.service_account.to_string(),
-        workload_type: WorkloadType::Pod.into(),
-        network_mode: if spec.host_network { NetworkMode::HostNetwork } else { NetworkMode::Standard }.into(),
-        ..Workload::default()
-    };
+    let mut workload = Workload { network: known.network.to_string(), cluster_id: known.cluster.to_string(), ..own };
     set_names(&mut workload, &known.labels, &known.name);
     Some(workload)
 }
@@ -116,8 +103,7 @@ fn of_entry(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workl
         workload_type: WorkloadType::Pod.into(),
         ..Workload::default()
     };
-    let mut named = object.meta.clone();
-    named.labels = labels_of_entry(object);
+    let named = meta_of_entry(object);
     set_names(&mut workload, &named.labels, &workload_name_of_entry(&named));
     Some(workload)
 }

@@ -20,7 +20,8 @@ use crate::mesh::{Mesh, MeshFacts, gateway_of};
 use crate::networks::are_joined;
 use crate::site::{Site, SiteOf};
 use crate::split_horizon;
-pub(crate) use entry::labels_of_entry;
+pub(crate) use entry::{labels_of_entry, meta_of_entry};
+pub(crate) use pod::own_fields_of_pod;
 
 /// The annotation of pods whose connections are redirected to ztunnel.
 const REDIRECTION_ANNOTATION: &str = "ambient.istio.io/redirection";

@@ -1,4 +1,6 @@
 //! Typed reads of the snapshot through a view. Each notes exactly what it read, absent things included.
+//!
+//! Facts of pods have the key of their table, not an equal one that came with a request: it is kept as long as the result.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -84,9 +86,9 @@ impl View<'_> {
     /// What this pod serves by Kubernetes Services.
     #[must_use]
     pub fn targets_of_pod(&self, pod: &NamespacedName) -> &[ServiceTarget] {
-        let kept = self.context.directory.pod_targets.get_key_value(pod).map_or(pod, |(kept, _)| kept);
-        let targets = self.read(FactKey::TargetsOf(kept.clone())).directory.pod_targets.get(pod);
-        targets.map_or(&[], |targets| targets)
+        let found = self.context.directory.pod_targets.get_key_value(pod);
+        self.read(FactKey::TargetsOf(found.map_or(pod, |(key, _)| key).clone()));
+        found.map_or(&[], |(_, targets)| targets)
     }
 
     /// What workloads at this address serve, but for pods by Kubernetes Services.
@@ -98,9 +100,9 @@ impl View<'_> {
     /// The workload of the pod of this name.
     #[must_use]
     pub fn workload(&self, name: &NamespacedName) -> Option<&Arc<Workload>> {
-        // The key of the table, not a copy of it that came in a request: it is kept as long as the result.
-        let kept = self.context.directory.workloads.get_key_value(name).map_or(name, |(kept, _)| kept);
-        self.read(FactKey::Workload(kept.clone())).directory.workloads.get(name)
+        let found = self.context.directory.workloads.get_key_value(name);
+        self.read(FactKey::Workload(found.map_or(name, |(key, _)| key).clone()));
+        found.map(|(_, workload)| workload)
     }
 
     /// Whether a service account may read the secrets of its namespace; not, as long as that is not known.

@@ -17,13 +17,14 @@ impl View<'_> {
     /// One object.
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
-        // The name that the object has itself, not a copy of it that came in a request: it is kept as long as the result.
-        let kept = T::table(&self.context.objects).get(name).map_or_else(|| name.clone(), |object| object.meta.key());
-        let object = ObjectRef { kind: T::KIND, name: kept };
+        let found = T::table(&self.context.objects).get(name);
+        // The object's own name, not an equal one that came with a request: it is kept as long as the result.
+        let name = found.map_or_else(|| name.clone(), |object| object.meta.key());
+        let object = ObjectRef { kind: T::KIND, name: name.clone() };
         let context = self.read(FactKey::Object(object.clone()));
         let is_staged = context.rollouts.contains_key(&object);
         let sees_new = is_staged && *self.derived(&SeesNew(object));
-        T::table(if sees_new { &context.new_versions } else { &context.objects }).get(name)
+        if sees_new { T::table(&context.new_versions).get(&name) } else { found }
     }
 
     /// The names of all objects of a kind, in order. What objects say reaches the reader only where it reads them.

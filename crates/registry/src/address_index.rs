@@ -243,6 +243,11 @@ fn first_object() -> ObjectRef {
     ObjectRef { kind: Kind::Namespace, name: NamespacedName::default() }
 }
 
+/// The addresses of a pod as a workload; none once it has ended.
+fn addresses_of(pod: &Pod) -> &[IpAddr] {
+    if pod.is_terminal() { &[] } else { &pod.pod_ips }
+}
+
 impl Coverage {
     /// Whether objects of a kind have keys or names.
     fn has(self, kind: Kind) -> bool {
@@ -271,26 +276,30 @@ impl Traits {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds say where workloads and services are")]
     fn of(object: &AnyObject, scope: &IndexScope<'_>) -> Self {
         let mut traits = Self::default();
+        if scope.coverage == Coverage::Peers {
+            match object {
+                AnyObject::Pod(pod) => traits.add_addresses(addresses_of(&pod.spec).iter().copied()),
+                AnyObject::WorkloadEntry(entry) => traits.add_addresses(entry.spec.address.parse().ok()),
+                _ => {}
+            }
+            return traits;
+        }
         match object {
             AnyObject::Pod(pod) => traits.add_pod(pod, scope),
             AnyObject::Service(service) => traits.add_service(service, scope),
             AnyObject::ServiceEntry(entry) => traits.add_entry(entry, scope),
             AnyObject::WorkloadEntry(entry) => {
-                traits.add_address(entry.spec.address.parse().ok());
+                traits.add_addresses(entry.spec.address.parse().ok());
                 traits.add_name(&AddressName::WorkloadEntry(entry.meta.key()), scope);
             }
             AnyObject::EndpointSlice(slice) => traits.add_slice(slice, scope),
             AnyObject::KubernetesGateway(gateway) => {
                 for RemoteGateway { network, address, port, service_account: _ } in remote_gateways(gateway) {
-                    traits.add_address(address.parse().ok());
+                    traits.add_addresses(address.parse().ok());
                     traits.add_name(&AddressName::NetworkGateway { network, address, port }, scope);
                 }
             }
             _ => {}
-        }
-        if scope.coverage == Coverage::Peers {
-            traits.keys.retain(|key| matches!(key, AddressKey::Address(_)));
-            traits.names.clear();
         }
         traits
     }
@@ -301,10 +310,11 @@ impl Traits {
         let labels = meta.labels.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
         let labels = labels.map(|(key, value)| LabelKey::of_pods(&meta.key.namespace, key, value));
         self.keys.extend(labels.map(AddressKey::Label));
-        if spec.is_terminal() || spec.pod_ips.is_empty() {
+        let addresses = addresses_of(spec);
+        if addresses.is_empty() {
             return;
         }
-        self.keys.extend(spec.pod_ips.iter().copied().map(AddressKey::Address));
+        self.add_addresses(addresses.iter().copied());
         self.keys.extend(spec.node.clone().map(AddressKey::Node));
         self.add_name(&AddressName::Pod(meta.key()), scope);
     }
@@ -313,7 +323,7 @@ impl Traits {
         if matches!(service.spec.service_type, ServiceType::ExternalName(_)) {
             return;
         }
-        self.keys.extend(service.spec.cluster_ips.addresses().iter().copied().map(AddressKey::Address));
+        self.add_addresses(service.spec.cluster_ips.addresses().iter().copied());
         let key = &service.meta.key;
         let host = format!("{}.{}.svc.{}", key.name, key.namespace, scope.domain_suffix);
         self.add_host(&key.namespace, &host, scope);
@@ -327,9 +337,9 @@ impl Traits {
         }
         let ranges = spec.addresses.iter().filter_map(|text| Cidr::parse_range_or_address(text));
         self.keys.extend(ranges.map(|range| AddressKey::Address(range.masked().address)));
-        self.keys.extend(spec.allocated.iter().filter_map(|one| one.value.parse().ok()).map(AddressKey::Address));
+        self.add_addresses(spec.allocated.iter().filter_map(|one| one.value.parse().ok()));
         let mut add = |address: &str| {
-            self.add_address(address.parse().ok());
+            self.add_addresses(address.parse().ok());
             self.add_name(&AddressName::Endpoint { entry: meta.key(), address: Arc::from(address) }, scope);
         };
         if entry.spec.has_implicit_endpoints() {
@@ -348,7 +358,7 @@ impl Traits {
             match (&endpoint.pod, endpoint.addresses.first()) {
                 (Some(pod), _) => _ = self.keys.insert(AddressKey::Pod(pod.clone())),
                 (None, Some(address)) => {
-                    self.keys.extend(endpoint.addresses.iter().copied().map(AddressKey::Address));
+                    self.add_addresses(endpoint.addresses.iter().copied());
                     self.add_name(&AddressName::SliceEndpoint { slice: meta.key(), address: *address }, scope);
                 }
                 (None, None) => {}
@@ -362,9 +372,8 @@ impl Traits {
         self.add_name(&AddressName::Service(key), scope);
     }
 
-    /// Adds an address, if there is one.
-    fn add_address(&mut self, address: Option<IpAddr>) {
-        self.keys.extend(address.map(AddressKey::Address));
+    fn add_addresses(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.keys.extend(addresses.into_iter().map(AddressKey::Address));
     }
 
     fn add_name(&mut self, name: &AddressName, scope: &IndexScope<'_>) {

@@ -66,14 +66,6 @@ enum PeerMetadata<'a> {
     Baggage(&'a str),
 }
 
-/// What came of looking for a peer.
-enum Found {
-    Nothing,
-    /// As endpoints say theirs.
-    Said(Arc<str>),
-    Pending(Waiting),
-}
-
 /// What an entry waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
@@ -204,15 +196,18 @@ fn grpc_status_of(code: u32) -> i64 {
 }
 
 impl State {
-    /// Counts a request; gives how long to wait for its peer, where that is to be known and `waits`.
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// Where `waits`, and its peer is not known yet: nothing is counted.
     pub(super) fn count_request(
         &mut self,
         own: &Workload,
         log: &Log,
         entry: &HttpEntry,
         (now, waits): (Instant, bool),
-    ) -> Option<Waiting> {
-        let common = entry.common_properties.as_ref().filter(|common| is_end(common))?;
+    ) -> Result<(), Waiting> {
+        let Some(common) = entry.common_properties.as_ref().filter(|common| is_end(common)) else { return Ok(()) };
         let request = entry.request.as_ref();
         let code = entry.response.as_ref().and_then(|response| response.response_code).unwrap_or_default();
         let content_type = request.and_then(|request| request.request_headers.get("content-type"));
@@ -229,15 +224,10 @@ impl State {
             false => Spoken::Http { code },
         };
         let flags = flags(common.response_flags.as_ref());
-        let found;
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, spoken);
-        match self.find_peer(log, common, &seen, (now, waits)) {
-            Found::Pending(waiting) => return Some(waiting),
-            Found::Nothing => {}
-            Found::Said(said) => {
-                found = said;
-                seen.peer = PeerMetadata::Endpoint(&found);
-            }
+        let found = self.find_peer(log, common, &seen, (now, waits))?;
+        if let Some(found) = &found {
+            seen.peer = PeerMetadata::Endpoint(found);
         }
         if log.config.host_names_service && seen.services.is_empty() {
             seen.host = request.map_or("", |request| text(&request.authority));
@@ -256,19 +246,21 @@ impl State {
             self.count(&handles, Metric::RequestMessages, stats.request_message_count, now);
             self.count(&handles, Metric::ResponseMessages, stats.response_message_count, now);
         }
-        None
+        Ok(())
     }
 
-    /// Counts what an entry adds to the earlier entries of its connection; gives how long to wait for its peer, where that is to be
-    /// known and `waits`.
+    /// Counts what an entry adds to the earlier entries of its connection.
+    ///
+    /// # Errors
+    /// As [`Self::count_request`].
     pub(super) fn count_connection(
         &mut self,
         own: &Workload,
         log: &Log,
         entry: &TcpEntry,
         (now, waits): (Instant, bool),
-    ) -> Option<Waiting> {
-        let common = entry.common_properties.as_ref()?;
+    ) -> Result<(), Waiting> {
+        let Some(common) = &entry.common_properties else { return Ok(()) };
         let is_end = is_end(common);
         let (received, sent) =
             entry.connection_properties.map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
@@ -280,20 +272,16 @@ impl State {
         let (rendered, before) = match known {
             Some(known) => (known.rendered, (known.received, known.sent)),
             None => {
-                match self.find_peer(log, common, &seen, (now, waits)) {
-                    Found::Pending(waiting) => return Some(waiting),
-                    Found::Nothing => {}
-                    Found::Said(said) => {
-                        found = said;
-                        seen.peer = PeerMetadata::Endpoint(&found);
-                    }
+                found = self.find_peer(log, common, &seen, (now, waits))?;
+                if let Some(found) = &found {
+                    seen.peer = PeerMetadata::Endpoint(found);
                 }
                 (Arc::new(self.render(own, log, &seen)), (0, 0))
             }
         };
         if !is_end && !self.connections.keep(&common.stream_id, rendered.clone(), (received, sent), now) {
             // Without room to remember it, it counts when it ends.
-            return None;
+            return Ok(());
         }
         let handles = self.places(&rendered, now);
         if is_new {
@@ -304,27 +292,27 @@ impl State {
         if is_end {
             self.count(&handles, Metric::Closed, 1, now);
         }
-        None
+        Ok(())
     }
 
-    /// Who the client of a server is, where its proxy has not told it: the control plane knows it by its address. Of one without an
-    /// identity nothing is asked, as anybody may have any address.
+    /// The client of a server, in the form of the metadata of endpoints, where its proxy sent no headers: the control plane knows it by
+    /// its address. Clients without an identity are not looked up, as anybody may have any address.
     fn find_peer(
         &mut self,
         log: &Log,
         common: &Common,
         seen: &EntryFields<'_>,
         (now, waits): (Instant, bool),
-    ) -> Found {
+    ) -> Result<Option<Arc<str>>, Waiting> {
         let is_untold = matches!(seen.peer, PeerMetadata::Headers([])) && seen.reporter == Reporter::Destination;
         if !(log.config.finds_peers && is_untold) || lookups::account_of(seen.peer_principal).is_none() {
-            return Found::Nothing;
+            return Ok(None);
         }
-        let Some(address) = common.client_address() else { return Found::Nothing };
+        let Some(address) = common.client_address() else { return Ok(None) };
         match self.lookups.find(address, seen.peer_principal, now) {
-            Answer::Known(said) => Found::Said(said),
-            Answer::Pending(until) if waits => Found::Pending(Waiting { address, until }),
-            Answer::Pending(_) | Answer::Unknown => Found::Nothing,
+            Answer::Known(description) => Ok(Some(description)),
+            Answer::Pending(until) if waits => Err(Waiting { address, until }),
+            Answer::Pending(_) | Answer::Unknown => Ok(None),
         }
     }
 

@@ -83,14 +83,14 @@ impl Held {
 impl State {
     /// Counts a request, now or when its peer is known.
     pub(super) fn take_request(&mut self, own: &Workload, log: &Arc<Log>, entry: &HttpEntry, now: Instant) {
-        if let Some(waiting) = self.count_request(own, log, entry, (now, true)) {
+        if let Err(waiting) = self.count_request(own, log, entry, (now, true)) {
             self.hold(own, log, waiting, Encoded::Http(entry.encode_to_vec().into()), now);
         }
     }
 
     /// Counts an entry of a connection, now or when its peer is known.
     pub(super) fn take_connection(&mut self, own: &Workload, log: &Arc<Log>, entry: &TcpEntry, now: Instant) {
-        if let Some(waiting) = self.count_connection(own, log, entry, (now, true)) {
+        if let Err(waiting) = self.count_connection(own, log, entry, (now, true)) {
             self.hold(own, log, waiting, Encoded::Tcp(entry.encode_to_vec().into()), now);
         }
     }
@@ -110,15 +110,18 @@ impl State {
 
     fn count_held(&mut self, own: &Workload, entries: Vec<HeldEntry>, now: Instant) {
         for HeldEntry { log, entry, .. } in entries {
-            // They were encoded here, and can be decoded.
+            const ENCODED: &str = "`take_request` and `take_connection` encode entries";
+            const COUNTED: &str = "an entry that does not wait is counted";
             match entry {
-                Encoded::Http(bytes) => HttpEntry::decode(&*bytes)
-                    .ok()
-                    .and_then(|entry| self.count_request(own, &log, &entry, (now, false))),
-                Encoded::Tcp(bytes) => TcpEntry::decode(&*bytes)
-                    .ok()
-                    .and_then(|entry| self.count_connection(own, &log, &entry, (now, false))),
-            };
+                Encoded::Http(bytes) => {
+                    let entry = HttpEntry::decode(&*bytes).expect(ENCODED);
+                    self.count_request(own, &log, &entry, (now, false)).expect(COUNTED);
+                }
+                Encoded::Tcp(bytes) => {
+                    let entry = TcpEntry::decode(&*bytes).expect(ENCODED);
+                    self.count_connection(own, &log, &entry, (now, false)).expect(COUNTED);
+                }
+            }
         }
     }
 }

@@ -75,7 +75,7 @@ fn services_and_what_is_in_another_network_are_not_found() {
     };
     let vm = "Kubernetes/networking.istio.io/WorkloadEntry/shop/vm";
     assert_eq!(found(&["far/10.2.0.1"]), [vm]);
-    assert_eq!(found(&["/10.2.0.1"]), [vm], "without a network of its own a proxy is told of any");
+    assert_eq!(found(&["/10.2.0.1"]), [vm], "a proxy without a network finds workloads of all networks");
     assert_eq!(found(&["near/10.2.0.1", "/10.96.0.1", "/10.0.0.7", "shop/client.shop.svc.cluster.local"]), [""; 0]);
     assert_eq!(found(&["Kubernetes//Pod/shop/client-5d-x"]), [""; 0], "names of pods tell no addresses");
     let host = mesh.ask(sidecar, ResourceType::Workload, &["/10.9.0.1"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::names::{Hostname, NetworkId};
-use navarch_api::object::{NamespacedName, Object};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_proto::istio::workload::{Locality, Workload, WorkloadStatus, WorkloadType};
 use navarch_push::home::Home;
 use navarch_push::view::View;
@@ -31,25 +31,23 @@ pub(super) fn of_workload_entry(name: &NamespacedName, site: &Site, mesh: &Mesh,
     }
     let object = view.object_in::<WorkloadEntry>(home, name)?;
     let (meta, spec) = (&object.meta, &object.spec);
-    let labels = labels_of_entry(object);
-    let namespace = &meta.key.namespace;
+    let named = meta_of_entry(object);
+    let (labels, namespace) = (&named.labels, &meta.key.namespace);
     let is_wanted =
         |origin: &Origin| mesh.selection.services_select_entries || matches!(origin, Origin::ServiceEntry(_));
-    let services = view.get(&SelectingServices(home.clone(), namespace.clone())).of(&labels, is_wanted);
-    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, &labels, namespace, view);
+    let services = view.get(&SelectingServices(home.clone(), namespace.clone())).of(labels, is_wanted);
+    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, labels, namespace, view);
     let network = if spec.network.is_empty() { site.network.clone() } else { NetworkId::new(&spec.network) };
     let mut workload = Workload {
         name: meta.key.name.to_string(),
         namespace: namespace.to_string(),
-        authorization_policies: policies_of(home, &labels, namespace, waypoint.as_ref(), &services, view),
+        authorization_policies: policies_of(home, labels, namespace, waypoint.as_ref(), &services, view),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
         ..entry(spec, &network, &services, site, view)
     };
-    let mut named = meta.clone();
-    named.labels = labels;
-    set_names(&mut workload, &named.labels, &workload_name_of_entry(&named));
-    set_tunnel(&mut workload, &named.labels, &meta.annotations);
+    set_names(&mut workload, labels, &workload_name_of_entry(&named));
+    set_tunnel(&mut workload, labels, &meta.annotations);
     Some(workload)
 }
 
@@ -90,6 +88,11 @@ pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh
     set_names(&mut workload, &meta.labels, &meta.key.name);
     set_tunnel(&mut workload, &meta.labels, &meta.annotations);
     Some(workload)
+}
+
+/// The metadata of a WorkloadEntry with the labels of its workload.
+pub(crate) fn meta_of_entry(object: &Object<WorkloadEntry>) -> ObjectMeta {
+    ObjectMeta { labels: labels_of_entry(object), ..object.meta.clone() }
 }
 
 /// The fields of a workload that follow from its entry only.

@@ -26,37 +26,46 @@ use crate::wire::ip_bytes;
 /// The workload of a pod of a cluster; `None` if it has ended or has no address yet.
 pub(super) fn workload(name: &NamespacedName, site: &Site, view: &View<'_>) -> Option<Workload> {
     let pod = view.object_in::<Pod>(&site.home, name)?;
+    let own = own_fields_of_pod(pod)?;
     let (meta, spec) = (&pod.meta, &pod.spec);
-    if spec.is_terminal() || spec.pod_ips.is_empty() {
-        return None;
-    }
     let (home, namespace) = (&site.home, &meta.key.namespace);
     let services = services(pod, home, view);
     let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(home, &meta.labels, namespace, view);
     let is_healthy = spec.ready && !meta.deleting;
     let locality = spec.node.as_ref().and_then(|node| (*view.get(&LocalityOfNode(home.clone(), node.clone()))).clone());
     let mut workload = Workload {
-        name: meta.key.name.to_string(),
-        namespace: namespace.to_string(),
-        addresses: spec.pod_ips.iter().copied().map(ip_bytes).collect(),
         network: site.network.to_string(),
         network_gateway: site.gateway.clone(),
         cluster_id: site.cluster.to_string(),
-        service_account: spec.service_account.to_string(),
         node: spec.node.as_deref().unwrap_or_default().to_owned(),
         services: ports::on_pod(spec, &services),
         authorization_policies: policies_of(home, &meta.labels, namespace, waypoint.as_ref(), &services, view),
         status: if is_healthy { WorkloadStatus::Healthy } else { WorkloadStatus::Unhealthy }.into(),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
         application_tunnel: tunnel,
-        workload_type: WorkloadType::Pod.into(),
-        network_mode: if spec.host_network { NetworkMode::HostNetwork } else { NetworkMode::Standard }.into(),
         locality,
-        ..Workload::default()
+        ..own
     };
     set_names(&mut workload, &meta.labels, &workload_name_of_pod(pod));
     set_tunnel(&mut workload, &meta.labels, &meta.annotations);
     Some(workload)
+}
+
+/// The fields of a workload that follow from its pod alone; `None` if the pod has ended or has no address yet.
+pub(crate) fn own_fields_of_pod(pod: &Object<Pod>) -> Option<Workload> {
+    let (key, spec) = (&pod.meta.key, &pod.spec);
+    if spec.is_terminal() || spec.pod_ips.is_empty() {
+        return None;
+    }
+    Some(Workload {
+        name: key.name.to_string(),
+        namespace: key.namespace.to_string(),
+        addresses: spec.pod_ips.iter().copied().map(ip_bytes).collect(),
+        service_account: spec.service_account.to_string(),
+        workload_type: WorkloadType::Pod.into(),
+        network_mode: if spec.host_network { NetworkMode::HostNetwork } else { NetworkMode::Standard }.into(),
+        ..Workload::default()
+    })
 }
 
 /// The services of a pod: those that select it, then those without a selector whose EndpointSlices list it.

@@ -292,7 +292,7 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyPatch {
-    /// The operation.
+    /// How the patch changes the generated configuration.
     pub operation: PatchOperation,
     /// Envoy's message as JSON, complete or partial; unused by `REMOVE`.
     pub value: Option<Map<String, Value>>,

@@ -59,7 +59,7 @@ pub(super) fn validate(annotations: Option<&Map<String, Value>>) -> Result<(), I
     Ok(())
 }
 
-/// An interception mode.
+/// Checks `sidecar.istio.io/interceptionMode`.
 fn interception_mode(text: &str) -> Result<(), String> {
     match text {
         "REDIRECT" | "TPROXY" | "NONE" => Ok(()),

@@ -66,7 +66,6 @@ pub struct GatewayRequest<'a> {
 /// All inputs of a template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proxies<'a> {
-    /// The request.
     pub(super) request: &'a GatewayRequest<'a>,
     /// The proxy config.
     pub(super) proxy: &'a Effective,
