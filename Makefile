@@ -17,7 +17,7 @@ LOCKED := --locked
 
 test: tools
 	$(CARGO) fmt --all --check
-	$(MAKE) lint unit doc
+	scripts/test-lanes $(MAKE) lint doc
 	$(MAKE) demo DEMO=once
 
 fmt:
@@ -28,7 +28,7 @@ lint:
 	scripts/deny
 
 unit:
-	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+	scripts/test-lanes
 
 # What takes minutes by its nature: certificates of a minute under traffic for five, an API server away for one.
 soak: tools
