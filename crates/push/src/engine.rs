@@ -23,6 +23,7 @@ mod collect;
 mod config;
 mod copy;
 mod freeing;
+mod links;
 mod prepare;
 mod provenance;
 mod published;
@@ -306,31 +307,6 @@ impl Engine {
         Some((node, value.downcast::<Collection>().ok()?))
     }
 
-    /// Links a subscription to its node.
-    fn show(&mut self, proxy: u64, kind: ResourceType, shown: PublishedState) {
-        let core = self.core.get_mut();
-        core.strays.remove(&(proxy, kind));
-        if let Some(node) = core.nodes.get_mut(&shown.node) {
-            node.rare_mut().subscribers.insert((proxy, kind));
-        }
-        if let Some(state) = core.proxies.get_mut(&proxy) {
-            state.shown.insert(kind, shown);
-        }
-    }
-
-    /// Unlinks a subscription from a node.
-    fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
-        if let Some(node) = core.nodes.get_mut(&node) {
-            node.rare_mut().subscribers.remove(&(proxy, kind));
-        }
-    }
-
-    /// Unlinks an ending subscription from a node, which may then be unused.
-    fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
-        Self::unlink(core, proxy, kind, node);
-        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.rare().subscribers.is_empty());
-    }
-
     /// Revalidates everything marked and publishes what differs. `retried` are proxies whose derived answers are computed again
     /// even though nothing below them is marked.
     fn settle(&mut self, retried: BTreeSet<u64>, cause: &Arc<PushCause>, settled: &mut Settled) {
@@ -451,9 +427,7 @@ impl Engine {
             if let Some(shown) = core.proxies.get_mut(&proxy).and_then(|state| state.shown.get_mut(&kind)) {
                 shown.node = node;
             }
-            if let Some(found) = core.nodes.get_mut(&node) {
-                found.rare_mut().subscribers.insert((proxy, kind));
-            }
+            Self::link(core, proxy, kind, node);
         }
         self.core.get_mut().strays.remove(&(proxy, kind));
         self.publish_if_new(proxy, kind, &collection, cause, settled);

@@ -10,8 +10,9 @@ impl Core {
     /// Takes from a proxy the answers that no trace asks for.
     pub(super) fn forget_answers(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let proxy = *sweep.proxies.get(at)?;
+        let mut steps = self.mark_answers(sweep, at);
         let Some(state) = self.proxies.get_mut(&proxy) else { return Some(1) };
-        let steps = 1 + state.answers.len();
+        steps += 1 + state.answers.len();
         state.answers.retain(|attr, _| sweep.attrs.contains(attr));
         state.derived.retain(|attr, derived| {
             let is_asked = sweep.attrs.contains(attr);

@@ -94,4 +94,19 @@ impl Core {
         }
         Some(steps)
     }
+
+    /// Marks what an answer of a proxy depends on that is asked for since the answers were marked: an answer that stays needs those
+    /// below it. Returns the number of steps.
+    pub(super) fn mark_answers(&mut self, sweep: &mut Sweep, at: usize) -> usize {
+        let mut steps = 0;
+        loop {
+            steps += self.mark_derived(sweep, at).unwrap_or_default();
+            if !std::mem::take(&mut sweep.has_found) {
+                return steps;
+            }
+            while let Some(id) = sweep.grey.pop() {
+                steps += self.mark_below(sweep, id);
+            }
+        }
+    }
 }

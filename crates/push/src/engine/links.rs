@@ -1,0 +1,40 @@
+//! Links between subscriptions and the results that they show.
+
+use super::Engine;
+use crate::core::{Core, PublishedState};
+use crate::memo::NodeId;
+use crate::resource::ResourceType;
+
+impl Engine {
+    /// Links a subscription to its node.
+    pub(super) fn show(&mut self, proxy: u64, kind: ResourceType, shown: PublishedState) {
+        let core = self.core.get_mut();
+        core.strays.remove(&(proxy, kind));
+        Self::link(core, proxy, kind, shown.node);
+        if let Some(state) = core.proxies.get_mut(&proxy) {
+            state.shown.insert(kind, shown);
+        }
+    }
+
+    /// Links a subscription to a node. Nobody may have subscribed to it when a sweep in progress looked: without a mark the sweep would
+    /// take the answers that it depends on.
+    pub(super) fn link(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        core.touch(node);
+        if let Some(node) = core.nodes.get_mut(&node) {
+            node.rare_mut().subscribers.insert((proxy, kind));
+        }
+    }
+
+    /// Unlinks a subscription from a node.
+    pub(super) fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        if let Some(node) = core.nodes.get_mut(&node) {
+            node.rare_mut().subscribers.remove(&(proxy, kind));
+        }
+    }
+
+    /// Unlinks an ending subscription from a node, which may then be unused.
+    pub(super) fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        Self::unlink(core, proxy, kind, node);
+        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.rare().subscribers.is_empty());
+    }
+}
