@@ -328,7 +328,12 @@ impl World {
 
     /// Starts the control plane and both pods.
     pub(crate) async fn start(&self, overrides: &str) -> Result<(Server, Mesh)> {
-        let server = Server::with_mesh(&self.mesh(overrides)).await?;
+        self.start_with(overrides, "").await
+    }
+
+    /// The same, with variables of the control plane.
+    async fn start_with(&self, overrides: &str, variables: &str) -> Result<(Server, Mesh)> {
+        let server = Server::with_variables(&self.mesh(overrides), variables).await?;
         let mesh = Mesh::start(&server, self.to.http).await?;
         Ok((server, mesh))
     }
@@ -349,4 +354,11 @@ async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> 
     mesh.has_changed_labels().await?;
     server.write_mesh(&world.mesh("{disabled: true}"))?;
     mesh.is_switched_off().await
+}
+
+#[tokio::test]
+async fn in_ambient_mode_a_server_knows_the_client_of_a_connection_as_well() -> Result<()> {
+    let world = World::new().await?;
+    let (_server, mesh) = world.start_with("", "PILOT_ENABLE_AMBIENT=true").await?;
+    mesh.counts_connections(world.to.tcp).await
 }

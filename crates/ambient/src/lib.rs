@@ -9,8 +9,8 @@
 //!
 //! A resource is built from the object of its name; inputs that many resources share are queries of their own, so that a change
 //! costs what it affects. Translation for Envoy uses the bindings to waypoints ([`bound`]), which workloads accept HBONE
-//! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Outside
-//! ambient mode pods and WorkloadEntries are found by address alone (`peers`). Agrees with Istio's
+//! ([`tunnel`]), and which services are multi-cluster ([`networks`]); the conditions of objects reflect it ([`status`]). Sidecars,
+//! gateways and waypoints find pods and WorkloadEntries by address, outside ambient mode, too (`peers`). Agrees with Istio's
 //! `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions: no tasks, sockets or clocks.
 
 pub mod bound;
@@ -85,27 +85,31 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
 
     fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
         match kind.is_by_address() {
-            true if is_ambient(view) => members::meant_by(of.as_str(), view),
-            true => peers::at(of.as_str(), view),
+            true if peers::are_meant(kind, view) => peers::at(of.as_str(), view),
+            true => members::meant_by(of.as_str(), view),
             false => self.0.members(kind, of, view),
         }
     }
 
     fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         match kind.is_by_address() {
-            true if is_ambient(view) => members::on_own_node(view),
-            true => Vec::new(),
+            true if peers::are_meant(kind, view) => Vec::new(),
+            true => members::on_own_node(view),
             false => self.0.unnamed(kind, view),
         }
+    }
+
+    fn resource_on_demand(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+        if kind.is_by_address() && peers::are_meant(kind, view) {
+            return peers::peer(name, view).map(|workload| workload.encode_to_vec().into());
+        }
+        self.resource(kind, name, view)
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         match kind {
             ResourceType::Authorization => policies::resource(name.as_str(), view),
             ResourceType::Address => address(name, view).map(|address| address.encode_to_vec().into()),
-            ResourceType::Workload if !is_ambient(view) => {
-                peers::peer(name, view).map(|workload| workload.encode_to_vec().into())
-            }
             ResourceType::Workload => match address(name, view)?.r#type? {
                 Type::Workload(workload) => Some(workload.encode_to_vec().into()),
                 Type::Service(_) => None,
@@ -126,11 +130,6 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             },
         }
     }
-}
-
-/// Whether the mesh is in ambient mode.
-fn is_ambient(view: &View<'_>) -> bool {
-    view.get(&mesh::MeshFacts).is_ambient
 }
 
 /// What a name refers to.

@@ -1,7 +1,8 @@
-//! Workloads by address, outside ambient mode: for agents that derive the mesh's metrics from access logs.
+//! Workloads by address for proxies: their agents derive the mesh's metrics from access logs.
 //!
 //! A server knows the address and identity of a TCP client. The rest of these workloads (name, canonical service, revision, cluster)
-//! is in the metadata of endpoints (EDS), too. Services, policies, waypoints, nodes and health are for ztunnel alone.
+//! is in the metadata of endpoints (EDS), too. Services, policies, waypoints, nodes and health are ztunnel's, and those proxies' that ask
+//! for all workloads in ambient mode, as Istio's Envoy can.
 
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
@@ -9,6 +10,8 @@ use navarch_api::names::{NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName};
 use navarch_proto::istio::workload::{Workload, WorkloadType};
 use navarch_push::home::Home;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::resource::ResourceType;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
 use navarch_registry::workload_name_of_entry;
@@ -22,7 +25,21 @@ use crate::workloads::{meta_of_entry, own_fields_of_pod, set_names};
 /// Maximum number of workloads at one address: pods in a node's network share theirs.
 const MAX_AT: usize = 64;
 
+/// Whether a client that asks by address gets pods and WorkloadEntries alone.
+pub(crate) fn are_meant(kind: ResourceType, view: &View<'_>) -> bool {
+    if !view.get(&MeshFacts).is_ambient {
+        return true;
+    }
+    // `Address` is ztunnel's: its results depend on no attribute of the client.
+    kind == ResourceType::Workload
+        && match view.proxy().kind() {
+            ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => true,
+            ProxyKind::Ztunnel | ProxyKind::AgentGateway => false,
+        }
+}
+
 /// The resource names of the workloads at `network/address`; with an empty network, of any network.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
 pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let Some(address) = NetworkAddress::parse(text) else { return Vec::new() };
     let cluster = &view.get(&MeshFacts).cluster;
@@ -31,9 +48,13 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
     for home in homes {
         for object in view.objects_at_in(&home, address.address) {
-            let is_pod = object.kind == Kind::Pod;
-            let name = object.name.clone();
-            let name = there(&home, if is_pod { AddressName::Pod(name) } else { AddressName::WorkloadEntry(name) });
+            // In ambient mode Services and others have addresses, too.
+            let name = match object.kind {
+                Kind::Pod => AddressName::Pod(object.name.clone()),
+                Kind::WorkloadEntry => AddressName::WorkloadEntry(object.name.clone()),
+                _ => continue,
+            };
+            let name = there(&home, name);
             let fits =
                 |found: Workload| address.network.as_str().is_empty() || found.network == address.network.as_str();
             if workload(&name, view).is_some_and(fits) {

@@ -1,7 +1,8 @@
 //! What finds the objects behind addresses, and the names of workloads and services: of the cluster that configures the mesh and,
 //! where the networks of an ambient mesh are joined, of remote clusters.
 //!
-//! Outside ambient mode it is empty until a proxy asks who a peer is; from then on it finds pods and WorkloadEntries of all clusters.
+//! Outside ambient mode it is empty until a proxy asks who a peer is; from then on it finds pods and WorkloadEntries of all clusters. In
+//! ambient mode remote clusters come in by such a question, unless their networks are joined.
 //!
 //! Of a remote cluster in the same network services and workloads count, of one in another network services: ztunnel knows one
 //! workload for all that a service has there. Each part is brought up to date by what changed in it. There may be more names than
@@ -48,6 +49,8 @@ pub(super) struct WorldChange<'a> {
     pub(super) directory: &'a Directory,
     /// Services whose endpoints differ.
     pub(super) endpoints: &'a BTreeSet<ServiceKey>,
+    /// Whether a proxy has asked who a peer is.
+    pub(super) finds_peers: bool,
 }
 
 /// The changes of names and indexes.
@@ -82,9 +85,7 @@ impl Addresses {
         let change = self.own.apply(step.before.own, step.now.own, &step.changed.own, &own);
         let keys = changes.take(change, |name| self.remotes.values().any(|index| index.brings(name)));
         changes.facts.extend(keys.into_iter().map(FactKey::Found));
-        if !is_ambient {
-            self.apply_remotes(step, |_| Coverage::Peers, &mut changes);
-        } else if step.settings.gateway_api.east_west {
+        if is_ambient && step.settings.gateway_api.east_west {
             let own = network(step.now.own, step.settings);
             let entries = step.settings.clusters.remote_workload_entries;
             let coverage = |objects: &Objects| match network(objects, step.settings) == own {
@@ -93,6 +94,8 @@ impl Addresses {
             };
             self.apply_remotes(step, coverage, &mut changes);
             self.apply_far(step, &mut changes);
+        } else if step.finds_peers {
+            self.apply_remotes(step, |_| Coverage::Peers, &mut changes);
         }
         let NameChange { added, removed } = changes.names;
         if !(added.is_empty() && removed.is_empty()) {

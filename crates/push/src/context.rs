@@ -44,7 +44,7 @@ pub struct PushContext {
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
     /// Index of objects by address. Without ambient mode it is empty until a proxy asks for a peer, and finds pods and WorkloadEntries.
     pub addresses: AddressIndex,
-    /// Whether a proxy has asked for a peer, without ambient mode.
+    /// Whether a proxy has asked who a peer is.
     pub finds_peers: bool,
     /// The index of each remote cluster: in an ambient mesh of several networks, or where a proxy has asked for a peer.
     pub remote_addresses: OrdMap<ClusterId, AddressIndex>,

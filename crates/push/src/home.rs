@@ -158,7 +158,7 @@ impl View<'_> {
     }
 
     /// What finds the objects of a cluster, read by a key. Of remote clusters it is there where the networks of an ambient mesh are
-    /// joined, and holds workloads of those in the same network alone.
+    /// joined, with workloads of those in the same network alone, and where a proxy has asked who a peer is.
     fn index_of(&self, home: &Home, key: AddressKey) -> Option<&AddressIndex> {
         match home {
             Home::Config => Some(&self.read(FactKey::Found(key)).addresses),

@@ -56,6 +56,11 @@ pub trait Translator: Send + Sync {
 
     /// The encoded resource of this name for the view's proxy, `None` if there is none.
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes>;
+
+    /// As [`resource`](Self::resource), for a client that asks for some workloads by address instead of all.
+    fn resource_on_demand(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes> {
+        self.resource(kind, name, view)
+    }
 }
 
 /// A snapshot as seen by one proxy. Every read is recorded in the trace of the current computation.

@@ -52,8 +52,8 @@ pub enum Change {
     Stages,
     /// A command for a staged rollout.
     Rollout(ObjectRef, Arc<RolloutOrder>),
-    /// A proxy asks who a peer is, by its address: from now on pods and WorkloadEntries are found by theirs. Of no effect in ambient
-    /// mode, where they always are.
+    /// A proxy asks who a peer is, by its address: from now on pods and WorkloadEntries of all clusters are found by theirs. In ambient
+    /// mode those of the cluster that configures the mesh always are.
     FindPeers,
 }
 
@@ -96,10 +96,10 @@ pub struct World {
     trust_bundle: Arc<[Arc<str>]>,
     /// Resolved addresses of network gateways with host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
-    /// Index of objects by address, and the names of workloads and services. Without ambient mode it is empty until somebody asks for
-    /// a peer.
+    /// Index of objects by address, and the names of workloads and services. Without ambient mode it is empty until a proxy asks who a
+    /// peer is.
     addresses: Addresses,
-    /// Whether somebody has, without ambient mode.
+    /// Whether a proxy has asked.
     finds_peers: bool,
     /// Objects of which the previous version is served.
     quarantine: Quarantine,
@@ -267,25 +267,31 @@ impl World {
         }
         let before = ClusterObjects { own: &before, remotes: &before_remotes };
         facts.extend(self.follow(before, objects, remotes, endpoints));
-        if finds_peers && !self.finds_peers && !self.mesh.settings.ambient {
+        if finds_peers && !self.finds_peers {
             facts.extend(self.find_peers());
         }
         facts.into_iter().collect()
     }
 
-    /// Begins to find peers by address: takes all objects that there are into the index.
+    /// Begins to find peers by address: takes all objects that are not there yet into the index.
     fn find_peers(&mut self) -> Vec<FactKey> {
         self.finds_peers = true;
+        let settings = &self.mesh.settings;
+        if settings.ambient && settings.gateway_api.east_west {
+            return Vec::new();
+        }
         let (nothing, nowhere) = (Objects::default(), OrdMap::new());
+        let own = if settings.ambient { BTreeSet::new() } else { addresses::names(self.objects.seen()) };
         // Remote clusters that were not there before are taken in as a whole.
-        let changed = ClusterChanges { own: addresses::names(self.objects.seen()), ..ClusterChanges::default() };
+        let changed = ClusterChanges { own, ..ClusterChanges::default() };
         let step = WorldChange {
-            settings: &self.mesh.settings,
+            settings,
             before: ClusterObjects { own: &nothing, remotes: &nowhere },
             now: ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() },
             changed: &changed,
             directory: self.registry.directory(),
             endpoints: &BTreeSet::new(),
+            finds_peers: true,
         };
         self.addresses.apply(&step)
     }
@@ -309,8 +315,15 @@ impl World {
             endpoints.extend(changed.endpoints);
         }
         if self.mesh.settings.ambient || self.finds_peers {
-            let (settings, directory) = (&self.mesh.settings, self.registry.directory());
-            let step = WorldChange { settings, before, now, changed: &changed, directory, endpoints: &endpoints };
+            let step = WorldChange {
+                settings: &self.mesh.settings,
+                before,
+                now,
+                changed: &changed,
+                directory: self.registry.directory(),
+                endpoints: &endpoints,
+                finds_peers: self.finds_peers,
+            };
             facts.extend(self.addresses.apply(&step));
         }
         facts.extend(changed.own.iter().flat_map(object_facts));

@@ -1,4 +1,4 @@
-//! What agents are told of peers, without ambient mode.
+//! What agents get for the addresses of peers.
 
 use navarch_push::fact::FactKey;
 
@@ -31,9 +31,14 @@ fn mesh() -> (Mesh, ProxyId) {
 }
 
 fn sidecar(mesh: &mut Mesh) -> ProxyId {
+    client(mesh, "sidecar")
+}
+
+/// A client of some kind on a node.
+fn client(mesh: &mut Mesh, kind: &str) -> ProxyId {
     let metadata = json!({ "NODE_NAME": "n1" });
-    let id = "sidecar~10.0.0.9~web.shop~shop.svc.cluster.local";
-    let proxy = Proxy::parse(id, metadata, Locality::default()).unwrap();
+    let id = format!("{kind}~10.0.0.9~web.shop~shop.svc.cluster.local");
+    let proxy = Proxy::parse(&id, metadata, Locality::default()).unwrap();
     mesh.engine.connect(Arc::new(proxy), Arc::new(Ignore))
 }
 
@@ -108,11 +113,83 @@ fn nothing_is_kept_until_somebody_asks() {
     assert_eq!(world.apply([Change::FindPeers]), [], "once");
     let fork = World::fork(&world.context()).context();
     assert!(fork.finds_peers && fork.addresses.at("fd00::1".parse().unwrap()).count() == 1);
-    // In ambient mode all is found as ever.
-    let mut ambient = World::new(Settings { ambient: true, ..Settings::default() });
-    ambient.apply(objects(WORKLOADS));
-    assert_eq!(ambient.apply([Change::FindPeers]), []);
-    assert!(
-        !ambient.context().finds_peers && ambient.context().addresses.at("10.96.0.1".parse().unwrap()).count() == 1
-    );
+}
+
+#[test]
+fn in_ambient_mode_remote_clusters_are_indexed_once_somebody_asks() {
+    let ip = "10.5.0.1".parse().unwrap();
+    let remote_pods = || remote(&WORKLOADS.replace("10.0.0.1", "10.5.0.1"));
+    for (east_west, found) in [(false, [0, 1]), (true, [1, 1])] {
+        let mut settings = Settings { ambient: true, ..Settings::default() };
+        settings.gateway_api.east_west = east_west;
+        let mut world = World::new(settings);
+        world.apply(objects(WORKLOADS).into_iter().chain(remote_pods()));
+        let of_remote = |world: &World| {
+            let context = world.context();
+            let index = context.remote_addresses.get(&ClusterId::new("two"));
+            index.map_or(0, |index| index.at(ip).count())
+        };
+        let before = of_remote(&world);
+        let facts = world.apply([Change::FindPeers]);
+        assert_eq!([before, of_remote(&world)], found, "east_west: {east_west}");
+        assert_eq!(facts.is_empty(), east_west, "the own cluster is indexed already: {facts:?}");
+        let context = world.context();
+        assert_eq!(context.addresses.at("10.96.0.1".parse().unwrap()).count(), 1);
+        assert!(!facts.contains(&FactKey::AddressNames), "a ztunnel gets no more names: {facts:?}");
+        // It stays up to date, and a copy of the snapshot has it.
+        let gone = Change::Remote(ClusterId::new("two"), RemoteChange::Gone);
+        assert_eq!(of_remote(&World::fork(&context)), 1);
+        world.apply([gone]);
+        assert_eq!(of_remote(&world), 0);
+    }
+}
+
+/// Clients in ambient mode: a sidecar, a gateway, a waypoint, and a ztunnel on their node.
+fn ambient() -> (Mesh, [ProxyId; 3], ProxyId) {
+    let mut mesh = Mesh::new();
+    mesh.put(WORKLOADS);
+    mesh.change(vec![Change::FindPeers]);
+    let proxies = ["sidecar", "router", "waypoint"].map(|kind| client(&mut mesh, kind));
+    let ztunnel = mesh.ztunnel("n1");
+    (mesh, proxies, ztunnel)
+}
+
+#[test]
+fn in_ambient_mode_proxies_get_by_address_what_they_get_without_it() {
+    let (mut mesh, proxies, ztunnel) = ambient();
+    let uid = "Kubernetes//Pod/shop/client-5d-x";
+    let (mut plain, sidecar) = self::mesh();
+    let expected = plain.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
+    for proxy in proxies {
+        let shown = mesh.ask(proxy, ResourceType::Workload, &["/10.0.0.1"]);
+        assert_eq!(names(&shown), [uid], "nothing else of its node");
+        assert_eq!(shown, expected, "nothing of services, nodes and health");
+        let unknown = ["/10.96.0.1", "shop/client.shop.svc.cluster.local", uid, "/10.0.0.7"];
+        assert_eq!(names(&mesh.ask(proxy, ResourceType::Workload, &unknown)), [""; 0]);
+    }
+    // A ztunnel gets what it always got: what runs on its node, services by address, all fields.
+    let host = "Kubernetes//Pod/shop/agent";
+    let shown = mesh.ask(ztunnel, ResourceType::Workload, &["/10.96.0.1"]);
+    assert_eq!(names(&shown), [host, uid]);
+    let full = Workload::decode(shown[uid].clone()).unwrap();
+    assert!(full.node == "n1" && full.services.contains_key("shop/client.shop.svc.cluster.local"), "{full:?}");
+    // Who asks for all, as Istio's Envoy can, gets the same as a ztunnel.
+    let all = mesh.ask(ztunnel, ResourceType::Workload, &[]);
+    assert_eq!(mesh.ask(proxies[0], ResourceType::Workload, &[]), all);
+    assert_eq!(all[uid], shown[uid]);
+}
+
+#[test]
+fn in_ambient_mode_what_a_proxy_asked_for_by_address_stays_current() {
+    let (mut mesh, [sidecar, ..], _) = ambient();
+    let uid = "Kubernetes//Pod/shop/client-5d-x";
+    mesh.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
+    mesh.put(&WORKLOADS.replace("version: v2", "version: v3"));
+    let shown = mesh.shown(sidecar, ResourceType::Workload);
+    assert_eq!(Workload::decode(shown[uid].clone()).unwrap().canonical_revision, "v3");
+    let facts = mesh.engine.provenance(sidecar, ResourceType::Workload, &ResourceName::new(uid));
+    assert!(!facts.iter().any(|fact| matches!(fact, FactKey::Service(_))), "what a peer is made of: {facts:?}");
+    let Change::Put(pod) = objects(WORKLOADS).remove(0) else { panic!("an object") };
+    mesh.change(vec![Change::Removed(pod.object_ref())]);
+    assert!(mesh.shown(sidecar, ResourceType::Workload).is_empty());
 }

@@ -159,7 +159,7 @@ fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonG
     let name = MetricsLog {
         reporter,
         host_names_service: class == ListenerClass::SidecarOutbound,
-        finds_peers: reporter == Reporter::Destination && !view.mesh().settings.ambient,
+        finds_peers: reporter == Reporter::Destination,
         metrics: metrics.collect(),
     }
     .to_name();

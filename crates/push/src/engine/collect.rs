@@ -32,6 +32,8 @@ pub(super) struct CollectionOf {
 pub(super) struct ResourceOf {
     pub(super) kind: ResourceType,
     pub(super) name: ResourceName,
+    /// Whether it is for who asked by address: [`CollectionOf::is_on_demand`].
+    pub(super) is_on_demand: bool,
 }
 
 /// The names of a wildcard subscription.
@@ -72,6 +74,8 @@ struct NamesUnknown {
 pub(super) struct PieceOf {
     pub(super) kind: ResourceType,
     pub(super) run: Run,
+    /// As in [`ResourceOf`].
+    pub(super) is_on_demand: bool,
 }
 
 impl Query for MembersOf {
@@ -154,7 +158,10 @@ impl Query for ResourceOf {
     type Value = Option<Arc<Resource>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let body = view.translator().resource(self.kind, &self.name, view)?;
+        let body = match self.is_on_demand {
+            true => view.translator().resource_on_demand(self.kind, &self.name, view),
+            false => view.translator().resource(self.kind, &self.name, view),
+        }?;
         Some(Arc::new(Resource::new(self.kind, self.name.clone(), body)))
     }
 
@@ -167,7 +174,7 @@ impl Query for PieceOf {
     type Value = Vec<Arc<Resource>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        resources(view, self.kind, &self.run)
+        resources(view, self.kind, &self.run, self.is_on_demand)
     }
 }
 
@@ -175,12 +182,15 @@ impl Query for CollectionOf {
     type Value = Collection;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let kind = self.kind;
+        let (kind, is_on_demand) = (self.kind, self.is_on_demand());
         let runs = self.runs(view);
         let resources = match runs.as_slice() {
             // A single run needs no pieces.
-            [only] => resources(view, kind, only).into_iter().collect(),
-            runs => Resources::of_pieces(runs.iter().map(|run| view.get(&PieceOf { kind, run: run.clone() }))),
+            [only] => resources(view, kind, only, is_on_demand).into_iter().collect(),
+            runs => {
+                let piece = |run: &Run| view.get(&PieceOf { kind, run: run.clone(), is_on_demand });
+                Resources::of_pieces(runs.iter().map(piece))
+            }
         };
         let is_by_address = kind.is_by_address() && !self.interest.wildcard;
         let unknown = is_by_address.then(|| view.get(&NamesUnknown { kind, interest: self.interest.clone() }));
@@ -189,6 +199,12 @@ impl Query for CollectionOf {
 }
 
 impl CollectionOf {
+    /// Whether its resources may differ from those of a client that asks for all. They can only of this type: `Address` is ztunnel's,
+    /// which gets the same either way, and shares it.
+    pub(super) fn is_on_demand(&self) -> bool {
+        self.kind == ResourceType::Workload && !self.interest.wildcard
+    }
+
     /// The names of the interest.
     pub(super) fn runs(&self, view: &View<'_>) -> Arc<Runs> {
         let Self { kind, interest } = self;
@@ -228,7 +244,7 @@ fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<Runs> 
 }
 
 /// The existing resources of a run of names.
-fn resources(view: &View<'_>, kind: ResourceType, run: &Run) -> Vec<Arc<Resource>> {
-    let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
+fn resources(view: &View<'_>, kind: ResourceType, run: &Run, is_on_demand: bool) -> Vec<Arc<Resource>> {
+    let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone(), is_on_demand })).clone();
     run.names().iter().filter_map(one).collect()
 }

@@ -63,7 +63,7 @@ impl Engine {
         let kind = prepared.kind;
         // If computing the names panics, the query panics in the same way and reports it.
         let Some(runs) = self.names_of(id, kind, &mut prepared) else { return true };
-        let is_done = self.walk(id, kind, &runs, &mut prepared, may_go_on);
+        let is_done = self.walk(id, &runs, &mut prepared, may_go_on);
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
             state.prepared = Some(prepared);
         }
@@ -83,14 +83,9 @@ impl Engine {
     }
 
     /// Continues with the first unprocessed name. Returns true at the end.
-    fn walk(
-        &self,
-        id: ProxyId,
-        kind: ResourceType,
-        runs: &Runs,
-        prepared: &mut Prepared,
-        mut may_go_on: impl FnMut() -> bool,
-    ) -> bool {
+    fn walk(&self, id: ProxyId, runs: &Runs, prepared: &mut Prepared, mut may_go_on: impl FnMut() -> bool) -> bool {
+        let kind = prepared.kind;
+        let is_on_demand = CollectionOf { kind, interest: prepared.interest.clone() }.is_on_demand();
         let last = prepared.last.clone();
         let is_done = |name: &ResourceName| last.as_ref().is_some_and(|last| name <= last);
         let mut is_first = true;
@@ -100,12 +95,12 @@ impl Engine {
                     return false;
                 }
                 is_first = false;
-                prepared.resources.extend(self.node_for(id, &ResourceOf { kind, name: name.clone() }));
+                prepared.resources.extend(self.node_for(id, &ResourceOf { kind, name: name.clone(), is_on_demand }));
                 prepared.last = Some(name.clone());
             }
             // A single run has no piece of its own.
             if runs.len() > 1 {
-                prepared.pieces.extend(self.node_for(id, &PieceOf { kind, run: run.clone() }));
+                prepared.pieces.extend(self.node_for(id, &PieceOf { kind, run: run.clone(), is_on_demand }));
                 prepared.resources.clear();
             }
         }

@@ -26,7 +26,7 @@ impl Engine {
     /// The facts that a resource of a proxy was made from, sorted: the objects behind it are among them.
     #[must_use]
     pub fn provenance(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
-        let query = self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone() });
+        let query = self.resource_query(id, kind, name);
         let view = self.view(id.0);
         match view.node_of(query) {
             Ok(node) => self.facts_below(node),
@@ -37,7 +37,7 @@ impl Engine {
     /// As [`Engine::provenance`], in the order in which they were read.
     #[must_use]
     pub fn provenance_in_order(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
-        let query = self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone() });
+        let query = self.resource_query(id, kind, name);
         let Ok(node) = self.view(id.0).node_of(query) else { return Vec::new() };
         let core = self.core.borrow();
         let (mut seen, mut told) = (KeyedSet::default(), KeyedSet::default());
@@ -56,6 +56,14 @@ impl Engine {
             }
         }
         facts
+    }
+
+    /// The query of a resource as the proxy has subscribed to it.
+    fn resource_query(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> QueryId {
+        // Of this type alone they can differ, and only who asked by address can have asked for what does not exist.
+        let is_on_demand = kind == ResourceType::Workload
+            && self.shown(id, kind).is_some_and(|collection| collection.unknown.is_some());
+        self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone(), is_on_demand })
     }
 
     /// Resources whose translation panicked and that stand at their last good value.

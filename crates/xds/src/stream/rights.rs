@@ -47,20 +47,24 @@ impl Stream {
         }
     }
 
-    /// Whether a proxy asks for workloads by their addresses, which is served without ambient mode, too: its agent wants to know who its
-    /// peers are. Neither all workloads nor those of a name are told.
-    fn asks_for_peers(&self, request: &DeltaRequest) -> bool {
-        let is_proxy = match self.connection.proxy.kind {
+    /// Whether the client is a proxy whose agent may want to know who its peers are.
+    fn is_envoy(&self) -> bool {
+        match self.connection.proxy.kind {
             ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => true,
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => false,
-        };
+        }
+    }
+
+    /// Whether a proxy asks for workloads by their addresses, which is served without ambient mode, too. Neither all workloads nor those
+    /// of a name are.
+    fn asks_for_peers(&self, request: &DeltaRequest) -> bool {
         let is_address = |name: &ResourceName| {
             name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
         };
         let DeltaRequest { kind, quoted: _, subscribe, unsubscribe: _, initial_versions } = request;
         // Who has named none yet would ask for all.
         let names_some = !subscribe.names.is_empty() || self.connection.session.lock().watches.contains_key(kind);
-        is_proxy
+        self.is_envoy()
             && *kind == ResourceType::Workload
             && names_some
             && !subscribe.star
@@ -81,9 +85,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Has the push thread find peers by address, which it does not without ambient mode until the first client asks.
+    /// Has the push thread find peers by address, which it does not until the first proxy asks: not at all without ambient mode, with it
+    /// not those of remote clusters.
     async fn have_peers_found(&self) -> Result<(), Status> {
-        if self.core.served >= Served::Ambient || self.core.push.context().finds_peers {
+        if !self.is_envoy() || self.core.push.context().finds_peers {
             return Ok(());
         }
         self.core.push.change(vec![Change::FindPeers]).await.map_err(push_ended)

@@ -26,7 +26,7 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use crate::metrics::Metrics;
-use crate::{Ads, AdsParts, Limits};
+use crate::{Ads, AdsParts, Limits, Served};
 use navarch_api::any_object::AnyObject;
 use navarch_api::kubernetes::ConfigMap;
 use navarch_api::names::{Namespace, ResourceName};
@@ -100,8 +100,12 @@ pub(super) fn eds_cluster(name: &str, version: &str) -> Option<Bytes> {
 }
 
 pub(super) fn node(pod: &str) -> Option<Node> {
-    let id = format!("sidecar~10.0.0.1~{pod}.shop~shop.svc.cluster.local");
-    Some(Node { id, ..Node::default() })
+    Some(node_of("sidecar", pod))
+}
+
+/// The node of a client of some kind.
+pub(super) fn node_of(kind: &str, pod: &str) -> Node {
+    Node { id: format!("{kind}~10.0.0.1~{pod}.shop~shop.svc.cluster.local"), ..Node::default() }
 }
 
 impl Mesh {
@@ -110,22 +114,28 @@ impl Mesh {
     }
 
     pub(super) async fn with_limits(edits: &[Edit<'_>], limits: Limits) -> Self {
-        Self::with(edits, limits, 1 << 30).await
+        Self::with(edits, limits, 1 << 30, Served::Envoys).await
+    }
+
+    /// An empty mesh in ambient mode.
+    pub(super) async fn ambient() -> Self {
+        Self::with(&[], Limits::default(), 1 << 30, Served::Ambient).await
     }
 
     /// Limit of the memory of all clients, in bytes.
     pub(super) async fn with_memory(edits: &[Edit<'_>], bytes: usize) -> Self {
-        Self::with(edits, Limits::default(), bytes).await
+        Self::with(edits, Limits::default(), bytes, Served::Envoys).await
     }
 
-    async fn with(edits: &[Edit<'_>], limits: Limits, memory: usize) -> Self {
-        let (push, _) = worker::start(Settings::default(), Debounce::default(), Arc::new(Toy)).unwrap();
+    async fn with(edits: &[Edit<'_>], limits: Limits, memory: usize, served: Served) -> Self {
+        let settings = Settings { ambient: served >= Served::Ambient, ..Settings::default() };
+        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(Toy)).unwrap();
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let drain = CancellationToken::new();
         let parts = AdsParts::new(push.clone(), metrics, Timestamp::UNIX_EPOCH, drain.clone());
         let (rejections, memory) = (parts.rejections.clone(), Budget::new(memory));
-        let ads = Ads::new(AdsParts { limits, memory: memory.clone(), ..parts });
+        let ads = Ads::new(AdsParts { limits, memory: memory.clone(), served, ..parts });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");

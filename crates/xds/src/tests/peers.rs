@@ -1,4 +1,4 @@
-//! Who asks for peers by their addresses, without ambient mode, and what else is asked for by it.
+//! Who may ask for peers by their addresses, and what else is refused without ambient mode.
 
 use ResourceType::{Address as WDS, Authorization as WADS, Workload as WLDS};
 use navarch_push::resource::ResourceType;
@@ -45,5 +45,27 @@ fn what_is_of_ambient_mode_stays_there() {
         client.subscribe(WLDS, &["/10.0.0.1"]).await;
         assert_eq!(client.end().await.code(), Code::Unimplemented);
         assert!(!mesh.push.context().finds_peers);
+    });
+}
+
+#[test]
+fn in_ambient_mode_peers_are_found_once_a_proxy_asks_and_ztunnel_asks_as_ever() {
+    run(async {
+        let mesh = Mesh::ambient().await;
+        let mut ztunnel = mesh.delta().await.of(node_of("ztunnel", "z"));
+        for (kind, names) in [(WLDS, &["/10.0.0.1"][..]), (WDS, &["shop/web"])] {
+            ztunnel.subscribe(kind, names).await;
+            ztunnel.take().await.is(kind, &[], names);
+        }
+        assert!(!mesh.push.context().finds_peers, "a ztunnel needs no index of remote clusters");
+        for kind in ["sidecar", "router", "waypoint"] {
+            let mut client = mesh.delta().await.of(node_of(kind, kind));
+            client.subscribe(WLDS, &["net/10.0.0.1"]).await;
+            client.take().await.is(WLDS, &[], &["net/10.0.0.1"]);
+            assert!(mesh.push.context().finds_peers);
+            // All are served as by istiod: Istio's Envoy can want them.
+            client.subscribe(WLDS, &["*"]).await;
+            client.take().await.is(WLDS, &[], &[]);
+        }
     });
 }

@@ -13,7 +13,7 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
         let began = Instant::now();
         for name in &names {
             let name = ResourceName::new(name);
-            engine.core.get_mut().query_id(&ResourceOf { kind: ResourceType::Endpoint, name });
+            engine.core.get_mut().query_id(&ResourceOf { kind: ResourceType::Endpoint, name, is_on_demand: false });
         }
         began.elapsed()
     };
