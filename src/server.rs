@@ -12,6 +12,7 @@ mod controllers;
 #[cfg(test)]
 pub(crate) mod every_metric;
 mod gateway_hosts;
+mod go_metrics;
 mod grpc_metrics;
 mod http;
 mod ingress;
@@ -52,6 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
@@ -78,6 +80,7 @@ pub use workloads::would_register;
 use crate::admin::{self, AdminState, Build, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::Controllers;
+use go_metrics::GoMetrics;
 use grpc_metrics::GrpcMetrics;
 use http::{HttpPort, OpenHttpPort, PlainConnections};
 use navarch_ambient::AmbientTranslator;
@@ -262,6 +265,7 @@ fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) ->
     let (push, _) = worker::start_watched(settings, config.debounce, translator, counted, recording.witness())?;
     metrics.register_collector(Box::new(ConfigurationMetrics { current: push.current(), tells_patches }));
     metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
+    metrics.register_collector(Box::new(GoMetrics::new(Handle::current())));
     Ok(push)
 }
 

@@ -1,6 +1,7 @@
 //! Istio's dashboards of the control plane, and what of its performance dashboard asks istiod: every panel has data.
 //!
-//! What kubelets tell of containers (`container_*`) is theirs. Go's own (`go_*`) has no counterpart: see docs/operations.md.
+//! What kubelets tell of containers (`container_*`) is theirs. Of the names of Go's runtime (`go_*`) one has no counterpart: see
+//! docs/operations.md.
 
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ const fn panel(title: &'static str, queries: &'static [Query]) -> Panel {
     Panel { title, queries }
 }
 
-/// The dashboards' panels, with the queries that neither kubelets answer nor Go's runtime.
-const PANELS: [Panel; 16] = [
+/// The dashboards' panels, with the queries that kubelets do not answer.
+const PANELS: [Panel; 19] = [
     panel("Pilot Versions", &[by("istio_build{component=\"pilot\"}", &["tag"])]),
     panel("XDS Pushes", &[by("pilot_xds_pushes", &["type"])]),
     panel(
@@ -51,9 +52,19 @@ const PANELS: [Panel; 16] = [
     panel("Performance: Istio Components by Version", &[by("istio_build", &["component", "tag"])]),
     panel(
         "Performance: istiod's Memory",
-        &[plain("process_virtual_memory_bytes"), plain("process_resident_memory_bytes")],
+        &[
+            plain("process_virtual_memory_bytes"),
+            plain("process_resident_memory_bytes"),
+            plain("go_memstats_heap_sys_bytes"),
+            plain("go_memstats_heap_alloc_bytes"),
+            plain("go_memstats_alloc_bytes"),
+            plain("go_memstats_heap_inuse_bytes"),
+        ],
     ),
     panel("Performance: istiod's vCPU", &[plain("process_cpu_seconds_total")]),
+    panel("Memory Usage", &[plain("go_memstats_heap_inuse_bytes"), plain("go_memstats_heap_alloc_bytes")]),
+    panel("Memory Allocations", &[plain("go_memstats_alloc_bytes_total"), plain("go_memstats_mallocs_total")]),
+    panel("Goroutines", &[plain("go_goroutines")]),
     panel("Performance: istiod's Disk", &[plain("process_open_fds")]),
     // Istio's documentation and alerts of the community ask for these.
     panel(
@@ -126,7 +137,12 @@ async fn every_panel_about_the_control_plane_has_data() -> Result<()> {
     until("the change is pushed", || counted("pilot_push_triggers{")).await;
     until("the refusal is counted", || counted("pilot_total_xds_rejects{")).await;
     let of_proxy = proxy.get(proxy.status, "/stats/prometheus").await?.1;
-    let scrape = Scrape::default().add(&server.metrics().await?)?.add(&of_proxy)?;
+    let of_server = server.metrics().await?;
+    for name in ["go_goroutines", "go_memstats_mallocs_total", "go_memstats_heap_alloc_bytes"] {
+        let value = of_server.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        ensure!(value > Some(0.0), "{name}: {value:?}");
+    }
+    let scrape = Scrape::default().add(&of_server)?.add(&of_proxy)?;
     let empty = scrape.empty_queries(&PANELS, &[])?;
     ensure!(empty.is_empty(), "queries without data: {empty:?}");
     Ok(())

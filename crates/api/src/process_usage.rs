@@ -34,6 +34,15 @@ pub struct ProcessUsage {
     pub sent: Option<f64>,
 }
 
+/// The memory that no file is behind: heap, stacks and the program's variables. What the kernel does not say is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PrivateMemory {
+    /// Bytes of addresses that the process may write, used or not.
+    pub mapped: Option<f64>,
+    /// Bytes of it that are in memory.
+    pub resident: Option<f64>,
+}
+
 /// A value, as metrics tell it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessMetric {
@@ -88,6 +97,21 @@ fn octets(netstat: &str, name: &str) -> Option<f64> {
     let (names, values) = (lines.next()?, lines.next()?);
     let mut both = names.split_whitespace().zip(values.split_whitespace());
     both.find(|(known, _)| *known == name)?.1.parse().ok()
+}
+
+/// A size in the text of `/proc/self/status`.
+fn size(status: &str, name: &str) -> Option<f64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?.strip_suffix("kB")?;
+    value.trim().parse::<f64>().ok().map(|kibibytes| kibibytes * 1024.0)
+}
+
+impl PrivateMemory {
+    /// Reads it.
+    #[must_use]
+    pub fn read() -> Self {
+        let status = text("/proc/self/status");
+        Self { mapped: size(&status, "VmData:"), resident: size(&status, "RssAnon:") }
+    }
 }
 
 impl ProcessUsage {
@@ -157,5 +181,15 @@ mod tests {
         let netstat = "TcpExt: InOctets\nTcpExt: 7\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 320 684\n";
         assert_eq!([octets(netstat, "InOctets"), octets(netstat, "OutOctets")], [Some(320.0), Some(684.0)]);
         assert_eq!([limit("", "Max open files"), octets("", "InOctets")], [None, None]);
+        let status = "VmStk:\t     132 kB\nVmData:\t   41612 kB\nThreads:\t3\n";
+        assert_eq!(size(status, "VmData:"), Some(42_610_688.0));
+        assert_eq!([size(status, "RssAnon:"), size(status, "Threads:")], [None, None]);
+    }
+
+    #[test]
+    fn private_memory_is_some_and_not_more_than_all() {
+        let (memory, usage) = (PrivateMemory::read(), ProcessUsage::read(None));
+        assert!(memory.resident > Some(1e5) && memory.mapped >= memory.resident, "{memory:?}");
+        assert!(usage.addressed >= memory.mapped, "{usage:?} {memory:?}");
     }
 }

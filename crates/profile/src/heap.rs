@@ -53,6 +53,29 @@ impl<A> Profiled<A> {
     }
 }
 
+/// What the process has allocated, estimated from the samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Blocks allocated since the process began.
+    pub allocated_objects: u64,
+    /// Their bytes.
+    pub allocated_bytes: u64,
+    /// Bytes in use.
+    pub in_use_bytes: u64,
+}
+
+/// What was allocated so far, and what is in use. Costs some microseconds; allocations cost no more for it.
+#[must_use]
+pub fn totals() -> Totals {
+    let (allocated, in_use) = stacks::totals();
+    Totals { allocated_objects: objects(allocated), allocated_bytes: allocated.bytes, in_use_bytes: in_use.bytes }
+}
+
+/// The whole number of a sum of weights.
+fn objects(weight: Weight) -> u64 {
+    (weight.objects + 128) / 256
+}
+
 /// What there is, compressed for `go tool pprof`. `time` is now, in nanoseconds since 1970.
 ///
 /// # Errors
@@ -69,12 +92,11 @@ pub fn snapshot(shown: DefaultSampleType, time: i64) -> io::Result<Vec<u8>> {
         skipped: &["navarch_profile::", "<navarch_profile::", "__rustc::", "alloc::alloc::", "<alloc::alloc::"],
     };
     let value = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let objects = |weight: Weight| value((weight.objects + 128) / 256);
     let counted = |seen: stacks::StackSample| Counted {
         values: vec![
-            objects(seen.allocated),
+            value(objects(seen.allocated)),
             value(seen.allocated.bytes),
-            objects(seen.in_use),
+            value(objects(seen.in_use)),
             value(seen.in_use.bytes),
         ],
         frames: seen.frames,

@@ -23,6 +23,6 @@ mod stacks;
 mod symbols;
 
 pub use cpu::{CpuError, CpuProfiler, PERIOD};
-pub use heap::{DefaultSampleType, Profiled, RATE, snapshot};
+pub use heap::{DefaultSampleType, Profiled, RATE, Totals, snapshot, totals};
 pub use proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 pub use symbols::{NoSymbols, names};

@@ -41,6 +41,25 @@ pub(crate) struct StackSample {
     pub(crate) in_use: Weight,
 }
 
+impl Weight {
+    fn sum(self, other: Self) -> Self {
+        Self { objects: self.objects + other.objects, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Entry {
+    /// What was allocated, and what of it is in use.
+    fn sums(&self) -> (Weight, Weight) {
+        // What is freed is read first, or more might be freed than was allocated.
+        let (freed, allocated) = (self.freed.get(), self.allocated.get());
+        let in_use = Weight {
+            objects: allocated.objects.saturating_sub(freed.objects),
+            bytes: allocated.bytes.saturating_sub(freed.bytes),
+        };
+        (allocated, in_use)
+    }
+}
+
 impl Sum {
     const fn new() -> Self {
         Self { objects: AtomicU64::new(0), bytes: AtomicU64::new(0) }
@@ -140,6 +159,15 @@ pub(crate) fn freed(stack: u16, weight: Weight) {
     }
 }
 
+/// What all stacks together allocated so far, and what of it is in use.
+pub(crate) fn totals() -> (Weight, Weight) {
+    let count = ENTRY_COUNT.load(Ordering::Relaxed);
+    let sums = ENTRIES.iter().take(count).map(Entry::sums);
+    sums.fold(Default::default(), |(allocated, in_use), (more, more_in_use)| {
+        (Weight::sum(allocated, more), Weight::sum(in_use, more_in_use))
+    })
+}
+
 /// All stacks with what they allocated so far.
 pub(crate) fn all() -> Vec<StackSample> {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
@@ -150,12 +178,7 @@ pub(crate) fn all() -> Vec<StackSample> {
         let frames = frames.map(|frame| {
             anchor().wrapping_add_signed(isize::try_from(frame.load(Ordering::Relaxed)).unwrap_or_default())
         });
-        // What is freed is read first, or more might be freed than was allocated.
-        let (freed, allocated) = (entry.freed.get(), entry.allocated.get());
-        let in_use = Weight {
-            objects: allocated.objects.saturating_sub(freed.objects),
-            bytes: allocated.bytes.saturating_sub(freed.bytes),
-        };
+        let (allocated, in_use) = entry.sums();
         StackSample { frames: frames.collect(), allocated, in_use }
     });
     seen.filter(|seen| seen.allocated != Weight::default()).collect()
@@ -178,6 +201,8 @@ mod tests {
         let seen = all().into_iter().find(|seen| seen.frames == [base + 10, base - 20]).expect("8 is far away");
         assert_eq!(seen.allocated, Weight { objects: 512, bytes: 100 });
         assert_eq!(seen.in_use, Weight { objects: 256, bytes: 60 });
+        let (allocated, in_use) = totals();
+        assert!(allocated.objects >= 512 && allocated.bytes >= 100 && in_use.objects >= 256 && in_use.bytes >= 60);
     }
 
     #[test]

@@ -91,8 +91,9 @@ fn the_committed_page_is_what_the_code_says() {
     check("configuration.md", &page(|name| read.contains(name)));
 }
 
-#[test]
-fn the_committed_ports_and_metrics_are_what_the_code_says() {
+// Metrics of the runtime's tasks need a runtime.
+#[tokio::test]
+async fn the_committed_ports_and_metrics_are_what_the_code_says() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
     let (config, _) = configured(&[], &[]).unwrap();
     let (text, debugged) = exposition(&config).unwrap();
