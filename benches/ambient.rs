@@ -18,9 +18,9 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 use serde_json::json;
 
 /// Pods, unless said otherwise.
@@ -45,9 +45,9 @@ impl Sink for Discard {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// World and engine.
+/// MeshState and engine.
 struct Plane {
-    world: World,
+    state: MeshState,
     /// What is computed of them.
     engine: Engine,
 }
@@ -57,8 +57,8 @@ impl Plane {
     fn put(&mut self, yaml: &str) -> (Settled, Duration) {
         let changes = changes(yaml);
         let begun = Instant::now();
-        let facts = self.world.apply(changes);
-        let settled = self.engine.apply(self.world.context(), facts);
+        let facts = self.state.apply(changes);
+        let settled = self.engine.apply(self.state.context(), facts);
         (settled, begun.elapsed())
     }
 
@@ -103,7 +103,7 @@ fn pod(number: usize, ready: bool) -> String {
 }
 
 /// All other objects of so many pods.
-fn world(pods: usize) -> String {
+fn state(pods: usize) -> String {
     let mut text = String::new();
     let mut add = |object: serde_json::Value| writeln!(text, "{object}").expect("memory can be written to");
     for node in 0..=pods / PODS_PER_NODE {
@@ -146,10 +146,10 @@ fn say(what: &str, took: Duration, more: &str) {
 
 fn main() {
     let pods = std::env::var("NAVARCH_BENCH_PODS").ok().and_then(|value| value.parse().ok()).unwrap_or(PODS);
-    let mut world_of = World::new(Settings { ambient: true, ..Settings::default() });
+    let mut world_of = MeshState::new(Settings { ambient: true, ..Settings::default() });
     let engine = Engine::new(world_of.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
-    world_of.apply(changes(&world(pods)));
-    let mut plane = Plane { world: world_of, engine };
+    world_of.apply(changes(&state(pods)));
+    let mut plane = Plane { state: world_of, engine };
     plane.put("");
     let before = memory();
     let (_, took) = plane.put(&(0..pods).map(|number| pod(number, true)).collect::<Vec<_>>().join("\n"));

@@ -8,8 +8,8 @@ use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 
 use crate::world::{fine_grained_sidecar, host, sidecar};
 
@@ -23,9 +23,9 @@ impl Sink for Count {
     }
 }
 
-/// World and engine.
+/// MeshState and engine.
 pub(crate) struct Plane {
-    world: World,
+    state: MeshState,
     engine: Engine,
     sent: Arc<Count>,
 }
@@ -33,10 +33,10 @@ pub(crate) struct Plane {
 impl Plane {
     /// Started on these objects.
     pub(crate) fn new(changes: Vec<Change>) -> Self {
-        let mut world = World::new(Settings::default());
-        world.apply(changes);
-        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
-        Self { world, engine, sent: Arc::default() }
+        let mut state = MeshState::new(Settings::default());
+        state.apply(changes);
+        let engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
+        Self { state, engine, sent: Arc::default() }
     }
 
     /// Connects sidecars that ask for everything, the endpoints of all services included.
@@ -70,19 +70,19 @@ impl Plane {
 
     /// Takes changes in and hands out what they make of the resources.
     pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Settled {
-        let facts = self.world.apply(changes);
+        let facts = self.state.apply(changes);
         if facts.is_empty() {
             return Settled::default();
         }
-        self.engine.apply(self.world.context(), facts)
+        self.engine.apply(self.state.context(), facts)
     }
 
     /// The same snapshot in an engine that knows no proxy yet.
     pub(crate) fn fresh(&self) -> Self {
-        let mut world = World::new(Settings::default());
-        world.apply([]);
-        let engine = Engine::new(self.world.context(), Arc::new(EnvoyTranslator));
-        Self { world, engine, sent: Arc::default() }
+        let mut state = MeshState::new(Settings::default());
+        state.apply([]);
+        let engine = Engine::new(self.state.context(), Arc::new(EnvoyTranslator));
+        Self { state, engine, sent: Arc::default() }
     }
 
     /// How many collections were handed out.

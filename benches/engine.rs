@@ -1,4 +1,4 @@
-//! What the engine costs, from a change of the world to the last collection handed over: 1,000 services of 10 endpoints,
+//! What the engine costs, from a change of the mesh to the last collection handed over: 1,000 services of 10 endpoints,
 //! 200 VirtualServices and DestinationRules, up to 1,000 sidecars that are alike.
 
 #![allow(
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use clients::Plane;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use navarch::push::world::Change;
+use navarch::push::mesh_state::Change;
 use world::{Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service};
 
 /// As in the server: the allocator is part of what things cost.

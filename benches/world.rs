@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use navarch::api::any_object::AnyObject;
 use navarch::api::decode::{Outcome, decode_value};
+use navarch::push::mesh_state::Change;
 use navarch::push::proxy::{Locality, Proxy};
-use navarch::push::world::Change;
 use serde_json::{Value, json};
 
 /// Namespaces over which the services are spread.

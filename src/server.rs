@@ -262,7 +262,7 @@ fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) ->
     let (settings, counted) = (config.settings.clone(), PushMetrics::register(metrics));
     let tells_patches = settings.envoy_filter_stats;
     let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
-    let (push, _) = worker::start_watched(settings, config.debounce, translator, counted, recording.witness())?;
+    let (push, _) = worker::start_watched(settings, config.debounce, translator, counted, recording.observer())?;
     metrics.register_collector(Box::new(ConfigurationMetrics { current: push.current(), tells_patches }));
     metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
     metrics.register_collector(Box::new(GoMetrics::new(Handle::current())));
@@ -326,7 +326,7 @@ fn xds(
         access: asked.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
         workloads: Some(workload_registration(client, config, push, metrics, stop, tasks)),
         refusals: config.quarantines.then_some(refusals),
-        witness: recording.witness(),
+        observer: recording.observer(),
         served: Served::under(&config.settings),
         objects_for_all: config.objects_for_all,
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())

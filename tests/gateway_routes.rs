@@ -21,9 +21,9 @@ use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,9 +49,9 @@ enum Form {
     Apart,
 }
 
-/// A world with two gateways, one for each form, and with somebody who writes statuses.
+/// A mesh with two gateways, one for each form, and with somebody who writes statuses.
 struct Edge {
-    world: World,
+    state: MeshState,
     engine: Engine,
     /// Who is shown what.
     shown: Vec<(ProxyId, ResourceType)>,
@@ -176,9 +176,9 @@ fn proxy(form: Form) -> Arc<Proxy> {
 impl Edge {
     /// Started on this, with gateways of these forms.
     fn new(changes: impl IntoIterator<Item = Change>, forms: &[Form]) -> Self {
-        let mut world = World::new(Settings::default());
-        world.apply(base().iter().map(put).chain(changes));
-        let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        let mut state = MeshState::new(Settings::default());
+        state.apply(base().iter().map(put).chain(changes));
+        let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
         let everything = Interest { wildcard: true, ..Interest::default() };
         let names: BTreeSet<ResourceName> = ["http.80", "http.81"].map(ResourceName::new).into();
         let named = Interest { wildcard: false, names: Arc::new(names) };
@@ -201,12 +201,12 @@ impl Edge {
         let id = engine.connect(Arc::new(writer), Arc::new(Discard));
         engine.subscribe(id, ResourceType::ObjectStatus, everything);
         shown.push((id, ResourceType::ObjectStatus));
-        Self { world, engine, shown }
+        Self { state, engine, shown }
     }
 
     fn apply(&mut self, changes: Vec<Change>) -> Settled {
-        let facts = self.world.apply(changes);
-        if facts.is_empty() { Settled::default() } else { self.engine.apply(self.world.context(), facts) }
+        let facts = self.state.apply(changes);
+        if facts.is_empty() { Settled::default() } else { self.engine.apply(self.state.context(), facts) }
     }
 
     /// All that is shown, by who sees it, type and name.

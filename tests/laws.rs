@@ -33,9 +33,9 @@ use std::sync::Arc;
 
 use mesh::{Interests, KINDS, MESHES, Mesh, PROXIES, Shown, State, difference, first_interests, mesh_config};
 use navarch::envoy::EnvoyTranslator;
+use navarch::push::mesh_state::Change;
 use navarch::push::resource::ResourceType;
 use navarch::push::view::Translator;
-use navarch::push::world::Change;
 use probe::Probe;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -258,12 +258,12 @@ proptest! {
                 state.objects.get(&place).is_some_and(|first| first.same_content(&object)).then_some(Change::Put(object))
             }).chain([mesh_config(mesh)]).collect();
         let mut mesh = Mesh::on(state.changes(), &translators()[1].1);
-        prop_assert_eq!(mesh.world.apply(again), []);
+        prop_assert_eq!(mesh.mesh_state.apply(again), []);
         // Gone and back within one batch is no change either.
         let there_and_back: Vec<Change> = state.objects.iter().flat_map(|(place, object)| {
             [Change::Removed(place.reference()), Change::Put(object.clone())]
         }).collect();
-        prop_assert_eq!(mesh.world.apply(there_and_back), []);
+        prop_assert_eq!(mesh.mesh_state.apply(there_and_back), []);
     }
 
     #[test]

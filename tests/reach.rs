@@ -26,7 +26,7 @@ mod world;
 
 use clients::Plane;
 use navarch::push::engine::Settled;
-use navarch::push::world::Change;
+use navarch::push::mesh_state::Change;
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
 /// A mesh of so many services, two endpoints and ten rules of each sort, with two sidecars that are alike.

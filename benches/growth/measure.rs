@@ -13,9 +13,9 @@ use navarch::api::settings::Settings;
 use navarch::api::validation::validate_any;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 use navarch_proto::envoy::config::listener::v3::Listener;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
@@ -113,10 +113,10 @@ fn routes_of(body: &[u8]) -> Vec<String> {
 /// What a list of this length costs.
 pub(crate) fn measure(case: &Case, length: usize) -> Cost {
     let (first, second) = ((case.objects)(length, 0), (case.objects)(length, 1));
-    let mut world = World::new(Settings::default());
-    let (_, read_time) = timed(|| world.apply(read(&first)));
+    let mut state = MeshState::new(Settings::default());
+    let (_, read_time) = timed(|| state.apply(read(&first)));
     let (mut engine, shown) = timed(|| {
-        let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
         let id = engine.connect(proxy(case.reader), Arc::new(Discard));
         let everything = Interest { wildcard: true, ..Interest::default() };
         for kind in [ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable] {
@@ -136,8 +136,8 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
     let changed = second.iter().enumerate().filter(|(place, object)| first.get(*place) != Some(*object));
     let changed: Vec<Value> = changed.map(|(_, object)| object.clone()).collect();
     let (settled, edit) = timed(|| {
-        let facts = world.apply(read(&changed));
-        if facts.is_empty() { Settled::default() } else { engine.apply(world.context(), facts) }
+        let facts = state.apply(read(&changed));
+        if facts.is_empty() { Settled::default() } else { engine.apply(state.context(), facts) }
     });
     Cost { read: read_time, shown, edit, settled }
 }

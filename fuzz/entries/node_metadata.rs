@@ -10,9 +10,9 @@ use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, PushCause, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 use serde_json::Value;
 
 /// What is in the mesh.
@@ -53,9 +53,9 @@ pub fn run(data: &[u8]) {
         Outcome::Read { object, .. } => Some(Change::Put(object)),
         Outcome::Ignored | Outcome::Rejected(_) => None,
     });
-    let mut world = World::new(Settings::default());
-    world.apply(objects);
-    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut state = MeshState::new(Settings::default());
+    state.apply(objects);
+    let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
     let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
         let interest = Interest { wildcard: names.is_none(), names: Arc::new(names.unwrap_or_default()) };

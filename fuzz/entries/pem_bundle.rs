@@ -11,9 +11,9 @@ use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, PushCause, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 use navarch::security::ca::{Authority, Bundle, RootBundle, Subject};
 use navarch::webhook::verdict::judge;
 use serde_json::json;
@@ -52,9 +52,9 @@ fn serve(certificate: &str, key: &str, roots: &str, revocations: &str) {
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "tls", "namespace": "default" }, "stringData": strings,
     });
     let Some(secret) = judge(&secret).object else { return };
-    let mut world = World::new(Settings::default());
-    world.apply([Change::Put(secret)]);
-    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut state = MeshState::new(Settings::default());
+    state.apply([Change::Put(secret)]);
+    let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let metadata = json!({ "NAMESPACE": "default", "CLUSTER_ID": "Kubernetes", "SERVICE_ACCOUNT": "default" });
     let node = "router~10.1.0.1~a-0.default~default.svc.cluster.local";
     let Ok(mut proxy) = Proxy::parse(node, metadata, Locality::default()) else { return };

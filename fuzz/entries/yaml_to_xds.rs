@@ -1,4 +1,4 @@
-//! What users write, up to what Envoys get: text, objects, validation, world, translation, for a sidecar and a gateway.
+//! What users write, up to what Envoys get: text, objects, validation, mesh state, translation, for a sidecar and a gateway.
 //!
 //! An input has up to three parts, between lines of `=====`: objects, mesh config, and the metadata of the proxies as JSON.
 //! Objects are taken whether or not they are valid: a cluster may hold what was written while no webhook looked.
@@ -14,9 +14,9 @@ use navarch::api::settings::Settings;
 use navarch::api::validation::validate_any;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::{Change, World};
 use serde_json::{Value, json};
 
 /// Takes no pushes.
@@ -45,17 +45,17 @@ pub fn run(data: &[u8]) {
             changes.push(Change::Put(object));
         }
     }
-    let mut world = World::new(Settings::default());
-    world.apply(changes);
-    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut state = MeshState::new(Settings::default());
+    state.apply(changes);
+    let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     for kind in ["sidecar", "router"] {
         let Some(proxy) = proxy(kind, &metadata) else { continue };
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
         follow(&mut engine, id);
     }
     if let Some(first) = first {
-        let facts = world.apply([Change::Removed(first)]);
-        engine.apply(world.context(), facts);
+        let facts = state.apply([Change::Removed(first)]);
+        engine.apply(state.context(), facts);
     }
     let faults = engine.faults();
     assert!(faults.is_empty(), "translators panicked: {faults:?}");

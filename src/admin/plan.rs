@@ -133,12 +133,12 @@ impl Asker {
         Self { push: push.clone(), connections: connections.clone(), runtime: Handle::current() }
     }
 
-    /// The connected proxies on copies of the world and the engine, which the push thread makes between two pushes. `None` at its end.
+    /// The connected proxies on copies of the mesh state and the engine, which the push thread makes between two pushes. `None` at its end.
     pub(crate) fn mirror(&self) -> Option<Mirror> {
-        let look = |inspect: &Inspect<'_>| (inspect.world.copy(), inspect.engine.copy());
-        let (world, engine) = self.runtime.block_on(self.push.inspect(look)).ok()?;
+        let look = |inspect: &Inspect<'_>| (inspect.mesh_state.copy(), inspect.engine.copy());
+        let (state, engine) = self.runtime.block_on(self.push.inspect(look)).ok()?;
         let clients = self.connections.list().iter().map(|info| (info.proxy_id, client(info))).collect();
-        Some(Mirror::copied(world, engine, clients))
+        Some(Mirror::copied(state, engine, clients))
     }
 }
 

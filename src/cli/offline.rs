@@ -12,7 +12,7 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
-use navarch_push::world::{Change, World};
+use navarch_push::mesh_state::{Change, MeshState};
 use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
 
 /// The class of Gateways that are waypoints.
@@ -68,7 +68,7 @@ pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Resu
             }
         }
     })?;
-    let mut world = World::new(settings(&changes)?);
-    world.apply(changes);
-    Ok((world.context(), problems))
+    let mut state = MeshState::new(settings(&changes)?);
+    state.apply(changes);
+    Ok((state.context(), problems))
 }

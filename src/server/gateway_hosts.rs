@@ -12,8 +12,8 @@ use super::Tasks;
 use navarch_api::regular_file;
 use navarch_api::resolv_conf::ResolvConf;
 use navarch_push::context::PushContext;
+use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_push::world::Change;
 use navarch_source::HostNames;
 
 /// Minimum interval of reading the gateways from snapshots, as they hardly ever change.

@@ -15,8 +15,8 @@ use crate::admin::{PlanAsker, Plans};
 use navarch_answers::STACK;
 use navarch_answers::plan::plan_of;
 use navarch_net::background;
+use navarch_push::mesh_state::Change;
 use navarch_push::worker::PushHandle;
-use navarch_push::world::Change;
 use navarch_webhook::{Advice, Adviser, Intent};
 use navarch_xds::connections::Connections;
 

@@ -14,8 +14,8 @@ use navarch_api::duration::Duration;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_api::rollout::asks_for_stages;
 use navarch_push::context::PushContext;
+use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_push::world::Change;
 use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
 
 /// Converts batches of events to changes; stores and logs problems of sources.
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::settings::Settings;
-    use navarch_push::world::World;
+    use navarch_push::mesh_state::MeshState;
 
     fn rule(name: &str, stages: &str) -> AnyObject {
         let yaml = format!(
@@ -159,10 +159,10 @@ mod tests {
     #[test]
     fn a_deletion_is_told_of_where_its_object_asks_for_stages_and_does_not_come_back() {
         let (staged, read_anew, at_once) = (rule("a", "5%"), rule("b", "5%"), rule("c", "off"));
-        let mut world = World::new(Settings::default());
-        world.apply([&staged, &read_anew, &at_once].map(|object| Change::Put(object.clone())));
+        let mut state = MeshState::new(Settings::default());
+        state.apply([&staged, &read_anew, &at_once].map(|object| Change::Put(object.clone())));
         let gone = [&staged, &read_anew, &at_once].map(|object| Change::Removed(object.object_ref()));
         let changes: Vec<_> = gone.into_iter().chain([Change::Put(read_anew)]).collect();
-        assert_eq!(deleted_at_once(&world.context(), &changes), [staged.object_ref()]);
+        assert_eq!(deleted_at_once(&state.context(), &changes), [staged.object_ref()]);
     }
 }

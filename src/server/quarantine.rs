@@ -26,10 +26,10 @@ use navarch_api::object::{Kind, ObjectRef};
 use navarch_push::context::facts_of;
 use navarch_push::engine::{Interest, ProxyId};
 use navarch_push::fact::FactKey;
+use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::is_chargeable;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Inspect, PushHandle};
-use navarch_push::world::Change;
 use navarch_xds::Refusal;
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
@@ -180,8 +180,8 @@ impl QuarantineWork {
         if self.charged.len() >= MAX_SUSPECTS {
             self.charged.clear();
         }
-        let witnesses = self.charged.entry((name.clone(), generation)).or_default();
-        witnesses.insert(witness(info));
+        let rejecters = self.charged.entry((name.clone(), generation)).or_default();
+        rejecters.insert(rejecter(info));
         // Those of the same sort: what a gateway refuses a sidecar may never be sent.
         let all = self.connections.list();
         let alike = all.iter().filter(|other| {
@@ -191,10 +191,10 @@ impl QuarantineWork {
         let has_taken = |other: &&ConnectionInfo| {
             let watch = other.types.iter().find(|watch| watch.kind == kind);
             let taken = watch.filter(|watch| watch.rejected.is_none()).and_then(|watch| watch.taken.as_ref());
-            taken.is_some_and(|(_, at)| *at >= changed_at) && !witnesses.contains(&witness(other))
+            taken.is_some_and(|(_, at)| *at >= changed_at) && !rejecters.contains(&rejecter(other))
         };
         let (reached, takers) = (alike.clone().count(), alike.filter(has_taken).count());
-        if witnesses.len() < MIN_REJECTING_PROXIES.min(reached) || witnesses.len() <= takers {
+        if rejecters.len() < MIN_REJECTING_PROXIES.min(reached) || rejecters.len() <= takers {
             return false;
         }
         self.charged.remove(&(name.clone(), generation));
@@ -235,11 +235,11 @@ impl QuarantineWork {
 
     /// The one object among several that another proxy rejected.
     fn suspect(&self, names: &[ObjectRef], info: &ConnectionInfo) -> Option<ObjectRef> {
-        let (own, context) = (witness(info), self.push.context());
+        let (own, context) = (rejecter(info), self.push.context());
         let is_suspect = |name: &&ObjectRef| {
             let generation = context.objects.any(name).map(|object| object.meta().generation);
-            let witnesses = generation.and_then(|generation| self.charged.get(&((*name).clone(), generation)));
-            witnesses.is_some_and(|witnesses| witnesses.len() == 1 && !witnesses.contains(&own))
+            let rejecters = generation.and_then(|generation| self.charged.get(&((*name).clone(), generation)));
+            rejecters.is_some_and(|rejecters| rejecters.len() == 1 && !rejecters.contains(&own))
         };
         names.iter().find(is_suspect).cloned()
     }
@@ -320,7 +320,7 @@ impl QuarantineWork {
 }
 
 /// Who refuses: an address, for a client can call itself what it likes; on this machine what it calls itself.
-fn witness(info: &ConnectionInfo) -> Arc<str> {
+fn rejecter(info: &ConnectionInfo) -> Arc<str> {
     let address = info.peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !ip.is_loopback());
     address.map_or_else(|| info.proxy.name.clone(), |ip| Arc::from(ip.to_string()))
 }

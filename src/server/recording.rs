@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use navarch_push::witness::Witness;
+use navarch_push::observer::PushObserver;
 use navarch_record::{Metrics, Recorder, RecorderConfig};
 use prometheus_client::registry::Registry;
 
@@ -39,8 +39,8 @@ impl Recording {
     }
 
     /// The hooks of the push thread and of streams.
-    pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
-        self.0.clone().map(|recorder| recorder as Arc<dyn Witness>)
+    pub(super) fn observer(&self) -> Option<Arc<dyn PushObserver>> {
+        self.0.clone().map(|recorder| recorder as Arc<dyn PushObserver>)
     }
 
     /// Flushes and closes the recording.

@@ -13,8 +13,8 @@ use super::Tasks;
 
 use navarch_api::names::ClusterId;
 use navarch_api::object::NamespacedName;
+use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_push::world::{Change, RemoteChange};
 use navarch_security::api_server::ApiServer;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};

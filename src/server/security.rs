@@ -243,10 +243,10 @@ pub(super) async fn start(
         }
     };
     count_ends(authority.clone(), certificates.metrics(), stop, tasks);
-    let witness = trust::witness(connections, certificates.receipts());
+    let find_missing = trust::find_missing(connections, certificates.receipts());
     let stopped = stop.clone();
     super::spawn("roots", tasks, async move {
-        super::until(&stopped, keeper.run(witness)).await;
+        super::until(&stopped, keeper.run(find_missing)).await;
         Ok(())
     });
     let fetcher = Fetcher::new(config.fetched.clone());

@@ -15,11 +15,11 @@ use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::identity::Identity;
 use navarch_api::regular_file;
 use navarch_push::context::{Mesh, PushContext};
+use navarch_push::mesh_state::Change;
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_push::world::Change;
 use navarch_security::ca::Receipts;
-use navarch_security::ca::keeper::Witness;
+use navarch_security::ca::keeper::FindMissing;
 use navarch_security::ca::rotation::Missing;
 use navarch_security::trust_bundle::{self, Fetched, TrustBundle};
 use navarch_source::{FetchError, Fetcher};
@@ -177,7 +177,7 @@ async fn other_roots(contexts: &mut watch::Receiver<Arc<PushContext>>, known: &A
 }
 
 /// Returns the connected proxies that do not trust all of some roots yet.
-pub(super) fn witness(connections: Arc<Connections>, receipts: Receipts) -> Witness {
+pub(super) fn find_missing(connections: Arc<Connections>, receipts: Receipts) -> FindMissing {
     Arc::new(move |roots| lacking(&connections.list(), &receipts, roots))
 }
 

@@ -13,11 +13,11 @@ use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch::push::view::{Translator, View};
 use navarch::push::worker::{self, Debounce, PushHandle};
-use navarch::push::world::{Change, World};
 use navarch::xds::connections::Connections;
 use navarch::xds::metrics::Metrics;
 use navarch::xds::{Ads, AdsParts};
@@ -180,16 +180,16 @@ fn translate(case: &Case, proxy: &CaseProxy, extensions: &Arc<BTreeSet<Arc<str>>
     Ok(all_of(settings, changes, node, codec)?.0)
 }
 
-/// All that a proxy gets in a world, and what is said of what it does not get.
+/// All that a proxy gets in a mesh, and what is said of what it does not get.
 pub(crate) fn all_of(
     settings: Settings,
     changes: Vec<Change>,
     proxy: Proxy,
     codec: &Codec,
 ) -> Result<(Snapshot, Vec<String>)> {
-    let mut world = World::new(settings);
-    world.apply(changes);
-    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut mesh_state = MeshState::new(settings);
+    mesh_state.apply(changes);
+    let mut engine = Engine::new(mesh_state.context(), Arc::new(EnvoyTranslator));
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
     let mut snapshot = Snapshot::new();
     for kind in [ResourceType::Cluster, ResourceType::Listener] {

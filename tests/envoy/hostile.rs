@@ -8,8 +8,8 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::settings::Settings;
 use navarch::api::validation::validate_any;
+use navarch::push::mesh_state::Change;
 use navarch::push::proxy::{Locality, Proxy};
-use navarch::push::world::Change;
 use navarch_proto::json::Codec;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ fn cases() -> (String, Vec<Hostile>) {
 }
 
 /// The changes that make the world of a case. All of it must be valid to istiod, or it would never come so far.
-fn world(base: &str, case: &Hostile) -> Result<Vec<Change>> {
+fn state(base: &str, case: &Hostile) -> Result<Vec<Change>> {
     let mesh = MeshConfig::istio_defaults().apply(&case.mesh)?.value;
     let mut changes = vec![Change::Mesh(Arc::new(mesh))];
     for decoded in decode_documents(&format!("{base}\n---\n{}", case.yaml), Format::Yaml) {
@@ -87,7 +87,7 @@ async fn what_envoy_would_refuse_is_left_out_and_told_of() -> Result<()> {
     let mut wrong = Vec::new();
     let mut counted = envoy.stats().await?.rejected();
     for case in &cases {
-        let changes = match world(&base, case) {
+        let changes = match state(&base, case) {
             Ok(changes) => changes,
             Err(error) => {
                 wrong.push(format!("{}: {error:#}", case.name));

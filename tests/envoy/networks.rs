@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::settings::Settings;
+use navarch::push::mesh_state::Change;
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::ResourceType;
-use navarch::push::world::Change;
 use navarch_proto::json::Codec;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ const PROXIES: [(&str, &str, &str, &[&str]); 3] = [
 ];
 
 /// A mesh of which all of them serve something.
-fn world() -> Result<Vec<Change>> {
+fn state() -> Result<Vec<Change>> {
     let mesh = "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
     let mut changes = vec![Change::Mesh(Arc::new(MeshConfig::istio_defaults().apply(mesh)?.value))];
     for decoded in decode_documents(include_str!("testdata/networks.yaml"), Format::Yaml) {
@@ -59,7 +59,7 @@ async fn a_stock_envoy_joins_networks() -> Result<()> {
         let node = format!("{kind}~10.1.9.9~{app}-0.shop~shop.svc.cluster.local");
         let mut proxy = Proxy::parse(&node, metadata, Locality::default())?;
         proxy.extensions = Some(extensions.clone());
-        let (snapshot, remarks) = all_of(settings.clone(), world()?, proxy, &codec)?;
+        let (snapshot, remarks) = all_of(settings.clone(), state()?, proxy, &codec)?;
         for name in expected {
             let is_there = snapshot.keys().any(|(of, own)| *of == ResourceType::Listener && own.as_str() == *name);
             ensure!(is_there, "{app} gets no listener {name}: {:?}, {remarks:?}", snapshot.keys());

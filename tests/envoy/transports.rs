@@ -7,9 +7,9 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::names::ResourceName;
 use navarch::api::settings::{CompliancePolicy, Settings};
+use navarch::push::mesh_state::Change;
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::ResourceType;
-use navarch::push::world::Change;
 use navarch_proto::json::Codec;
 use serde_json::json;
 

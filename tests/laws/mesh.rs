@@ -1,4 +1,4 @@
-//! A world, an engine on it, and proxies that follow what they are shown as Envoy does.
+//! A mesh state, an engine on it, and proxies that follow what they are shown as Envoy does.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use navarch::api::mesh::MeshConfig;
 use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType, Version};
 use navarch::push::view::Translator;
-use navarch::push::world::{Change, World};
 use navarch_proto::json::Codec;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub(crate) struct Client {
 
 /// A control plane in small.
 pub(crate) struct Mesh {
-    pub(crate) world: World,
+    pub(crate) mesh_state: MeshState,
     pub(crate) engine: Engine,
     pub(crate) clients: BTreeMap<usize, Client>,
 }
@@ -77,18 +77,18 @@ impl Mesh {
 
     /// Started afresh on these changes.
     pub(crate) fn on(changes: impl IntoIterator<Item = Change>, translator: &Arc<dyn Translator>) -> Self {
-        let mut world = World::new(settings());
-        world.apply(changes);
-        let engine = Engine::new(world.context(), translator.clone());
-        Self { world, engine, clients: BTreeMap::new() }
+        let mut mesh_state = MeshState::new(settings());
+        mesh_state.apply(changes);
+        let engine = Engine::new(mesh_state.context(), translator.clone());
+        Self { mesh_state, engine, clients: BTreeMap::new() }
     }
 
     /// Takes a batch in; says what was published to whom.
     pub(crate) fn apply(&mut self, changes: Vec<Change>) -> BTreeSet<(usize, ResourceType)> {
         self.clients.values().for_each(|client| client.sink.came.lock().unwrap().clear());
-        let facts = self.world.apply(changes);
+        let facts = self.mesh_state.apply(changes);
         if !facts.is_empty() {
-            self.engine.apply(self.world.context(), facts);
+            self.engine.apply(self.mesh_state.context(), facts);
         }
         let came = self.clients.iter().map(|(n, client)| (*n, client.sink.came.lock().unwrap().clone()));
         came.flat_map(|(n, kinds)| kinds.into_iter().map(move |kind| (n, kind))).collect()

@@ -13,8 +13,8 @@ use navarch::ambient::AmbientTranslator;
 use navarch::api::object::{Kind, ObjectRef};
 use navarch::api::yaml::{self, Schema};
 use navarch::envoy::EnvoyTranslator;
+use navarch::push::mesh_state::Change;
 use navarch::push::worker::{self, Debounce, PushHandle};
-use navarch::push::world::Change;
 use navarch::source::{
     Batch, IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
     SourceEvent,

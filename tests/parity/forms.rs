@@ -7,9 +7,9 @@ use navarch::api::names::ResourceName;
 use navarch::envoy::EnvoyTranslator;
 use navarch::envoy::routes::with_hosts;
 use navarch::push::engine::{Engine, Interest};
+use navarch::push::mesh_state::MeshState;
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::ResourceType;
-use navarch::push::world::World;
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
 
@@ -20,9 +20,9 @@ use super::shown::{Ignore, sorted};
 /// How many route configurations of a case came in virtual hosts one by one, each found to mean the same as the whole.
 pub(crate) fn check(case: &Case) -> Result<usize, String> {
     let (settings, changes) = input::read(case)?;
-    let mut world = World::new(settings);
-    world.apply(changes);
-    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut state = MeshState::new(settings);
+    state.apply(changes);
+    let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let mut apart = 0;
     // Applications with gRPC take no virtual hosts one by one.
     for proxy in case.proxies.iter().filter(|proxy| !proxy.is_grpc()) {

@@ -1,4 +1,4 @@
-//! The input of a case as changes of the world.
+//! The input of a case as changes of the mesh.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use navarch::api::mesh::{MeshConfig, MeshNetworks};
 use navarch::api::names::ClusterId;
 use navarch::api::settings::Settings;
 use navarch::cli::environment;
-use navarch::push::world::{Change, RemoteChange};
+use navarch::push::mesh_state::{Change, RemoteChange};
 
 use super::case::Case;
 

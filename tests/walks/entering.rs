@@ -7,7 +7,7 @@ use std::sync::Arc;
 use navarch::api::mesh::MeshConfig;
 use navarch::api::settings::Settings;
 use navarch::push::context::PushContext;
-use navarch::push::world::{Change, World};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::{Plan, plan_of};
@@ -106,10 +106,10 @@ fn mesh(more: &str) -> Arc<PushContext> {
         )
         .unwrap();
     }
-    let mut world = World::new(Settings::default());
+    let mut state = MeshState::new(Settings::default());
     let config = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
-    world.apply(std::iter::once(config).chain(changes(&(yaml + more))).collect::<Vec<_>>());
-    world.context()
+    state.apply(std::iter::once(config).chain(changes(&(yaml + more))).collect::<Vec<_>>());
+    state.context()
 }
 
 /// What becomes of a request to a host at a port, with the claims of a token, at the gateway.

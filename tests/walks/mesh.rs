@@ -11,9 +11,9 @@ use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::envoy::routes::with_hosts;
 use navarch::push::engine::{Engine, Interest, ProxyId};
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::ResourceType;
-use navarch::push::world::{Change, World};
 use navarch::walk::{Resources, Routes};
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -150,9 +150,9 @@ impl Mesh {
         locality: &str,
         more: &serde_json::Value,
     ) -> (Resources, BTreeMap<String, RouteConfiguration>) {
-        let mut world = World::new(self.settings.clone());
-        world.apply(self.changes());
-        let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        let mut state = MeshState::new(self.settings.clone());
+        state.apply(self.changes());
+        let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
         let first = ip.split(',').next().unwrap_or_default();
         let node = format!("{kind}~{first}~{app}-0.{namespace}~{namespace}.svc.cluster.local");
         let mut metadata = serde_json::json!({

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use navarch::push::world::Change;
+use navarch::push::mesh_state::Change;
 use serde_json::{Value, json};
 
 use super::mesh::Mesh;

@@ -8,8 +8,8 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::object::NamespacedName;
 use navarch::push::context::PushContext;
+use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::ProxyKind;
-use navarch::push::world::{Change, World};
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::{Plan, plan_of};
 use navarch_answers::why::WhyNot;
@@ -108,10 +108,10 @@ pub(crate) fn changes(yaml: &str) -> Vec<Change> {
 /// The snapshot of the shop, in ambient mode.
 pub(crate) fn snapshot(more: &str) -> Arc<PushContext> {
     let on = |name: &str| (name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned());
-    let mut world = World::new(navarch::cli::environment::settings(on).unwrap());
+    let mut state = MeshState::new(navarch::cli::environment::settings(on).unwrap());
     let mesh = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
-    world.apply(std::iter::once(mesh).chain(changes(&shop(more))).collect::<Vec<_>>());
-    world.context()
+    state.apply(std::iter::once(mesh).chain(changes(&shop(more))).collect::<Vec<_>>());
+    state.context()
 }
 
 /// Why a request of a pod to a host fails, with the proxies that the shop implies.

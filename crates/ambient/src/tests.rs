@@ -14,9 +14,9 @@ use navarch_api::settings::Settings;
 use navarch_proto::istio::security::Authorization;
 use navarch_proto::istio::workload::Workload;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::Collection;
-use navarch_push::world::{Change, RemoteChange, World};
 use serde_json::json;
 
 use super::*;
@@ -42,9 +42,9 @@ impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// A world and the engine on it.
+/// A mesh state and the engine on it.
 struct Mesh {
-    world: World,
+    state: MeshState,
     engine: Engine,
 }
 
@@ -57,14 +57,14 @@ impl Mesh {
     }
 
     fn with(settings: Settings) -> Self {
-        let world = World::new(settings);
-        let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
-        Self { world, engine }
+        let state = MeshState::new(settings);
+        let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+        Self { state, engine }
     }
 
     fn change(&mut self, changes: Vec<Change>) -> Settled {
-        let changed = self.world.apply(changes);
-        self.engine.apply(self.world.context(), changed)
+        let changed = self.state.apply(changes);
+        self.engine.apply(self.state.context(), changed)
     }
 
     fn put(&mut self, yaml: &str) -> Settled {
@@ -288,8 +288,8 @@ fn after_any_events_it_is_as_from_scratch() {
 #[test]
 fn without_ambient_mode_there_is_nothing() {
     let mut mesh = Mesh::new();
-    mesh.world = World::new(Settings::default());
-    mesh.engine = Engine::new(mesh.world.context(), Arc::new(AmbientTranslator(Nothing)));
+    mesh.state = MeshState::new(Settings::default());
+    mesh.engine = Engine::new(mesh.state.context(), Arc::new(AmbientTranslator(Nothing)));
     mesh.put(WORLD);
     let ztunnel = mesh.ztunnel("n1");
     assert!(mesh.ask(ztunnel, ResourceType::Address, &[]).is_empty());

@@ -14,8 +14,8 @@ use navarch_api::names::ResourceName;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::engine::Interest;
+use navarch_push::mesh_state::Change;
 use navarch_push::resource::{ResourceType, Version};
-use navarch_push::world::Change;
 
 /// Maximum number of trials for one answer: each costs a change of a mesh with one proxy.
 const MAX_TRIALS: usize = 400;

@@ -1,7 +1,7 @@
 //! Answers about changes: the effect of a change before it is applied, and why proxies have their resources afterwards.
 //!
 //! ```text
-//! snapshot + proposal ─▶ Mirror (a world and an engine of its own) ─▶ what each proxy has before and after ─▶ Plan
+//! snapshot + proposal ─▶ Mirror (a mesh state and an engine of its own) ─▶ what each proxy has before and after ─▶ Plan
 //! what a proxy has ─▶ walk ─▶ words
 //! ```
 //!

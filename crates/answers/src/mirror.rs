@@ -1,4 +1,4 @@
-//! A control plane in memory: a world and an engine of their own, with simulated proxies that subscribe as real ones do and
+//! A control plane in memory: a mesh state and an engine of their own, with simulated proxies that subscribe as real ones do and
 //! accept everything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,16 +12,16 @@ use navarch_api::names::ResourceName;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
+use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::resource::{Collection, ResourceType};
-use navarch_push::world::{Change, World};
 
 /// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally enough.
 const MAX_ROUNDS: usize = 3;
 
-/// A world, an engine on it, and proxies.
+/// A mesh state, an engine on it, and proxies.
 #[derive(Debug)]
 pub struct Mirror {
-    world: World,
+    state: MeshState,
     engine: Engine,
     clients: Vec<Mirrored>,
     names: Names,
@@ -60,8 +60,8 @@ impl Mirror {
     /// These proxies on a copy of a snapshot. Costs what exists: all resources of the proxies are rebuilt.
     #[must_use]
     pub fn of(context: &PushContext, clients: Vec<Client>) -> Self {
-        let world = World::fork(context);
-        let mut engine = Engine::new(world.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        let state = MeshState::fork(context);
+        let mut engine = Engine::new(state.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
         let nowhere = Arc::new(Nowhere);
         let connect = |client: Client| {
             let id = engine.connect(client.proxy.clone(), nowhere.clone());
@@ -71,7 +71,7 @@ impl Mirror {
             Mirrored { client, id, followed: ProxyResources::new() }
         };
         let clients = clients.into_iter().map(connect).collect();
-        let mut mirror = Self { world, engine, clients, names: Names::default() };
+        let mut mirror = Self { state, engine, clients, names: Names::default() };
         for at in 0..mirror.clients.len() {
             let had = mirror.had(at);
             if let Some(one) = mirror.clients.get_mut(at) {
@@ -86,10 +86,10 @@ impl Mirror {
         mirror
     }
 
-    /// These proxies, by their ids, on copies of the world and the engine that serve them: what a change does costs what it
+    /// These proxies, by their ids, on copies of the mesh state and the engine that serve them: what a change does costs what it
     /// reaches. Other proxies, and types without an interest in `clients`, are omitted.
     #[must_use]
-    pub fn copied(world: World, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
+    pub fn copied(state: MeshState, mut engine: Engine, clients: Vec<(ProxyId, Client)>) -> Self {
         let asked: BTreeMap<ProxyId, &Client> = clients.iter().map(|(id, client)| (*id, client)).collect();
         for (id, kinds) in engine.proxies() {
             match asked.get(&id) {
@@ -105,13 +105,13 @@ impl Mirror {
             Mirrored { client, id, followed }
         };
         let clients = clients.into_iter().map(known).collect();
-        Self { world, engine, clients, names: Names::default() }
+        Self { state, engine, clients, names: Names::default() }
     }
 
     /// The snapshot of the copy.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {
-        self.world.context()
+        self.state.context()
     }
 
     /// The proxies, in the order in which they were given.
@@ -127,9 +127,9 @@ impl Mirror {
 
     /// Applies changes, and updates the subscriptions of the proxies.
     pub fn apply(&mut self, changes: Vec<Change>) {
-        let facts = self.world.apply(changes);
+        let facts = self.state.apply(changes);
         if !facts.is_empty() {
-            self.engine.apply(self.world.context(), facts);
+            self.engine.apply(self.state.context(), facts);
         }
         self.follow();
     }
@@ -138,7 +138,7 @@ impl Mirror {
     #[cfg(test)]
     pub(super) fn copy(&self) -> Self {
         let clients = self.clients.iter().map(|one| (one.id, one.client.clone())).collect();
-        Self::copied(self.world.copy(), self.engine.copy(), clients)
+        Self::copied(self.state.copy(), self.engine.copy(), clients)
     }
 
     /// The remarks on the resources of the proxies.

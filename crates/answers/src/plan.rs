@@ -20,9 +20,9 @@ use navarch_api::digest::sha256_hex;
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
+use navarch_push::mesh_state::Change;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{ResourceType, Version};
-use navarch_push::world::Change;
 
 /// Maximum number of listed resources; the totals count all.
 pub(super) const MAX_RESOURCES: usize = 200;

@@ -8,7 +8,7 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::rollout::asks_for_stages;
 use navarch_api::validation::validate_any;
 use navarch_push::context::PushContext;
-use navarch_push::world::Change;
+use navarch_push::mesh_state::Change;
 use navarch_store::Objects;
 use navarch_webhook::verdict::{UNKNOWN, around};
 

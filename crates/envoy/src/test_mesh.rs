@@ -17,14 +17,14 @@ use navarch_api::names::ResourceName;
 use navarch_api::object::NamespacedName;
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::query::Query;
 use navarch_push::resource::{Collection, ResourceType};
-use navarch_push::world::{Change, World};
 
-/// A world and the engine that shows it to proxies.
+/// A mesh state and the engine that shows it to proxies.
 pub(crate) struct TestMesh {
-    world: World,
+    state: MeshState,
     engine: Engine,
     /// How many proxies there are, for their addresses.
     proxies: usize,
@@ -55,8 +55,8 @@ impl TestMesh {
     }
 
     fn change(&mut self, changes: impl IntoIterator<Item = Change>) -> Settled {
-        let facts = self.world.apply(changes);
-        self.engine.apply(self.world.context(), facts)
+        let facts = self.state.apply(changes);
+        self.engine.apply(self.state.context(), facts)
     }
 
     /// Connects a sidecar of a namespace whose pod has the label `app`.
@@ -66,10 +66,10 @@ impl TestMesh {
 
     /// Sets what was given at start: only before anything else.
     pub(crate) fn with_settings(yaml: &str, settings: Settings) -> Self {
-        let mut world = World::new(settings);
-        world.apply(changes(yaml));
-        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
-        Self { world, engine, proxies: 0 }
+        let mut state = MeshState::new(settings);
+        state.apply(changes(yaml));
+        let engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
+        Self { state, engine, proxies: 0 }
     }
 
     /// Connects a gateway that was proved to be this service account.

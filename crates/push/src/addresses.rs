@@ -38,9 +38,9 @@ pub(super) struct Addresses {
     names: NameList,
 }
 
-/// The state of the world before and after a batch of changes.
+/// The mesh state before and after a batch of changes.
 #[derive(Clone, Copy)]
-pub(super) struct WorldChange<'a> {
+pub(super) struct StateChange<'a> {
     pub(super) settings: &'a Settings,
     pub(super) before: ClusterObjects<'a>,
     pub(super) now: ClusterObjects<'a>,
@@ -77,7 +77,7 @@ impl Addresses {
     }
 
     /// Takes a change in; returns the facts that differ.
-    pub(super) fn apply(&mut self, step: &WorldChange<'_>) -> Vec<FactKey> {
+    pub(super) fn apply(&mut self, step: &StateChange<'_>) -> Vec<FactKey> {
         let mut changes = IndexChange::default();
         let is_ambient = step.settings.ambient;
         let coverage = if is_ambient { Coverage::Own } else { Coverage::Peers };
@@ -108,7 +108,7 @@ impl Addresses {
     /// Brings the indexes of remote clusters up to date, of each what `coverage` says.
     fn apply_remotes(
         &mut self,
-        step: &WorldChange<'_>,
+        step: &StateChange<'_>,
         coverage: impl Fn(&Objects) -> Coverage,
         changes: &mut IndexChange,
     ) {
@@ -158,7 +158,7 @@ impl Addresses {
     }
 
     /// Updates the names of the workloads that represent other networks.
-    fn apply_far(&mut self, step: &WorldChange<'_>, changes: &mut IndexChange) {
+    fn apply_far(&mut self, step: &StateChange<'_>, changes: &mut IndexChange) {
         let may_move = |objects: &BTreeSet<ObjectRef>| {
             objects.iter().any(|object| matches!(object.kind, Kind::KubernetesGateway | Kind::Namespace))
         };
@@ -185,7 +185,7 @@ impl IndexChange {
 }
 
 /// What of a cluster counts.
-fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &WorldChange<'a>) -> IndexScope<'a> {
+fn scope<'a>(cluster: &'a ClusterId, coverage: Coverage, step: &StateChange<'a>) -> IndexScope<'a> {
     IndexScope { cluster, domain_suffix: &step.settings.domain_suffix, coverage }
 }
 
@@ -203,7 +203,7 @@ fn network(objects: &Objects, settings: &Settings) -> NetworkId {
 }
 
 /// The gateways into all networks.
-fn gateways(step: &WorldChange<'_>) -> KnownGateways {
+fn gateways(step: &StateChange<'_>) -> KnownGateways {
     let mut known = KnownGateways::default();
     step.now.own.kubernetes_gateways.iter().for_each(|gateway| known.add_own(&step.settings.cluster_id, gateway));
     for (cluster, objects) in step.now.remotes {

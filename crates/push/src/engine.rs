@@ -10,11 +10,11 @@ use super::context::PushContext;
 use super::core::{Core, Derived, ProxyState, PublishedState};
 use super::fact::FactKey;
 use super::memo::{AttrId, NodeId, QueryId, ValueId};
+use super::observer;
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::view::{Translator, View};
-use super::witness;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 
@@ -117,7 +117,7 @@ pub struct Engine {
     /// The last two collections that were compared, and whether they are equal.
     compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
     /// Collections published since this was last taken; `None` without an observer.
-    published: Option<Vec<witness::PublishedCollection>>,
+    published: Option<Vec<observer::PublishedCollection>>,
 }
 
 impl ProxyId {

@@ -2,9 +2,9 @@
 //! and the reverse index that tells whom a change reaches.
 //!
 //! ```text
-//! events ─▶ World (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
-//!                                                           │ re-verify, recompute, cut off
-//!                        Sink::publish(collection) ◀────────┘ one per group of proxies that read alike
+//! events ─▶ MeshState (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
+//!                                                               │ re-verify, recompute, cut off
+//!                            Sink::publish(collection) ◀────────┘ one per group of proxies that read alike
 //! ```
 //!
 //! One thread owns all of it ([`worker`]); streams hold immutable collections. Knows no sockets and no Envoy types.
@@ -20,11 +20,13 @@ pub mod fact;
 mod fair_queue;
 pub mod home;
 mod memo;
+pub mod mesh_state;
 pub mod metrics;
 pub mod name_list;
 pub mod name_parts;
 mod node_list;
 pub mod notice;
+pub mod observer;
 mod pod_of_proxy;
 pub mod proxy;
 pub mod proxy_view;
@@ -41,9 +43,7 @@ pub mod targets;
 mod tree;
 mod versions;
 pub mod view;
-pub mod witness;
 pub mod worker;
-pub mod world;
 
 /// Which kinds count in remote clusters.
 pub use remotes::counts_in_remotes;

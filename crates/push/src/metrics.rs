@@ -11,8 +11,8 @@ use prometheus_client::registry::Registry;
 
 use super::engine::{EngineSizes, Reads};
 use super::fact::{FactKey, RemoteFact};
+use super::mesh_state::{Change, RemoteChange};
 use super::notice::Unavailable;
-use super::world::{Change, RemoteChange};
 use navarch_api::counter::Count;
 use navarch_api::object::Kind;
 use navarch_store::Objects;

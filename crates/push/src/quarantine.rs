@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::witness::Before;
-use super::world::Change;
+use super::mesh_state::Change;
+use super::observer::Before;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::Objects;
@@ -138,7 +138,7 @@ impl Quarantine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::World;
+    use crate::mesh_state::MeshState;
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::settings::Settings;
 
@@ -154,40 +154,40 @@ mod tests {
     }
 
     /// The host of the rule in force.
-    fn host(world: &World) -> Option<String> {
-        world.context().objects.virtual_services.iter().next().and_then(|rule| rule.spec.hosts.first().cloned())
+    fn host(state: &MeshState) -> Option<String> {
+        state.context().objects.virtual_services.iter().next().and_then(|rule| rule.spec.hosts.first().cloned())
     }
 
     #[test]
     fn the_version_before_is_served_until_the_next_edit() {
-        let mut world = World::new(Settings::default());
+        let mut state = MeshState::new(Settings::default());
         let name = rule("a").object_ref();
         let quarantine = || Change::Quarantine(name.clone(), "no".into());
-        world.apply([Change::Put(rule("good"))]);
-        world.apply([Change::Put(rule("bad"))]);
-        assert!(!world.apply([quarantine()]).is_empty());
-        assert_eq!(host(&world).as_deref(), Some("good"));
-        assert_eq!(&*world.context().quarantined[&name].said, "no");
+        state.apply([Change::Put(rule("good"))]);
+        state.apply([Change::Put(rule("bad"))]);
+        assert!(!state.apply([quarantine()]).is_empty());
+        assert_eq!(host(&state).as_deref(), Some("good"));
+        assert_eq!(&*state.context().quarantined[&name].said, "no");
         // The same version again, as when a source relists, is no edit.
-        assert!(world.apply([Change::Put(rule("bad"))]).is_empty());
-        assert!(world.apply([quarantine()]).is_empty());
+        assert!(state.apply([Change::Put(rule("bad"))]).is_empty());
+        assert!(state.apply([quarantine()]).is_empty());
         // If an edit is rejected as well, the earlier rejected version is not served.
-        world.apply([Change::Put(rule("worse"))]);
-        assert_eq!((host(&world).as_deref(), world.context().quarantined.len()), (Some("worse"), 0));
-        world.apply([quarantine()]);
-        assert_eq!(host(&world).as_deref(), Some("good"));
-        world.apply([Change::Put(rule("mended"))]);
-        assert_eq!((host(&world).as_deref(), world.context().quarantined.len()), (Some("mended"), 0));
-        world.apply([quarantine(), Change::Removed(name.clone())]);
-        assert_eq!((host(&world), world.context().quarantined.len()), (None, 0));
+        state.apply([Change::Put(rule("worse"))]);
+        assert_eq!((host(&state).as_deref(), state.context().quarantined.len()), (Some("worse"), 0));
+        state.apply([quarantine()]);
+        assert_eq!(host(&state).as_deref(), Some("good"));
+        state.apply([Change::Put(rule("mended"))]);
+        assert_eq!((host(&state).as_deref(), state.context().quarantined.len()), (Some("mended"), 0));
+        state.apply([quarantine(), Change::Removed(name.clone())]);
+        assert_eq!((host(&state), state.context().quarantined.len()), (None, 0));
     }
 
     #[test]
     fn what_was_never_good_is_left_out() {
-        let mut world = World::new(Settings::default());
-        world.apply([Change::Put(rule("bad"))]);
-        world.apply([Change::Quarantine(rule("bad").object_ref(), "no".into())]);
-        assert_eq!(host(&world), None);
-        assert_eq!(world.context().quarantined.values().next().and_then(|one| one.served), None);
+        let mut state = MeshState::new(Settings::default());
+        state.apply([Change::Put(rule("bad"))]);
+        state.apply([Change::Quarantine(rule("bad").object_ref(), "no".into())]);
+        assert_eq!(host(&state), None);
+        assert_eq!(state.context().quarantined.values().next().and_then(|one| one.served), None);
     }
 }

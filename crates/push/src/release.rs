@@ -48,10 +48,10 @@ mod tests {
 
     use super::*;
     use crate::engine::{Interest, PushCause, Sink};
+    use crate::mesh_state::MeshState;
     use crate::proxy::{Locality, Proxy};
     use crate::resource::{Collection, ResourceType};
     use crate::view::{Translator, View};
-    use crate::world::World;
     use navarch_api::names::ResourceName;
     use navarch_api::settings::Settings;
 
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn it_is_done_once_some_time_after_a_stream_has_ended() {
-        let mut engine = Engine::new(World::new(Settings::default()).context(), Arc::new(Nothing));
+        let mut engine = Engine::new(MeshState::new(Settings::default()).context(), Arc::new(Nothing));
         let node = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
         let proxy = Proxy::parse(node, serde_json::json!({}), Locality::default()).unwrap();
         let id = engine.connect(Arc::new(proxy), Arc::new(Nothing));

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::fact::FactKey;
+use super::mesh_state::Change;
 use super::query::{ProxyQuery, Query};
 use super::view::View;
-use super::world::Change;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::rollout::{RolloutPlan, RolloutSettings, Share, is_staged};

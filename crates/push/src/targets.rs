@@ -139,11 +139,11 @@ mod tests {
 
     use super::*;
     use crate::engine::{Engine, Interest, PushCause, Sink};
+    use crate::mesh_state::{Change, MeshState};
     use crate::notice::Notice;
     use crate::proxy::{Locality, Proxy};
     use crate::resource::{Collection, ResourceType};
     use crate::view::Translator;
-    use crate::world::{Change, World};
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::names::ResourceName;
     use navarch_api::settings::Settings;
@@ -182,9 +182,9 @@ mod tests {
                 Outcome::Read { object, .. } => Change::Put(object),
                 Outcome::Ignored | Outcome::Rejected(_) => panic!("it can be read"),
             };
-            let mut world = World::new(Settings { send_unhealthy_endpoints: true, ..Settings::default() });
-            world.apply(decode_documents(&yaml, Format::Yaml).into_iter().map(|document| put(document.outcome)));
-            let mut engine = Engine::new(world.context(), Arc::new(Reader));
+            let mut state = MeshState::new(Settings { send_unhealthy_endpoints: true, ..Settings::default() });
+            state.apply(decode_documents(&yaml, Format::Yaml).into_iter().map(|document| put(document.outcome)));
+            let mut engine = Engine::new(state.context(), Arc::new(Reader));
             let node = "sidecar~10.0.0.1~db-0.shop~shop.svc.cluster.local";
             let proxy = Proxy::parse(node, serde_json::json!({"NAMESPACE": "shop"}), Locality::default()).unwrap();
             let id = engine.connect(Arc::new(proxy), Arc::new(Reader));

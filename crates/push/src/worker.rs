@@ -1,4 +1,4 @@
-//! The push thread: owns world and engine, handles requests before changes, and debounces changes.
+//! The push thread: owns mesh state and engine, handles requests before changes, and debounces changes.
 //!
 //! The first change after a quiet period is pushed at once; changes that arrive during a push form the next one, after a pause
 //! in proportion to that push's duration: under a flood of changes the thread, and the proxies, work a bounded share of the
@@ -27,15 +27,15 @@ use self::push_record::objects_of;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Sink};
 use super::fair_queue::FairQueue;
+use super::mesh_state::{Change, MeshState, RemoteChange};
 use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
+use super::observer::{Event, PushObserver};
 use super::proxy::Proxy;
 use super::release::Release;
 use super::remark_list::log_remarks;
 use super::resource::ResourceType;
 use super::view::Translator;
-use super::witness::{Event, Witness};
-use super::world::{Change, RemoteChange, World};
 use navarch_api::settings::Settings;
 
 pub use current::CurrentSnapshot;
@@ -68,8 +68,8 @@ pub struct Debounce {
 /// Read access to the push thread's state, on that thread.
 #[derive(Debug)]
 pub struct Inspect<'a> {
-    /// The world: its snapshot is in force.
-    pub world: &'a World,
+    /// The mesh state: its snapshot is in force.
+    pub mesh_state: &'a MeshState,
     /// The engine with the snapshot in force.
     pub engine: &'a Engine,
     /// The last pushes, oldest first.
@@ -118,7 +118,7 @@ pub struct Ended;
 
 /// The state of the push thread.
 struct Worker {
-    world: World,
+    mesh_state: MeshState,
     engine: Engine,
     /// How changes are debounced.
     debounce: Debounce,
@@ -146,7 +146,7 @@ struct Worker {
     release: Release,
     metrics: Metrics,
     /// Sees each event of the thread.
-    witness: Option<Arc<dyn Witness>>,
+    observer: Option<Arc<dyn PushObserver>>,
 }
 
 /// Starts the thread.
@@ -170,23 +170,23 @@ pub fn start_watched(
     debounce: Debounce,
     translator: Arc<dyn Translator>,
     metrics: Metrics,
-    witness: Option<Arc<dyn Witness>>,
+    observer: Option<Arc<dyn PushObserver>>,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(COMMAND_QUEUE_SIZE);
     let gone = Gone::default();
     let of_worker = gone.clone();
     let (sender, synced) = watch::channel(false);
-    let world = World::new(settings);
-    let (context_sender, context) = watch::channel(world.context());
+    let mesh_state = MeshState::new(settings);
+    let (context_sender, context) = watch::channel(mesh_state.context());
     let (notices_sender, notices) = watch::channel(Arc::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
-        let mut engine = Engine::new(world.context(), translator);
-        if witness.is_some() {
+        let mut engine = Engine::new(mesh_state.context(), translator);
+        if observer.is_some() {
             engine.keep_published();
         }
         let worker = Worker {
-            world,
+            mesh_state,
             engine,
             debounce,
             pending: Vec::new(),
@@ -201,7 +201,7 @@ pub fn start_watched(
             pushes: VecDeque::new(),
             release: Release::default(),
             metrics,
-            witness,
+            observer,
         };
         runtime.block_on(worker.run(inbox));
     })?;
@@ -374,7 +374,7 @@ impl Worker {
             self.release.look(&mut self.engine, is_busy, Instant::now());
             let until = Instant::now() + SWEEP_TIME;
             self.engine.sweep_on(|| Instant::now() < until);
-            self.metrics.keeps(self.engine.sizes(), self.engine.reads(), self.world.pending_pods());
+            self.metrics.keeps(self.engine.sizes(), self.engine.reads(), self.mesh_state.pending_pods());
             self.metrics.failed(self.engine.take_failed());
             log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {
@@ -440,7 +440,7 @@ impl Worker {
                 let _ = done.send(());
             }
             Command::Inspection(look) => {
-                look(&Inspect { world: &self.world, engine: &self.engine, pushes: &self.pushes });
+                look(&Inspect { mesh_state: &self.mesh_state, engine: &self.engine, pushes: &self.pushes });
             }
         }
     }
@@ -452,17 +452,17 @@ impl Worker {
         let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
         let (pending, arrivals) = (std::mem::take(&mut self.pending), std::mem::take(&mut self.arrivals));
         self.metrics.taking_in(&pending, &self.engine.context().objects);
-        let told = if self.witness.is_some() { pending.clone() } else { Vec::new() };
-        let changed = self.world.apply(pending);
+        let told = if self.observer.is_some() { pending.clone() } else { Vec::new() };
+        let changed = self.mesh_state.apply(pending);
         if changed.is_empty() {
             // The snapshot is replaced even if no fact differs: it may differ in the generation of an unchanged object.
-            self.context.send_replace(self.world.context());
+            self.context.send_replace(self.mesh_state.context());
             if !told.is_empty() {
                 self.tell_applied(told);
             }
             return;
         }
-        let context = self.world.context();
+        let context = self.mesh_state.context();
         let taken_in = started.elapsed();
         self.metrics.taken_in(gathered.unwrap_or_default(), taken_in);
         self.context.send_replace(context.clone());

@@ -12,9 +12,9 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_push::context::PushContext;
+use navarch_push::mesh_state::{Change, RemoteChange};
+use navarch_push::observer::Before;
 use navarch_push::rollout::RolloutOrder;
-use navarch_push::witness::Before;
-use navarch_push::world::{Change, RemoteChange};
 
 use super::format::{Account, Input, KeyPlace, ObjectName};
 use super::redact::Redactor;

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Interest, ProxyId};
+use navarch_push::observer::{Before, Event, PublishedCollection};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
-use navarch_push::witness::{Before, Event, PublishedCollection};
 
 use super::format::{
     At, Complete, Gone, Header, Line, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused, Took, VERSION, Watch,

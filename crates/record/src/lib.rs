@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! push thread ─┐                         ┌─▶ segment 7 ─┐
-//! streams     ─┴▶ Recorder ─▶ Journal ─▶ Ring ─▶ segment 8 ├─▶ read ─▶ Player (a world and an engine) ─▶ the same pushes?
+//! streams     ─┴▶ Recorder ─▶ Journal ─▶ Ring ─▶ segment 8 ├─▶ read ─▶ Player (a mesh state and an engine) ─▶ the same pushes?
 //! ```
 //!
 //! A record is a directory of segments: files of JSON lines ([`mod@format`]), each of which begins with all that was known when

@@ -1,4 +1,4 @@
-//! Replays a recording on a world and an engine of its own, and compares the pushes.
+//! Replays a recording on a mesh state and an engine of its own, and compares the pushes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use navarch_ambient::AmbientTranslator;
 use navarch_api::identity::Identity;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
-use navarch_push::world::{Change, World};
 
 use super::format::{Header, Line, Moment, ProxyLine, Push, PushGroup, Watch, numbers};
 use super::inputs::{self, InputError};
@@ -44,7 +44,7 @@ impl From<InputError> for PlayError {
     }
 }
 
-/// A world and an engine on which a recording is replayed.
+/// A mesh state and an engine on which a recording is replayed.
 #[derive(Debug)]
 pub struct Player {
     restorer: Restorer,
@@ -59,7 +59,7 @@ pub struct Player {
 /// The replayed state.
 #[derive(Debug)]
 struct State {
-    world: World,
+    mesh_state: MeshState,
     engine: Engine,
     proxies: BTreeMap<u64, (ProxyId, Arc<Proxy>)>,
     numbers: BTreeMap<ProxyId, u64>,
@@ -91,11 +91,11 @@ impl Sink for Nowhere {
 
 impl State {
     fn new(header: &Header) -> Self {
-        let world = World::new(header.settings.clone());
-        let mut engine = Engine::new(world.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        let mesh_state = MeshState::new(header.settings.clone());
+        let mut engine = Engine::new(mesh_state.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
         engine.keep_published();
         Self {
-            world,
+            mesh_state,
             engine,
             proxies: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -142,9 +142,9 @@ impl State {
 
     /// Applies pending inputs.
     fn apply(&mut self) {
-        let facts = self.world.apply(std::mem::take(&mut self.pending));
+        let facts = self.mesh_state.apply(std::mem::take(&mut self.pending));
         if !facts.is_empty() {
-            self.engine.apply(self.world.context(), facts);
+            self.engine.apply(self.mesh_state.context(), facts);
         }
     }
 

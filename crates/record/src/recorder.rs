@@ -11,8 +11,8 @@ use parking_lot::{Condvar, Mutex};
 
 use navarch_api::settings::Settings;
 use navarch_push::engine::ProxyId;
+use navarch_push::observer::{Event, PushObserver};
 use navarch_push::resource::ResourceType;
-use navarch_push::witness::{Event, Witness};
 
 use super::journal::Journal;
 use super::metrics::Metrics;
@@ -107,8 +107,8 @@ impl Recorder {
     }
 }
 
-impl Witness for Recorder {
-    fn see(&self, event: Event) {
+impl PushObserver for Recorder {
+    fn observe(&self, event: Event) {
         if let Event::Taken(proxy, kind) = event {
             let mut queue = self.shared.queue.lock();
             if queue.takes(1) {

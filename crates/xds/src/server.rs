@@ -38,8 +38,8 @@ use navarch_net::budget::Budget;
 use navarch_net::port::Port;
 use navarch_net::rejections::Rejections;
 use navarch_push::engine::ProxyId;
+use navarch_push::observer::PushObserver;
 use navarch_push::resource::ResourceType;
-use navarch_push::witness::Witness;
 use navarch_push::worker::PushHandle;
 
 /// Configuration of the aggregated discovery service.
@@ -66,7 +66,7 @@ pub struct AdsParts {
     /// Listener for responses that clients rejected; `None` if there is none.
     pub refusals: Option<mpsc::Sender<Refusal>>,
     /// Listener for each ACK and NACK; `None` without a recording.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
     pub served: Served,
     /// Whether objects of Istio's kinds are for every client, not for those of the root namespace alone.
@@ -88,7 +88,7 @@ impl AdsParts {
     pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
         let (limits, rejections) = (Limits::default(), Rejections::default());
         let memory = Budget::new(1 << 30);
-        let (access, workloads, refusals, witness, served) = (None, None, None, None, Served::default());
+        let (access, workloads, refusals, observer, served) = (None, None, None, None, Served::default());
         let objects_for_all = false;
         Self {
             push,
@@ -101,7 +101,7 @@ impl AdsParts {
             access,
             workloads,
             refusals,
-            witness,
+            observer,
             served,
             objects_for_all,
         }
@@ -139,7 +139,7 @@ pub(super) struct Core {
     /// Listener for responses that clients rejected; `None` if there is none.
     pub(super) refusals: Option<mpsc::Sender<Refusal>>,
     /// Listener for each ACK and NACK; `None` without a recording.
-    pub(super) witness: Option<Arc<dyn Witness>>,
+    pub(super) observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
     pub(super) served: Served,
     /// Whether objects of Istio's kinds are for every client.
@@ -186,7 +186,7 @@ impl Ads {
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
         let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
-        let AdsParts { access, workloads, refusals, witness, served, objects_for_all, .. } = parts;
+        let AdsParts { access, workloads, refusals, observer, served, objects_for_all, .. } = parts;
         let connections = Arc::<Connections>::default();
         metrics.count_history_of(connections.clone());
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
@@ -202,7 +202,7 @@ impl Ads {
             access,
             workloads,
             refusals,
-            witness,
+            observer,
             served,
             objects_for_all,
             debug: OnceLock::new(),

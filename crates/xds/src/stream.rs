@@ -32,9 +32,9 @@ use crate::workloads::Presence;
 use navarch_api::identity::Caller;
 use navarch_net::budget::Charge;
 use navarch_push::engine::{Interest, ProxyId};
+use navarch_push::observer;
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
-use navarch_push::witness;
 use navarch_push::worker::Ended;
 
 /// Minimum interval between logged rejections of a stream: a client can send arbitrarily many.
@@ -315,8 +315,8 @@ impl Stream {
         }
         if let Some((nonce, is_taken)) = request.answers() {
             let answered = self.connection.session.lock().answered(nonce, is_taken, self.begun.elapsed());
-            if let (Some(kind), true, Some(witness)) = (answered, is_taken, &self.core.witness) {
-                witness.see(witness::Event::Taken(self.connection.proxy_id, kind));
+            if let (Some(kind), true, Some(observer)) = (answered, is_taken, &self.core.observer) {
+                observer.observe(observer::Event::Taken(self.connection.proxy_id, kind));
             }
         }
         match request {
@@ -381,9 +381,9 @@ impl Stream {
         } else {
             debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         }
-        if let Some(witness) = &self.core.witness {
+        if let Some(observer) = &self.core.observer {
             let said = rejection.message.clone();
-            witness.see(witness::Event::Refused(self.connection.proxy_id, kind, said));
+            observer.observe(observer::Event::Refused(self.connection.proxy_id, kind, said));
         }
         if let Some(refusals) = &self.core.refusals {
             // If the channel is full, it has enough rejections, and this proxy will reject again.

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::settings::Settings;
-    use navarch_push::world::{Change, World};
+    use navarch_push::mesh_state::{Change, MeshState};
 
     #[test]
     fn others_are_the_control_planes_of_the_namespace_that_still_run() {
@@ -72,7 +72,7 @@ mod tests {
                  status: {{phase: {phase}, conditions: [{{type: Ready, status: 'True'}}]}}\n"
             )
         };
-        let mut world = World::new(Settings::default());
+        let mut mesh_state = MeshState::new(Settings::default());
         let pods = [
             pod("istiod-a", "istio-system", "istiod", "Running"),
             pod("istiod-b", "istio-system", "istiod", "Running"),
@@ -80,14 +80,14 @@ mod tests {
             pod("istiod-d", "shop", "istiod", "Running"),
             pod("gateway", "istio-system", "gateway", "Running"),
         ];
-        world.apply(pods.iter().map(|yaml| match decode_documents(yaml, Format::Yaml).remove(0).outcome {
+        mesh_state.apply(pods.iter().map(|yaml| match decode_documents(yaml, Format::Yaml).remove(0).outcome {
             Outcome::Read { object, .. } => Change::Put(object),
             other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
         }));
         let other = json!({ "pod": "istiod-b", "ready": true, "revision": "canary" });
         let known = json!({ "namespace": "istio-system", "known": true, "total": 1, "others": [other] });
-        assert_eq!(others(&world.context(), "istiod-a"), known);
-        assert_eq!(others(&world.context(), "")["known"], false);
-        assert_eq!(others(&world.context(), "")["total"], 2);
+        assert_eq!(others(&mesh_state.context(), "istiod-a"), known);
+        assert_eq!(others(&mesh_state.context(), "")["known"], false);
+        assert_eq!(others(&mesh_state.context(), "")["total"], 2);
     }
 }

@@ -23,8 +23,8 @@ use super::reader::{Milestone, News, Reader};
 use crate::admin::{ManagedClusters, Problems, SyncStatus};
 use navarch_api::digest::sha256_hex;
 use navarch_api::names::ClusterId;
+use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::worker::PushHandle;
-use navarch_push::world::{Change, RemoteChange};
 use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
 

@@ -12,8 +12,8 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::names::ClusterId;
 use navarch_api::object::ObjectRef;
 use navarch_kubernetes::InWords;
+use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::worker::PushHandle;
-use navarch_push::world::{Change, RemoteChange};
 use navarch_source::{Batch, KubernetesSource, KubernetesSourceConfig, SourceEvent};
 
 /// Capacity of the channel of batches; watches block when it is full.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{RolloutOrder, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_push::world::Change;
 use navarch_status::{Cluster, KeptRollout, KeptState, RolloutStore};
 use navarch_xds::connections::Connections;
 use tokio::sync::{mpsc, watch};

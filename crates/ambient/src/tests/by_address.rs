@@ -104,14 +104,14 @@ fn pods_of_remote_clusters_are_found_with_theirs() {
 
 #[test]
 fn nothing_is_kept_until_somebody_asks() {
-    let mut world = World::new(Settings::default());
-    world.apply(objects(WORKLOADS));
-    assert_eq!(world.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 0);
-    let facts = world.apply([Change::FindPeers]);
+    let mut state = MeshState::new(Settings::default());
+    state.apply(objects(WORKLOADS));
+    assert_eq!(state.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 0);
+    let facts = state.apply([Change::FindPeers]);
     assert!(facts.iter().all(|fact| matches!(fact, FactKey::Found(_))) && facts.len() == 4, "{facts:?}");
-    assert_eq!(world.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 1);
-    assert_eq!(world.apply([Change::FindPeers]), [], "once");
-    let fork = World::fork(&world.context()).context();
+    assert_eq!(state.context().addresses.at("10.0.0.1".parse().unwrap()).count(), 1);
+    assert_eq!(state.apply([Change::FindPeers]), [], "once");
+    let fork = MeshState::fork(&state.context()).context();
     assert!(fork.finds_peers && fork.addresses.at("fd00::1".parse().unwrap()).count() == 1);
 }
 
@@ -122,25 +122,25 @@ fn in_ambient_mode_remote_clusters_are_indexed_once_somebody_asks() {
     for (east_west, found) in [(false, [0, 1]), (true, [1, 1])] {
         let mut settings = Settings { ambient: true, ..Settings::default() };
         settings.gateway_api.east_west = east_west;
-        let mut world = World::new(settings);
-        world.apply(objects(WORKLOADS).into_iter().chain(remote_pods()));
-        let of_remote = |world: &World| {
-            let context = world.context();
+        let mut state = MeshState::new(settings);
+        state.apply(objects(WORKLOADS).into_iter().chain(remote_pods()));
+        let of_remote = |state: &MeshState| {
+            let context = state.context();
             let index = context.remote_addresses.get(&ClusterId::new("two"));
             index.map_or(0, |index| index.at(ip).count())
         };
-        let before = of_remote(&world);
-        let facts = world.apply([Change::FindPeers]);
-        assert_eq!([before, of_remote(&world)], found, "east_west: {east_west}");
+        let before = of_remote(&state);
+        let facts = state.apply([Change::FindPeers]);
+        assert_eq!([before, of_remote(&state)], found, "east_west: {east_west}");
         assert_eq!(facts.is_empty(), east_west, "the own cluster is indexed already: {facts:?}");
-        let context = world.context();
+        let context = state.context();
         assert_eq!(context.addresses.at("10.96.0.1".parse().unwrap()).count(), 1);
         assert!(!facts.contains(&FactKey::AddressNames), "a ztunnel gets no more names: {facts:?}");
         // It stays up to date, and a copy of the snapshot has it.
         let gone = Change::Remote(ClusterId::new("two"), RemoteChange::Gone);
-        assert_eq!(of_remote(&World::fork(&context)), 1);
-        world.apply([gone]);
-        assert_eq!(of_remote(&world), 0);
+        assert_eq!(of_remote(&MeshState::fork(&context)), 1);
+        state.apply([gone]);
+        assert_eq!(of_remote(&state), 0);
     }
 }
 

@@ -72,9 +72,9 @@ const OWN: &str = "Kubernetes//Pod/shop/web-0";
 
 /// An empty mesh of which services labelled `far` reach beyond their clusters.
 fn empty(settings: Settings) -> Mesh {
-    let world = World::new(settings);
-    let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
-    let mut mesh = Mesh { world, engine };
+    let state = MeshState::new(settings);
+    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+    let mut mesh = Mesh { state, engine };
     let config = "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
     let config = MeshConfig::istio_defaults().apply(config).unwrap().value;
     mesh.change(vec![Change::Mesh(Arc::new(config))]);
@@ -293,9 +293,9 @@ fn after_changes_elsewhere_it_is_as_from_scratch() {
 fn a_copy_of_the_world_has_all_clusters() {
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
-    let world = World::fork(&mesh.world.context());
-    let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
-    let mut copy = Mesh { world, engine };
+    let state = MeshState::fork(&mesh.state.context());
+    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+    let mut copy = Mesh { state, engine };
     let other = copy.ztunnel("n9");
     assert_eq!(copy.ask(other, ResourceType::Address, &[]), mesh.ask(ztunnel, ResourceType::Address, &[]));
 }

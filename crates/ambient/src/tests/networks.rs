@@ -62,9 +62,9 @@ const WAYS: &str = "NetworkGateway/m/172.16.0.1/0";
 fn two_clusters(joined: bool) -> Mesh {
     let mut settings = Settings { ambient: true, ..Settings::default() };
     settings.gateway_api.east_west = joined;
-    let world = World::new(settings);
-    let engine = Engine::new(world.context(), Arc::new(AmbientTranslator(Nothing)));
-    let mut mesh = Mesh { world, engine };
+    let state = MeshState::new(settings);
+    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+    let mut mesh = Mesh { state, engine };
     let config = "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
     let config = MeshConfig::istio_defaults().apply(config).unwrap().value;
     mesh.change(vec![Change::Mesh(Arc::new(config))]);

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::settings::Settings;
+use navarch_push::mesh_state::MeshState;
 use navarch_push::proxy::{Locality, Proxy};
-use navarch_push::world::World;
 use serde_json::json;
 
 use super::*;
@@ -152,14 +152,14 @@ fn both(served: &Mirror, change: &Change) -> [Plan; 2] {
 
 #[test]
 fn a_plan_on_copies_says_the_same_as_one_that_makes_all_anew() {
-    let mut world = World::new(Settings::default());
-    world.apply(changes(&format!("{MESH}{}", further())));
+    let mut state = MeshState::new(Settings::default());
+    state.apply(changes(&format!("{MESH}{}", further())));
     let proxies = vec![
         sidecar("reviews-1", "shop", [10, 0, 0, 1], &[("app", "reviews")]),
         sidecar("web-1", "shop", [10, 0, 0, 2], &[("app", "web")]),
         sidecar("ratings-1", "bank", [10, 0, 0, 3], &[("app", "ratings")]),
     ];
-    let mut served = Mirror::of(&world.context(), proxies);
+    let mut served = Mirror::of(&state.context(), proxies);
     let all: Vec<Change> = CHANGES.iter().flat_map(|yaml| changes(yaml)).collect();
     let mut reaching = 0;
     for change in &all {

@@ -11,9 +11,9 @@ use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
-use navarch_push::world::{Change, World};
 
 /// How many services the mesh has.
 const SERVICES: usize = 50;
@@ -30,7 +30,7 @@ impl Sink for Noted {
 
 /// A mesh with proxies.
 struct Mesh {
-    world: World,
+    state: MeshState,
     engine: Engine,
     noted: Arc<Noted>,
 }
@@ -38,14 +38,14 @@ struct Mesh {
 impl Mesh {
     /// Services `s0`, `s1`… of namespace `shop` with an endpoint each.
     fn new() -> Self {
-        let mut world = World::new(Settings::default());
+        let mut state = MeshState::new(Settings::default());
         let mut text = String::new();
         for index in 0..SERVICES {
             write!(text, "{}---\n{}---\n", service(index), slice(index, 1)).unwrap();
         }
-        world.apply(changes(&text));
-        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
-        Self { world, engine, noted: Arc::default() }
+        state.apply(changes(&text));
+        let engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
+        Self { state, engine, noted: Arc::default() }
     }
 
     /// Connects a sidecar of a namespace, which asks for all clusters and the endpoints of `s0` and `s1`.
@@ -65,8 +65,8 @@ impl Mesh {
 
     /// Takes objects in; returns what that did, and the types of which something was published, sorted.
     fn put(&mut self, text: &str) -> (Settled, Vec<ResourceType>) {
-        let changed = self.world.apply(changes(text));
-        let settled = self.engine.apply(self.world.context(), changed);
+        let changed = self.state.apply(changes(text));
+        let settled = self.engine.apply(self.state.context(), changed);
         let mut published = std::mem::take(&mut *self.noted.0.lock());
         published.sort_unstable();
         (settled, published)

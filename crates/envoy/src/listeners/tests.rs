@@ -15,10 +15,10 @@ use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::view::{Translator, View};
-use navarch_push::world::{Change, World};
 
 /// Takes no pushes.
 struct Ignore;
@@ -51,30 +51,30 @@ impl Noting {
     }
 }
 
-/// A world that grows by YAML, and the engine that translates it.
+/// A mesh that grows by YAML, and the engine that translates it.
 struct Mesh {
-    world: World,
+    state: MeshState,
     engine: Engine,
 }
 
 impl Mesh {
     /// Services for each kind of outbound listener.
     fn new(translator: Arc<dyn Translator>) -> Self {
-        let mut world = World::new(Settings::default());
+        let mut state = MeshState::new(Settings::default());
         for yaml in [
             a_service("cart", "10.1.0.1", "http", 8080),
             a_service("db", "10.1.0.2", "tcp", 5432),
             a_service("queue", "10.1.0.3", "tcp", 9092),
         ] {
-            world.apply(objects(&yaml));
+            state.apply(objects(&yaml));
         }
-        Self { engine: Engine::new(world.context(), translator), world }
+        Self { engine: Engine::new(state.context(), translator), state }
     }
 
-    /// Puts objects into the world.
+    /// Puts objects into the mesh.
     fn put(&mut self, yaml: &str) {
-        let facts = self.world.apply(objects(yaml));
-        self.engine.apply(self.world.context(), facts);
+        let facts = self.state.apply(objects(yaml));
+        self.engine.apply(self.state.context(), facts);
     }
 
     /// Connects a proxy that wants all listeners.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Engine, ProxyId};
+use crate::observer::PublishedCollection;
 use crate::resource::{Collection, ResourceType};
-use crate::witness::PublishedCollection;
 
 impl Engine {
     /// Has what is published kept from now on, until it is taken.

@@ -1,4 +1,4 @@
-//! Which version of an object each proxy sees, on a world and an engine of its own.
+//! Which version of an object each proxy sees, on a mesh state and an engine of its own.
 
 use bytes::Bytes;
 use navarch_api::decode::{Format, Outcome, decode_documents};
@@ -9,10 +9,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::{Engine, EngineConfig, Interest, ProxyId, PushCause, Sink};
+use crate::mesh_state::MeshState;
 use crate::proxy::{Locality, Proxy};
 use crate::resource::{Collection, ResourceType};
 use crate::view::{Translator, View};
-use crate::world::World;
 
 /// One route for each VirtualService by name, and one that lists all hosts: what is read one by one, by names, by namespace and at once.
 struct Hosts;
@@ -43,9 +43,9 @@ impl Sink for Quiet {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// A world, an engine on it, and proxies that are shown everything.
+/// A mesh state, an engine on it, and proxies that are shown everything.
 struct Mesh {
-    world: World,
+    state: MeshState,
     engine: Engine,
     proxies: Vec<ProxyId>,
 }
@@ -91,10 +91,10 @@ fn proxy(n: usize) -> String {
 impl Mesh {
     /// Changes are taken in before any may be staged.
     fn new(proxies: usize, changes: impl IntoIterator<Item = Change>) -> Self {
-        let mut world = World::new(Settings::default());
-        world.apply(changes);
-        let engine = Engine::with_config(EngineConfig::SMALL, world.context(), Arc::new(Hosts));
-        let mut mesh = Self { world, engine, proxies: Vec::new() };
+        let mut state = MeshState::new(Settings::default());
+        state.apply(changes);
+        let engine = Engine::with_config(EngineConfig::SMALL, state.context(), Arc::new(Hosts));
+        let mut mesh = Self { state, engine, proxies: Vec::new() };
         for n in 0..proxies {
             let id = format!("sidecar~10.0.0.1~{}~shop.svc.cluster.local", proxy(n));
             let proxy = Proxy::parse(&id, serde_json::json!({}), Locality::default()).unwrap();
@@ -106,11 +106,11 @@ impl Mesh {
     }
 
     fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> crate::engine::Settled {
-        let facts = self.world.apply(changes);
+        let facts = self.state.apply(changes);
         if facts.is_empty() {
             return crate::engine::Settled::default();
         }
-        self.engine.apply(self.world.context(), facts)
+        self.engine.apply(self.state.context(), facts)
     }
 
     /// Each resource that a proxy is shown, with what it says.
@@ -137,7 +137,7 @@ impl Mesh {
     }
 
     fn rollout(&self) -> Arc<Rollout> {
-        self.world.context().rollouts[&name()].clone()
+        self.state.context().rollouts[&name()].clone()
     }
 }
 
@@ -163,7 +163,7 @@ fn a_change_reaches_ever_more_proxies_and_none_loses_it_on_the_way() {
     assert_eq!(mesh.count("new"), 40);
     let settled = mesh.apply([order(RolloutOrder::Complete { serial: None })]);
     assert_eq!((mesh.count("new"), settled.published), (40, 0), "all have it already");
-    assert!(mesh.world.context().rollouts.is_empty() && mesh.world.context().new_versions.all().next().is_none());
+    assert!(mesh.state.context().rollouts.is_empty() && mesh.state.context().new_versions.all().next().is_none());
 }
 
 #[test]
@@ -198,17 +198,17 @@ fn what_is_stopped_is_seen_by_nobody_until_it_is_edited() {
     assert!(mesh.count("bad") > 0);
     // A refusal is charged to the version that is in progress, and nothing is quarantined.
     mesh.apply([Change::Quarantine(name(), "no such filter".into())]);
-    assert_eq!((mesh.count("old"), mesh.world.context().quarantined.len()), (10, 0));
+    assert_eq!((mesh.count("old"), mesh.state.context().quarantined.len()), (10, 0));
     assert_eq!(mesh.rollout().progress, RolloutProgress::Stopped("no such filter".into()));
     mesh.apply([stage(2, &[]), order(RolloutOrder::Complete { serial: None }), staged("bad")]);
     assert_eq!(mesh.count("old"), 10, "neither an order nor the same once more begins it again");
     mesh.apply([Change::Quarantine(name(), "again".into())]);
-    assert_eq!((mesh.count("old"), mesh.world.context().quarantined.len()), (10, 0));
+    assert_eq!((mesh.count("old"), mesh.state.context().quarantined.len()), (10, 0));
     // An edit begins from the last complete version.
     mesh.apply([staged("mended")]);
     assert_eq!((mesh.count("old"), mesh.rollout().progress.clone()), (10, RolloutProgress::Waiting));
     mesh.apply([plain("for all")]);
-    assert_eq!((mesh.count("for all"), mesh.world.context().rollouts.len()), (10, 0));
+    assert_eq!((mesh.count("for all"), mesh.state.context().rollouts.len()), (10, 0));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn an_edit_on_the_way_takes_the_place_of_the_new_version() {
     assert_eq!(mesh.count("two"), 10);
     // Back to what all had: nothing is left to be rolled out.
     mesh.apply([plain("old")]);
-    assert_eq!((mesh.count("old"), mesh.world.context().rollouts.len()), (10, 0));
+    assert_eq!((mesh.count("old"), mesh.state.context().rollouts.len()), (10, 0));
 }
 
 #[test]
@@ -238,15 +238,15 @@ fn a_new_object_is_there_for_those_of_the_stage_and_one_that_goes_for_nobody() {
     assert_eq!(mesh.apply([Change::Removed(name()), staged("new")]).published, 0);
     assert_eq!(mesh.hosts(), hosts);
     mesh.apply([Change::Removed(name())]);
-    assert_eq!((mesh.hosts(), mesh.world.context().rollouts.len()), (vec![None; 10], 0));
+    assert_eq!((mesh.hosts(), mesh.state.context().rollouts.len()), (vec![None; 10], 0));
 }
 
 #[test]
 fn a_copy_of_the_world_has_both_versions() {
     let mut mesh = Mesh::new(10, [plain("old")]);
     mesh.apply([Change::Stages, staged("new"), stage(0, &["p0.shop"])]);
-    let mut copy = World::fork(&mesh.world.context());
-    let (one, other) = (mesh.world.context(), copy.context());
+    let mut copy = MeshState::fork(&mesh.state.context());
+    let (one, other) = (mesh.state.context(), copy.context());
     assert_eq!((&one.rollouts, one.new_versions.any(&name())), (&other.rollouts, other.new_versions.any(&name())));
     // What is tried there is tried on all.
     copy.apply([staged("tried")]);
@@ -271,7 +271,7 @@ fn what_was_under_way_before_the_process_began_is_taken_up() {
     // It was edited while nobody looked.
     let mut edited = Mesh::new(20, [order(begun()), staged("newer"), Change::Stages]);
     edited.apply([staged("newer")]);
-    assert_eq!((edited.count("newer"), edited.world.context().rollouts.len()), (20, 0));
+    assert_eq!((edited.count("newer"), edited.state.context().rollouts.len()), (20, 0));
 }
 
 /// One thing that happens, and to which of two objects.
@@ -322,17 +322,17 @@ proptest! {
         mesh.apply([Change::Stages]);
         for batch in batches {
             mesh.apply(batch);
-            let fresh = fresh(&mesh.world.context());
+            let fresh = fresh(&mesh.state.context());
             for n in 0..6 {
                 prop_assert_eq!(fresh.shown(n), mesh.shown(n), "proxy {}", n);
             }
         }
         // Complete or stopped, all see one version.
-        let context = mesh.world.context();
+        let context = mesh.state.context();
         for name in context.rollouts.keys() {
             mesh.apply([Change::Rollout(name.clone(), Arc::new(RolloutOrder::Complete { serial: None }))]);
         }
-        let context = mesh.world.context();
+        let context = mesh.state.context();
         let left: Vec<Change> = context.objects.all().map(Change::Put).collect();
         let fresh = Mesh::new(6, left);
         for n in 0..6 {

@@ -1,12 +1,12 @@
-//! How the push thread answers subscriptions, a slice of work at a time, and calls its [`Witness`](crate::witness::Witness).
+//! How the push thread answers subscriptions, a slice of work at a time, and calls its [`PushObserver`](crate::observer::PushObserver).
 
 use tokio::time::Instant;
 
 use super::{SUBSCRIPTION_WORK_TIME, TIME_SLICE, Worker};
 use crate::engine::ProxyId;
 use crate::fair_queue::Waiting;
-use crate::witness::Event;
-use crate::world::Change;
+use crate::mesh_state::Change;
+use crate::observer::Event;
 
 impl Worker {
     /// Forgets the streams that have ended.
@@ -53,19 +53,19 @@ impl Worker {
         is_answered
     }
 
-    /// Calls the witness, if there is one.
+    /// Calls the observer, if there is one.
     pub(super) fn tell(&mut self, event: impl FnOnce(&mut Self) -> Event) {
-        if let Some(witness) = self.witness.clone() {
-            witness.see(event(self));
+        if let Some(observer) = self.observer.clone() {
+            observer.observe(event(self));
         }
     }
 
-    /// Calls the witness after changes were applied and published.
+    /// Calls the observer after changes were applied and published.
     pub(super) fn tell_applied(&mut self, changes: Vec<Change>) {
         self.tell(|worker| Event::Applied {
             changes,
-            context: worker.world.context(),
-            before: worker.world.before(),
+            context: worker.mesh_state.context(),
+            before: worker.mesh_state.before(),
             revision: worker.engine.revision(),
             shown: worker.engine.take_published(),
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::world::Change;
+use crate::mesh_state::Change;
 use navarch_api::object::ObjectRef;
 
 /// Objects of which it is remembered. More come at once at the start alone.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use navarch_answers::difference::CollectionDiff as Resources;
 use navarch_answers::proposal::Action;
+use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::rollout::RolloutOrder;
-use navarch_push::world::{Change, RemoteChange};
 
 use super::State;
 use crate::format::{PushGroup, numbers};

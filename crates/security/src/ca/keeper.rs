@@ -29,7 +29,7 @@ use navarch_api::file_events::FileEvents;
 use orders::PendingOrder;
 
 /// Returns the proxies that do not trust all of these roots (PEM) yet.
-pub type Witness = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
+pub type FindMissing = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
 /// Generates a new self-signed root that is valid from a time.
 pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send + Sync>;
 
@@ -162,18 +162,18 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
 }
 
 impl RootKeeper {
-    /// Runs until the process ends. `witness` returns the proxies of this replica that lack roots.
-    pub async fn run(mut self, witness: Witness) {
+    /// Runs until the process ends. `find_missing` returns the proxies of this replica that lack roots.
+    pub async fn run(mut self, find_missing: FindMissing) {
         let mut files = FileEvents::of_folders([self.config.plugged_in.folder.clone()]);
         let mut at_most = Duration::ZERO;
         loop {
             tokio::select! {
                 () = files.wait(at_most) => {
-                    self.look(&witness).await;
+                    self.look(&find_missing).await;
                     at_most = self.config.look;
                 }
                 Some(asked) = self.orders.recv() => {
-                    self.look(&witness).await;
+                    self.look(&find_missing).await;
                     let answer = self.obey(asked.order).await;
                     self.tell();
                     // The caller may have gone.
@@ -184,8 +184,8 @@ impl RootKeeper {
     }
 
     /// Reconciles, and takes the next rotation step.
-    async fn look(&mut self, witness: &Witness) {
-        let outcome = self.step(witness).await;
+    async fn look(&mut self, find_missing: &FindMissing) {
+        let outcome = self.step(find_missing).await;
         let problem = outcome.err().map(|error| chain(&error));
         if let Some(problem) = problem.as_ref().filter(|problem| self.problem.as_ref() != Some(problem)) {
             tracing::error!(problem, "failed to reconcile the root certificates; keeping the current state");
@@ -195,7 +195,7 @@ impl RootKeeper {
     }
 
     /// Reconciles, and takes the next rotation step.
-    async fn step(&mut self, witness: &Witness) -> Result<(), KeeperError> {
+    async fn step(&mut self, find_missing: &FindMissing) -> Result<(), KeeperError> {
         let reports = match self.store.load().await? {
             Some(kept) => {
                 self.version = kept.version;
@@ -219,7 +219,7 @@ impl RootKeeper {
         let now = (self.config.clock)();
         self.read_files(now).await?;
         self.renew(now).await?;
-        if !self.ask_around(witness, &reports).await? {
+        if !self.ask_around(find_missing, &reports).await? {
             return Ok(mended?);
         }
         if let Some(next) = self.set.advance(&self.missing, &self.config.rules, now)? {

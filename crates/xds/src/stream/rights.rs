@@ -11,9 +11,9 @@ use navarch_api::mcp::MESH_CONFIG_URL;
 use navarch_api::names::ResourceName;
 use navarch_api::object::Kind;
 use navarch_proto::any::TYPE_URL_PREFIX;
+use navarch_push::mesh_state::Change;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
-use navarch_push::world::Change;
 use navarch_security::rules;
 
 /// A type of objects, for the rights that all of them have in common.

@@ -34,10 +34,10 @@ use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_api::settings::Settings;
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
+use navarch_push::mesh_state::Change;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
 use navarch_push::worker::{self, Debounce, PushHandle};
-use navarch_push::world::Change;
 
 pub(super) use ResourceType::{
     Cluster as CDS, Endpoint as EDS, ExtensionConfig as ECDS, Listener as LDS, Route as RDS, Secret as SDS,

@@ -115,7 +115,7 @@ proptest! {
                     let (mut context, mut facts) = (engine.context().clone(), Vec::new());
                     for (place, number) in inputs {
                         let (next, changed) = with_endpoints(&context, &input(place), &of_number(number));
-                        // The world tells of what differs alone.
+                        // The mesh state tells of what differs alone.
                         if numbers[place] != number {
                             facts.extend(changed);
                         }

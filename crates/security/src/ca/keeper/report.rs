@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::super::root_store::{RootStoreError, short};
 use super::super::rotation::{Missing, Phase};
-use super::{KeeperError, RootKeeper, Witness};
+use super::{FindMissing, KeeperError, RootKeeper};
 use navarch_api::digest::sha256_hex;
 use navarch_api::error_chain::chain;
 
@@ -104,7 +104,7 @@ impl RootKeeper {
     /// meantime: then all must be looked at anew.
     pub(super) async fn ask_around(
         &mut self,
-        witness: &Witness,
+        find_missing: &FindMissing,
         reports: &BTreeMap<String, String>,
     ) -> Result<bool, KeeperError> {
         let (now, roots) = ((self.config.clock)(), self.set.roots()?);
@@ -115,7 +115,7 @@ impl RootKeeper {
             }
             return Ok(true);
         };
-        let own = witness(&roots);
+        let own = find_missing(&roots);
         self.missing.clone_from(&own);
         self.missing.extend(of_others(reports, &self.config.replica, (&roots, since), now));
         if Instant::now() < self.due_report && own == self.told {

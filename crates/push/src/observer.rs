@@ -8,9 +8,9 @@ use imbl::Vector;
 
 use super::context::PushContext;
 use super::engine::{Interest, ProxyId};
+use super::mesh_state::Change;
 use super::proxy::Proxy;
 use super::resource::{Collection, ResourceType};
-use super::world::Change;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::ObjectRef;
 
@@ -72,7 +72,7 @@ pub enum Event {
 }
 
 /// Must not block: the push thread and streams call it.
-pub trait Witness: fmt::Debug + Send + Sync {
+pub trait PushObserver: fmt::Debug + Send + Sync {
     /// Called once for each event.
-    fn see(&self, event: Event);
+    fn observe(&self, event: Event);
 }

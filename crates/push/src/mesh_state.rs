@@ -1,4 +1,4 @@
-//! The world: all inputs, updated change by change, and immutable snapshots of it.
+//! The mesh state: all inputs, updated change by change, and immutable snapshots of it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::addresses::{self, Addresses, WorldChange};
+use super::addresses::{self, Addresses, StateChange};
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_parts::NameParts;
+use super::observer::Before;
 use super::quarantine::Quarantine;
 use super::remotes::{RemoteChanges, Remotes};
 use super::rollout::{InForce, RolloutOrder, Rollouts};
-use super::witness::Before;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -74,7 +74,7 @@ pub enum RemoteChange {
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct MeshState {
     /// All objects, and the discovered namespaces.
     objects: Discovery,
     /// The names of objects of kinds with many objects, in parts.
@@ -107,8 +107,8 @@ pub struct World {
     rollouts: Rollouts,
 }
 
-impl World {
-    /// An empty world with default mesh config.
+impl MeshState {
+    /// An empty mesh state with default mesh config.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let mesh = Arc::new(Mesh { config: MeshConfig::istio_defaults(), settings: settings.clone() });
@@ -140,11 +140,11 @@ impl World {
         }
     }
 
-    /// An independent world with the state of a snapshot, for dry runs. Objects of namespaces that are not discovered are in no
+    /// An independent mesh state with the state of a snapshot, for dry runs. Objects of namespaces that are not discovered are in no
     /// snapshot, and so not in it. The cost is proportional to the number of objects.
     #[must_use]
     pub fn fork(context: &PushContext) -> Self {
-        let mut world = Self::new(context.mesh.settings.clone());
+        let mut mesh_state = Self::new(context.mesh.settings.clone());
         let mesh = [
             Change::Mesh(Arc::new(context.mesh.config.clone())),
             Change::Networks(context.networks.clone()),
@@ -164,12 +164,12 @@ impl World {
         });
         let peers = context.finds_peers.then_some(Change::FindPeers);
         let remotes = remotes.chain(remote_readers).chain(peers);
-        world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects).chain(remotes));
-        world.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
-        world
+        mesh_state.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects).chain(remotes));
+        mesh_state.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
+        mesh_state
     }
 
-    /// An independent copy of this world without rollouts, for dry runs. Objects are shared; the cost is proportional to the
+    /// An independent copy of this mesh state without rollouts, for dry runs. Objects are shared; the cost is proportional to the
     /// registry's indexes.
     #[must_use]
     pub fn copy(&self) -> Self {
@@ -284,7 +284,7 @@ impl World {
         let own = if settings.ambient { BTreeSet::new() } else { addresses::names(self.objects.seen()) };
         // Remote clusters that were not there before are taken in as a whole.
         let changed = ClusterChanges { own, ..ClusterChanges::default() };
-        let step = WorldChange {
+        let step = StateChange {
             settings,
             before: ClusterObjects { own: &nothing, remotes: &nowhere },
             now: ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() },
@@ -315,7 +315,7 @@ impl World {
             endpoints.extend(changed.endpoints);
         }
         if self.mesh.settings.ambient || self.finds_peers {
-            let step = WorldChange {
+            let step = StateChange {
                 settings: &self.mesh.settings,
                 before,
                 now,
