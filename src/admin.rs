@@ -44,7 +44,7 @@ use axum::routing::get;
 
 pub use access::{DebugAccess, is_of_this_machine};
 pub use applied::{Compared, changed_at, last_change};
-pub use ca::ORDER as CA_ORDER;
+pub use ca::COMMAND as CA_COMMAND;
 pub use clusterz::{ManagedClusters, SyncStatus};
 pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};

@@ -10,7 +10,7 @@ use super::state::AdminState;
 use navarch_security::ca::keeper::{Order, Orders, RotateError};
 
 /// The header with the command. A page in a browser cannot set it for another site (CSRF).
-pub const ORDER: &str = "x-navarch-order";
+pub const COMMAND: &str = "x-navarch-ca-command";
 
 /// The status of the roots.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
@@ -25,12 +25,12 @@ pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, p
     let Some(orders) = state.roots.get() else {
         return (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response();
     };
-    let order = match headers.get(ORDER).and_then(|value| value.to_str().ok()) {
+    let order = match headers.get(COMMAND).and_then(|value| value.to_str().ok()) {
         Some("begin") => Order::Begin,
         Some("switch") => Order::Switch,
         Some("switch-regardless") => Order::SwitchRegardless,
         Some(_) | None => {
-            let text = format!("{ORDER} must be begin, switch or switch-regardless");
+            let text = format!("{COMMAND} must be begin, switch or switch-regardless");
             return (StatusCode::BAD_REQUEST, text).into_response();
         }
     };

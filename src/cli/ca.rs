@@ -8,7 +8,7 @@ use http::{HeaderValue, Method};
 use serde_json::Value;
 
 use super::debug_api::{DebugApi, LET_IN};
-use crate::admin::CA_ORDER;
+use crate::admin::CA_COMMAND;
 use navarch_agent::local_http::Question;
 
 /// How long an answer may take: orders wait until the change is kept.
@@ -78,7 +78,7 @@ impl Ca {
         let mut question = Question::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
         if let Some(order) = order {
             question.method = Method::POST;
-            question.headers.insert(CA_ORDER, HeaderValue::from_static(order));
+            question.headers.insert(CA_COMMAND, HeaderValue::from_static(order));
         }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -23,7 +23,7 @@ async fn orders_and_sites() -> Result<()> {
     ensure!(status == 200, "operators see the state of the CA: {status}");
     for port in [HTTP, MONITORING] {
         for order in ["begin", "switch", "switch-regardless"] {
-            let headers = [token, ("x-navarch-order", order)];
+            let headers = [token, ("x-navarch-ca-command", order)];
             let (status, body) = send(client(6, 1), port, "POST", "/debug/ca", &headers).await?;
             ensure!([403, 404, 405].contains(&status), "{port} {order}: {status} {body}");
         }

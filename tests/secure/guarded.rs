@@ -37,7 +37,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 async fn the_ca_is_ordered_about_from_its_own_machine_alone_and_by_nobodys_browser() -> Result<()> {
     let server = Server::at(IpAddr::from([0, 0, 0, 0])).await?;
     let [http, monitoring] = server.web().map(|address| SocketAddr::from(([127, 0, 0, 1], address.port())));
-    let begin = [("x-navarch-order", "begin")];
+    let begin = [("x-navarch-ca-command", "begin")];
     for address in [http, monitoring] {
         // A page that has its own name lead here sends that name.
         for host in ["rebound.example", "127.0.0.1.rebound.example", "localhost.rebound.example:8080"] {
@@ -52,7 +52,7 @@ async fn the_ca_is_ordered_about_from_its_own_machine_alone_and_by_nobodys_brows
     }
     let operator = server.issuer.token(json!({"sub": "system:serviceaccount:istio-system:istiod"}));
     let bearer = format!("Bearer {operator}");
-    let ordered = [("x-navarch-order", "begin"), ("authorization", bearer.as_str())];
+    let ordered = [("x-navarch-ca-command", "begin"), ("authorization", bearer.as_str())];
     match own_address() {
         Some(own) => {
             let elsewhere = SocketAddr::new(own, http.port());
