@@ -14,8 +14,8 @@ mod authorization;
 mod breadth;
 #[path = "walks/crashes.rs"]
 mod crashes;
-#[path = "walks/entering.rs"]
-mod entering;
+#[path = "walks/ingress.rs"]
+mod ingress;
 #[path = "walks/mesh.rs"]
 mod mesh;
 #[path = "walks/past.rs"]

@@ -142,17 +142,20 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
     assert_eq!(answer.reason, None, "{answer}");
     let text = answer.to_string();
     for step in [
-        "ztunnel on its node takes the connection",
-        "waypoint way.shop takes it for web.shop.svc.cluster.local:80",
-        "it goes on to one 90 %, two 10 %",
-        "ztunnel takes it in for the pod at 10.1.0.1:8080",
+        "ztunnel on its node accepts the connection",
+        "waypoint way.shop accepts the connection for web.shop.svc.cluster.local:80",
+        "it is forwarded to one 90 %, two 10 %",
+        "ztunnel accepts the connection for the pod at 10.1.0.1:8080",
         "the ztunnel of its node was sent: none is connected here",
     ] {
         assert!(text.contains(step), "{step} in\n{text}");
     }
     // One without a waypoint is reached at once.
     let text = asked("", "client", "plain").to_string();
-    assert!(text.contains("it goes to 1 endpoints of Service shop/plain") && !text.contains("waypoint"), "{text}");
+    assert!(
+        text.contains("it is forwarded to 1 endpoints of Service shop/plain") && !text.contains("waypoint"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn plain_text_is_refused_where_mutual_tls_is_demanded() {
                    ports: [{name: http, port: 8080, protocol: TCP}]\n---\n";
     assert_eq!(asked(service, "client", "beside").reason, None);
     let answer = asked(&format!("{service}{STRICT}"), "client", "beside");
-    let expected = "beside.shop takes mutual TLS alone at 10.1.0.5:8080, and is sent plain text";
+    let expected = "beside.shop accepts only mutual TLS at 10.1.0.5:8080, and the client sends plain text";
     assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
 }
 
@@ -117,13 +117,13 @@ fn a_plan_tells_whom_ztunnel_does_not_let_in_any_more() {
     };
     let told = planned(STRICT);
     let expected =
-        "TCP shop/near:8080 in plain text at ztunnel: let in → closed by a PeerAuthentication that is STRICT";
+        "TCP shop/near:8080 in plain text at ztunnel: allowed → closed by a PeerAuthentication that is STRICT";
     assert!(told.iter().any(|line| line == expected), "{told:#?}");
-    assert!(!told.iter().any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: let in → closed")), "{told:#?}");
+    assert!(!told.iter().any(|line| line.starts_with("TCP shop/near:8080 at ztunnel: allowed → closed")), "{told:#?}");
     let told = planned(&policy("near", "selector: {matchLabels: {app: near}}, action: ALLOW"));
     assert!(
         told.contains(
-            &"TCP shop/near:8080 at ztunnel: let in → closed: not allowed by AuthorizationPolicy shop/near".to_owned()
+            &"TCP shop/near:8080 at ztunnel: allowed → closed: not allowed by AuthorizationPolicy shop/near".to_owned()
         ),
         "{told:#?}"
     );

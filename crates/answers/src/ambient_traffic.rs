@@ -78,12 +78,12 @@ fn ip_of(addresses: &[Bytes]) -> Option<IpAddr> {
 /// The outcome of a connection in words.
 fn words(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Passes => "let in".to_owned(),
+        Verdict::Passes => "allowed".to_owned(),
         Verdict::Denied(policy) => format!("closed by {}", named(policy)),
         Verdict::NotAllowed(policies) => {
             let policies: Vec<String> = policies.iter().map(|policy| named(policy)).collect();
             format!("closed: not allowed by {}", policies.join(", "))
         }
-        Verdict::Unknown => "let in where policies allow the client".to_owned(),
+        Verdict::Unknown => "allowed where policies allow the client".to_owned(),
     }
 }

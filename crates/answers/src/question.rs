@@ -18,7 +18,7 @@ use prost::Message;
 
 use super::client::Client;
 use super::difference::{CollectionDiff, Pair, distinct};
-use super::entering::is_tls;
+use super::ingress::is_tls;
 use super::plan::workload_of;
 use super::received::{chains, manager_of, routes_of};
 use super::route_example::{Example, examples};

@@ -68,7 +68,7 @@ fn matched_twice(listener: &Listener) -> Option<String> {
         !seen.insert(matched.encode_to_vec())
     };
     let twice = chains.find(matched)?;
-    Some(format!("two filter chains take the same connections, one of them {:?}", twice.name))
+    Some(format!("two filter chains match the same connections, one of them {:?}", twice.name))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ambient_traffic;
 use super::client::Client;
 use super::difference::CollectionDiff;
-use super::entering::demands_certificate;
+use super::ingress::requires_certificate;
 use super::judgement::{Visit, allowing, policy_of, visitor};
 use super::question::Scene;
 use super::received::{ProxyResources, ReadResources, Walkable};
@@ -73,7 +73,7 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
     let Some(chain) = resources.chain(connection) else { return told };
     let peer = match connection.entry {
         // A client without a proxy has no identity, unless a certificate is required.
-        Entry::Direct if !demands_certificate(chain) => Peer::Nobody,
+        Entry::Direct if !requires_certificate(chain) => Peer::Nobody,
         Entry::Inbound if connection.tls.is_none() => Peer::Nobody,
         Entry::Direct | Entry::Inbound | Entry::Tunnel | Entry::Outbound => Peer::Somebody,
     };
@@ -86,7 +86,7 @@ fn judged(resources: &Resources, connection: &Connection, told: String) -> Strin
     let verdict = said(TokenClaims::Absent);
     let end = if http.is_some() { "403" } else { "closed" };
     let token = if http.is_some() && said(TokenClaims::Unknown) != verdict { " without a token" } else { "" };
-    let told = if connection.entry == Entry::Inbound { "let in".to_owned() } else { told };
+    let told = if connection.entry == Entry::Inbound { "allowed".to_owned() } else { told };
     match &verdict {
         Verdict::Passes => told,
         Verdict::Denied(rule) => {

@@ -12,12 +12,12 @@ use navarch_registry::model::{Health, Service, ServiceKey};
 use navarch_walk::token::Claims;
 use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Transport, Upstream, Walk};
 
-use super::arrival::{ambient_pod_at, arrive, first_endpoints, follow};
-use super::entering;
-use super::passing::{pass, serving};
+use super::inbound::{ambient_pod_at, first_endpoints, trace_endpoint, trace_endpoints};
+use super::ingress;
 use super::received::{ProxyResources, ReadResources, Walkable};
+use super::waypoint::{trace_waypoint, waypoint_of};
 use super::why::WhyNot;
-use super::words::{outcome, service_of};
+use super::words::{forwarding, service_of};
 
 /// The label of services and namespaces with the name of their waypoint.
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
@@ -87,7 +87,7 @@ pub(super) struct TracedRequest<'a> {
     /// The original client address, if known.
     pub(super) remote: Option<IpAddr>,
     /// Whether the request may still pass a waypoint.
-    pub(super) passes: bool,
+    pub(super) may_use_waypoint: bool,
     /// The number of pods for which ztunnel's policies were evaluated.
     pub(super) judged_by_ztunnel: &'a Cell<usize>,
 }
@@ -108,7 +108,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
     if let Origin::Proxy(gateway) = from
         && gateway.proxy.kind == ProxyKind::Router
     {
-        return entering::enter(context, gateway, request, others);
+        return ingress::trace_ingress(context, gateway, request, others);
     }
     let own = &from.proxy().namespace;
     let mut answer = WhyNot::default();
@@ -155,7 +155,7 @@ pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: 
         identity: &identity,
         source,
         remote: source,
-        passes: true,
+        may_use_waypoint: true,
         judged_by_ztunnel: &judged,
     };
     match from {
@@ -170,44 +170,38 @@ fn from_proxy(answer: &mut WhyNot, from: &ProxySnapshot, found: Option<&Service>
     let mut walkable = Walkable::read(&from.had, &mut ReadResources::default());
     let walk = walkable.walk(asked.connection);
     answer.steps.push(match walk.listener.as_str() {
-        "" => "no listener of its proxy takes the connection".to_owned(),
-        listener => format!("its proxy takes the connection at listener {listener:?}"),
+        "" => "no listener of its proxy matches the connection".to_owned(),
+        listener => format!("listener {listener:?} of its proxy accepts the connection"),
     });
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
-        answer.steps.push(format!("route {route:?} takes the request"));
+        answer.steps.push(format!("route {route:?} matches"));
     }
-    let end = outcome(&walk, asked.called, from.proxy.namespace.as_str());
-    answer.steps.push(match walk.outcome {
-        Outcome::Forwarded(_) => format!("it goes to {end}"),
-        Outcome::Closed(_) | Outcome::NotFound | Outcome::Redirected { .. } | Outcome::Answered(_) => {
-            format!("it ends there: {end}")
-        }
-    });
+    answer.steps.push(forwarding(&walk, asked.called, from.proxy.namespace.as_str()));
     if let Some((reason, advice)) = outbound_reason(&walk, asked.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return;
     }
-    let passes_one = first_endpoints(&walk).any(|endpoint| endpoint.waypoint.is_some());
+    let uses_waypoint = first_endpoints(&walk).any(|endpoint| endpoint.waypoint.is_some());
     if let Some(waypoint) =
-        found.filter(|_| !passes_one).and_then(|service| serving(&asked.others, service, asked.connection))
+        found.filter(|_| !uses_waypoint).and_then(|service| waypoint_of(&asked.others, service, asked.connection))
     {
         answer.steps.push(format!(
             "it bypasses waypoint {}, which serves ambient clients only: its routes and policies do not apply",
             waypoint.proxy.name
         ));
     }
-    follow(answer, &walk, asked);
+    trace_endpoints(answer, &walk, asked);
 }
 
 /// Follows a request of an ambient pod: to the waypoint of the service, or to its endpoints.
 fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequest<'_>) {
-    answer.steps.push("ztunnel on its node takes the connection".to_owned());
+    answer.steps.push("ztunnel on its node accepts the connection".to_owned());
     let Some(service) = found else {
-        answer.steps.push("it goes to its original destination in plain text".to_owned());
+        answer.steps.push("it is forwarded to its original destination in plain text".to_owned());
         return;
     };
-    if let Some(waypoint) = serving(&asked.others, service, asked.connection) {
-        pass(answer, &waypoint, asked.connection.destination, asked);
+    if let Some(waypoint) = waypoint_of(&asked.others, service, asked.connection) {
+        trace_waypoint(answer, &waypoint, asked.connection.destination, asked);
         return;
     }
     if let Some(name) = use_waypoint(service, asked.context) {
@@ -227,12 +221,12 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &TracedRequ
         answer.advice = Some(unready(asked.context, service.key.hostname.as_str()));
         return;
     }
-    answer.steps.push(format!("it goes to {} endpoints of {}", ready.len(), service.origin));
+    answer.steps.push(format!("it is forwarded to {} endpoints of {}", ready.len(), service.origin));
     for destination in ready {
         // ztunnel sends plain text to endpoints without ztunnel.
         let takes_tunnel = ambient_pod_at(asked.context, destination.ip()).is_some();
         let transport = if takes_tunnel { Transport::Tunnel } else { Transport::Plain };
-        if !arrive(answer, destination, transport, asked) {
+        if !trace_endpoint(answer, destination, transport, asked) {
             return;
         }
     }

@@ -25,6 +25,17 @@ pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
     }
 }
 
+/// The step that says where a proxy forwards a request, or why it does not.
+pub(super) fn forwarding(walk: &Walk, called: (&str, u16), namespace: &str) -> String {
+    let end = outcome(walk, called, namespace);
+    match walk.outcome {
+        Outcome::Forwarded(_) => format!("it is forwarded to {end}"),
+        Outcome::Closed(_) | Outcome::NotFound | Outcome::Redirected { .. } | Outcome::Answered(_) => {
+            format!("it is not forwarded: {end}")
+        }
+    }
+}
+
 /// The outcome of a walk for a client in a namespace that requested a host and a port.
 pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -> String {
     match &walk.outcome {

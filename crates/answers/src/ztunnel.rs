@@ -58,14 +58,14 @@ pub(super) fn policies_in(had: &ProxyResources) -> Vec<Authorization> {
 }
 
 /// Evaluates ztunnel's policies for a request to a pod. Returns false if it is denied, with the reason in `answer`.
-pub(super) fn lets_in(
+pub(super) fn allows(
     answer: &mut WhyNot,
     pod: &Arc<Object<Pod>>,
     (destination, transport): (SocketAddr, Transport),
     asked: &TracedRequest<'_>,
 ) -> bool {
     if asked.judged_by_ztunnel.get() == MAX_PODS {
-        answer.unknown_once("whether ztunnel lets it in at the other endpoints");
+        answer.unknown_once("whether ztunnel allows it at the other endpoints");
         return true;
     }
     asked.judged_by_ztunnel.set(asked.judged_by_ztunnel.get() + 1);
@@ -78,11 +78,11 @@ pub(super) fn lets_in(
     if sent.is_none() {
         let of = if node.is_empty() { "its node".to_owned() } else { format!("node {node}") };
         answer.unknown_once(&format!(
-            "what the ztunnel of {of} was sent: none is connected here, so it is what it would be sent"
+            "what the ztunnel of {of} was sent: none is connected here, so this is what it would be sent"
         ));
     }
     let Some((workload, policies)) = sent.or_else(|| would_know(asked.context, &name)) else {
-        answer.steps.push(format!("no ztunnel knows a workload at {destination}"));
+        answer.steps.push(format!("no ztunnel has a workload at {destination}"));
         return true;
     };
     let peer = match transport {
@@ -93,12 +93,12 @@ pub(super) fn lets_in(
     let who = told(peer);
     match said_of(&workload, &policies, &visit) {
         Verdict::Passes => {
-            answer.first_step("ztunnel takes it in for the pod at", &destination);
+            answer.first_step("ztunnel accepts the connection for the pod at", &destination);
             true
         }
         Verdict::Unknown => {
-            answer.first_step("ztunnel takes it in for the pod at", &destination);
-            answer.unknown_once("whether ztunnel lets it in: a policy looks at the address that it comes from");
+            answer.first_step("ztunnel accepts the connection for the pod at", &destination);
+            answer.unknown_once("whether ztunnel allows it: a policy matches source addresses");
             true
         }
         Verdict::Denied(policy) => {

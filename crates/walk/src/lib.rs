@@ -247,10 +247,10 @@ impl Resources {
             outcome: Outcome::Closed(reason.to_owned()),
         };
         let Some(listener) = listener::find(&self.listeners, connection) else {
-            return closed("", "", "no listener takes the connection");
+            return closed("", "", "no listener matches the connection");
         };
         let Some(chain) = chain::find(listener, connection) else {
-            return closed(&listener.name, "", "no filter chain takes the connection");
+            return closed(&listener.name, "", "no filter chain matches the connection");
         };
         let (route, outcome) = self.through_filters(&chain.filters, connection);
         Walk { listener: listener.name.clone(), chain: chain.name.clone(), route, outcome }

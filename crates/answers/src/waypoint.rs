@@ -1,4 +1,4 @@
-//! Requests through a waypoint.
+//! The step of a request at a waypoint.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use navarch_registry::model::Service;
 use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry, HttpRequest};
 
-use super::arrival::follow;
+use super::inbound::trace_endpoints;
 use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, TracedRequest, identity, outbound_reason};
-use super::words::{outcome, service_of};
+use super::words::{forwarding, service_of};
 
 /// A connection that comes out of a tunnel.
 fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
@@ -21,7 +21,7 @@ fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
 }
 
 /// The waypoint that serves a service at an address, according to its listeners; the first by name.
-pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<ProxySnapshot> {
+pub(super) fn waypoint_of(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<ProxySnapshot> {
     let serves = |place: &ProxySnapshot| {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
         let chain = walkable.resources().chain(&tunnelled(asked.destination, asked.http.clone()));
@@ -36,7 +36,7 @@ pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection
 }
 
 /// Follows a request through a waypoint to its endpoints. Returns false if it fails, with the reason in `answer`.
-pub(super) fn pass(
+pub(super) fn trace_waypoint(
     answer: &mut WhyNot,
     waypoint: &ProxySnapshot,
     destination: SocketAddr,
@@ -46,12 +46,12 @@ pub(super) fn pass(
     let connection = tunnelled(destination, asked.connection.http.clone());
     let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
     let Some(chain) = walkable.resources().chain(&connection) else {
-        answer.reason = Some(format!("waypoint {name} serves nothing at {destination}"));
+        answer.reason = Some(format!("waypoint {name} has no filter chain for {destination}"));
         answer.advice =
             Some("see what its Gateway is for (istio.io/waypoint-for), and whether the service names it".to_owned());
         return false;
     };
-    answer.steps.push(format!("waypoint {name} takes it for {}", served(chain)));
+    answer.steps.push(format!("waypoint {name} accepts the connection for {}", served(chain)));
     // The client address that a waypoint sees is not known here.
     let visit = Visit {
         peer: Peer::Proven(asked.identity),
@@ -66,9 +66,9 @@ pub(super) fn pass(
     }
     let walk = walkable.walk(&connection);
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
-        answer.steps.push(format!("its route {route:?} takes the request"));
+        answer.steps.push(format!("its route {route:?} matches"));
     }
-    answer.steps.push(format!("it goes on to {}", outcome(&walk, asked.called, waypoint.proxy.namespace.as_str())));
+    answer.steps.push(forwarding(&walk, asked.called, waypoint.proxy.namespace.as_str()));
     if let Some((reason, advice)) = outbound_reason(&walk, asked.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return false;
@@ -77,9 +77,15 @@ pub(super) fn pass(
     let identity = identity(&waypoint.proxy, asked.context);
     let http = connection.http.as_ref().map(|request| goes_on(request, judgement));
     let (connection, source) = (Connection { http, ..connection }, waypoint.proxy.ips.first().copied());
-    let behind =
-        TracedRequest { connection: &connection, identity: &identity, source, remote: None, passes: false, ..*asked };
-    follow(answer, &walk, &behind)
+    let behind = TracedRequest {
+        connection: &connection,
+        identity: &identity,
+        source,
+        remote: None,
+        may_use_waypoint: false,
+        ..*asked
+    };
+    trace_endpoints(answer, &walk, &behind)
 }
 
 /// The service of a waypoint's filter chain, in words.

@@ -18,13 +18,13 @@ use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry as WayIn, HttpRequest, Outcome, Tls, Walk};
 use prost::Message;
 
-use super::arrival::follow;
+use super::inbound::trace_endpoints;
 use super::judgement::{Judgement, Visit, goes_on, judge};
 use super::question::port_of;
 use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
-use super::words::outcome;
+use super::words::forwarding;
 
 /// The label of objects that were created for a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -65,7 +65,12 @@ struct Entry<'a> {
 }
 
 /// Follows a request that enters at a gateway.
-pub(super) fn enter(context: &PushContext, gateway: &ProxySnapshot, request: &Request, others: Others<'_>) -> WhyNot {
+pub(super) fn trace_ingress(
+    context: &PushContext,
+    gateway: &ProxySnapshot,
+    request: &Request,
+    others: Others<'_>,
+) -> WhyNot {
     let mut walkable = Walkable::read(&gateway.had, &mut ReadResources::default());
     let entry_ports = entry_ports(context, &gateway.proxy, &walkable.resources().listeners);
     let wanted: Vec<&GatewayEntryPort> = match request.port {
@@ -78,17 +83,17 @@ pub(super) fn enter(context: &PushContext, gateway: &ProxySnapshot, request: &Re
     let Some((entry_port, connection, walk)) = found(&mut walkable, &gateway.proxy, &wanted, request) else {
         let port = request.port.unwrap_or(DEFAULT_PORTS[0]);
         answer.request = format!("{method} {host}:{port}{path} at gateway {name}");
-        answer.reason = Some(format!("{name} listens for nothing at port {port}"));
+        answer.reason = Some(format!("{name} has no listener for port {port}"));
         answer.advice = Some(listening(&entry_ports));
         return answer;
     };
     answer.request = format!("{method} {host}:{}{path} at gateway {name}", entry_port.port);
-    tell_entry_port(&mut answer, entry_port, &connection, &walk);
+    add_port_step(&mut answer, entry_port, &connection, &walk);
     let claims = claims(context, &gateway.proxy, entry_port);
     let claiming: Vec<&ServerHosts> =
         claims.iter().filter(|claim| claim.hosts.iter().any(|claimed| is_subset_of(host, claimed))).collect();
     for claim in claiming.iter().take(MAX_NAMES) {
-        answer.steps.push(format!("{} claims {host}", claim.gateway));
+        answer.steps.push(format!("{} has a host that matches {host}", claim.gateway));
     }
     let judgement = walkable.resources().chain(&connection).map(|chain| {
         let visit = Visit {
@@ -104,8 +109,8 @@ pub(super) fn enter(context: &PushContext, gateway: &ProxySnapshot, request: &Re
         return answer;
     }
     let entry = Entry { context, gateway, request, entry_port, connection, walk };
-    if entry.leads_on(&mut answer, &claims, claiming.first().copied()) {
-        entry.follow(&mut answer, judgement, others);
+    if entry.trace_route(&mut answer, &claims, claiming.first().copied()) {
+        entry.trace_behind(&mut answer, judgement, others);
     }
     answer
 }
@@ -121,8 +126,8 @@ fn found<'a>(
     for entry_port in entry_ports {
         let Some(connection) = connection(walkable, proxy, entry_port, request) else { continue };
         let walk = walkable.walk(&connection);
-        let is_led = !matches!(walk.outcome, Outcome::Closed(_) | Outcome::NotFound);
-        if is_led {
+        let is_routed = !matches!(walk.outcome, Outcome::Closed(_) | Outcome::NotFound);
+        if is_routed {
             return Some((entry_port, connection, walk));
         }
         found.get_or_insert((entry_port, connection, walk));
@@ -132,14 +137,12 @@ fn found<'a>(
 
 impl Entry<'_> {
     /// Adds the route of the request at the gateway. Returns false if there is none, with the reason in `answer`.
-    fn leads_on(&self, answer: &mut WhyNot, claims: &[ServerHosts], claiming: Option<&ServerHosts>) -> bool {
+    fn trace_route(&self, answer: &mut WhyNot, claims: &[ServerHosts], claiming: Option<&ServerHosts>) -> bool {
         let (walk, host, port) = (&self.walk, &self.request.host, self.entry_port.port);
         if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
-            answer.steps.push(format!("route {route:?} takes the request"));
+            answer.steps.push(format!("route {route:?} matches"));
         }
-        let end = outcome(walk, (host, port), self.gateway.proxy.namespace.as_str());
-        let is_forwarded = matches!(walk.outcome, Outcome::Forwarded(_));
-        answer.steps.push(if is_forwarded { format!("it goes to {end}") } else { format!("it ends there: {end}") });
+        answer.steps.push(forwarding(walk, (host, port), self.gateway.proxy.namespace.as_str()));
         let Some((reason, advice)) = outbound_reason(walk, self.context) else { return true };
         let is_unclaimed = claiming.is_none() && matches!(walk.outcome, Outcome::Closed(_) | Outcome::NotFound);
         answer.reason = Some(reason);
@@ -148,10 +151,12 @@ impl Entry<'_> {
                 let hosts = claims.iter().flat_map(|claim| &claim.hosts).map(String::as_str).take(MAX_NAMES);
                 let hosts = hosts.collect::<Vec<_>>().join(", ");
                 let hosts = if hosts.is_empty() { "nothing" } else { &hosts };
-                Some(format!("no server of its Gateways claims {host} at port {port}; claimed there: {hosts}"))
+                Some(format!(
+                    "no server of its Gateways has a host that matches {host} at port {port}; their hosts there: {hosts}"
+                ))
             }
             Some(claim) if walk.outcome == Outcome::NotFound => Some(format!(
-                "no VirtualService or route that is bound to {} takes it for this host and path",
+                "no VirtualService or route that is bound to {} matches this host and path",
                 claim.gateway
             )),
             Some(_) | None => advice,
@@ -160,7 +165,7 @@ impl Entry<'_> {
     }
 
     /// Follows the request to the proxies behind the gateway.
-    fn follow(self, answer: &mut WhyNot, judgement: Option<Judgement>, others: Others<'_>) {
+    fn trace_behind(self, answer: &mut WhyNot, judgement: Option<Judgement>, others: Others<'_>) {
         let Self { context, gateway, request, entry_port, connection, walk } = self;
         let http = connection.http.as_ref().map(|request| match judgement {
             Some(judgement) => goes_on(request, judgement),
@@ -175,10 +180,10 @@ impl Entry<'_> {
             identity: &identity,
             source: gateway.proxy.ips.first().copied(),
             remote: None,
-            passes: true,
+            may_use_waypoint: true,
             judged_by_ztunnel: &Cell::new(0),
         };
-        follow(answer, &walk, &asked);
+        trace_endpoints(answer, &walk, &asked);
     }
 }
 
@@ -244,7 +249,7 @@ pub(super) fn is_tls(chain: &FilterChain) -> bool {
 }
 
 /// Whether a chain requires a client certificate.
-pub(super) fn demands_certificate(chain: &FilterChain) -> bool {
+pub(super) fn requires_certificate(chain: &FilterChain) -> bool {
     let config = chain.transport_socket.as_ref().and_then(|socket| socket.config_type.as_ref());
     let context = match config {
         Some(ConfigType::TypedConfig(config)) => DownstreamTlsContext::decode(config.value.as_slice()).ok(),
@@ -255,28 +260,29 @@ pub(super) fn demands_certificate(chain: &FilterChain) -> bool {
 
 /// The client's identity, given the TLS of a chain.
 fn peer_at(chain: &FilterChain, answer: &mut WhyNot) -> Peer<'static> {
-    if demands_certificate(chain) {
-        answer.unknown.push("whether the client shows a certificate that the gateway takes: it demands one".to_owned());
+    if requires_certificate(chain) {
+        answer
+            .unknown
+            .push("whether the client has a certificate that the gateway accepts: it requires one".to_owned());
         return Peer::Somebody;
     }
     Peer::Nobody
 }
 
 /// Adds the step for the port.
-fn tell_entry_port(answer: &mut WhyNot, entry_port: &GatewayEntryPort, connection: &Connection, walk: &Walk) {
+fn add_port_step(answer: &mut WhyNot, entry_port: &GatewayEntryPort, connection: &Connection, walk: &Walk) {
     if let Some(service) = entry_port.service.as_ref().filter(|_| entry_port.port != entry_port.listens) {
-        answer.steps.push(format!(
-            "{service} leads from port {} to port {} of the gateway",
-            entry_port.port, entry_port.listens
-        ));
+        answer
+            .steps
+            .push(format!("{service} maps port {} to port {} of the gateway", entry_port.port, entry_port.listens));
     }
     let over = match &connection.tls {
         Some(tls) => format!(" over TLS for {}", tls.sni),
         None => String::new(),
     };
     answer.steps.push(match walk.listener.as_str() {
-        "" => format!("no listener takes the connection at port {}", entry_port.listens),
-        listener => format!("it takes the connection{over} at listener {listener:?}"),
+        "" => format!("no listener matches the connection at port {}", entry_port.listens),
+        listener => format!("listener {listener:?} accepts the connection{over}"),
     });
 }
 
@@ -285,9 +291,9 @@ fn listening(entry_ports: &[GatewayEntryPort]) -> String {
     let ports: Vec<String> = entry_ports.iter().take(MAX_NAMES).map(|entry_port| entry_port.port.to_string()).collect();
     match ports.as_slice() {
         [] => {
-            "it has no listeners: no Gateway selects it, or the ports of those that do are claimed by others".to_owned()
+            "it has no listeners: no Gateway selects it, or other Gateways have the ports of those that do".to_owned()
         }
-        ports => format!("it can be asked at {}", ports.join(", ")),
+        ports => format!("its ports are {}", ports.join(", ")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Arrival of a request at the proxies of its endpoints, with their TLS and policies.
+//! The step of a request at the proxies of its endpoints: their TLS and policies.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +12,14 @@ use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Endpoint, Entry, Outcome, Resources, Tls, Transport, Upstream, Walk};
 
 use super::judgement::{Judgement, Visit, judge};
-use super::passing::pass;
 use super::received::{ReadResources, Walkable};
+use super::waypoint::trace_waypoint;
 use super::why::WhyNot;
 use super::why_not::{ProxySnapshot, TracedRequest};
 use super::ztunnel;
 
 /// Prefix of the message for an address without a known proxy.
-const NO_PROXY: &str = "no proxy that is connected here is at";
+const NO_PROXY: &str = "no proxy that is connected here has the address";
 
 /// How an address is reached: the waypoint at which the tunnel ends, and the transport.
 type Via<'a> = (Option<&'a str>, Transport);
@@ -50,19 +50,20 @@ fn ways(walk: &Walk) -> BTreeMap<String, Via<'_>> {
 }
 
 /// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in `answer`.
-pub(super) fn follow(answer: &mut WhyNot, walk: &Walk, asked: &TracedRequest<'_>) -> bool {
+pub(super) fn trace_endpoints(answer: &mut WhyNot, walk: &Walk, asked: &TracedRequest<'_>) -> bool {
     for (address, (waypoint, transport)) in ways(walk) {
         let Ok(destination) = address.parse::<SocketAddr>() else { continue };
-        let waypoint = waypoint.filter(|_| asked.passes).and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
+        let waypoint =
+            waypoint.filter(|_| asked.may_use_waypoint).and_then(|waypoint| waypoint.parse::<SocketAddr>().ok());
         let goes_on = match waypoint {
             Some(waypoint) => match (asked.others.at)(waypoint.ip()) {
-                Some(place) => pass(answer, &place, destination, asked),
+                Some(place) => trace_waypoint(answer, &place, destination, asked),
                 None => {
                     answer.step_once(format!("{NO_PROXY} {waypoint}, its waypoint"));
                     true
                 }
             },
-            None => arrive(answer, destination, transport, asked),
+            None => trace_endpoint(answer, destination, transport, asked),
         };
         if !goes_on {
             return false;
@@ -72,7 +73,7 @@ pub(super) fn follow(answer: &mut WhyNot, walk: &Walk, asked: &TracedRequest<'_>
 }
 
 /// Checks a request at an endpoint: TLS and policies of its proxy. Returns false if it fails.
-pub(super) fn arrive(
+pub(super) fn trace_endpoint(
     answer: &mut WhyNot,
     destination: SocketAddr,
     transport: Transport,
@@ -83,11 +84,11 @@ pub(super) fn arrive(
         if refused_at(&place, walkable.resources(), (destination, transport), asked, answer) {
             return false;
         }
-        answer.steps.push(format!("{} at {destination} lets it in", place.proxy.name));
+        answer.steps.push(format!("{} at {destination} allows it", place.proxy.name));
         return true;
     }
     if let Some(pod) = ambient_pod_at(asked.context, destination.ip()) {
-        return ztunnel::lets_in(answer, &pod, (destination, transport), asked);
+        return ztunnel::allows(answer, &pod, (destination, transport), asked);
     }
     if !answer.steps.iter().any(|step| step.starts_with(NO_PROXY)) {
         answer.steps.push(format!("{NO_PROXY} {destination}"));
@@ -129,12 +130,12 @@ fn refused_at(
     let Some(chain) = chain else {
         answer.reason = Some(match transport {
             Transport::Plain if mutual().is_some() => {
-                let advice = "a PeerAuthentication there is STRICT; the client has no proxy, or a DestinationRule of it says tls.mode DISABLE";
+                let advice = "a PeerAuthentication of the server is STRICT; the client has no proxy, or a DestinationRule sets tls.mode DISABLE";
                 answer.advice = Some(advice.to_owned());
-                format!("{name} takes mutual TLS alone at {destination}, and is sent plain text")
+                format!("{name} accepts only mutual TLS at {destination}, and the client sends plain text")
             }
             Transport::Plain | Transport::Tls | Transport::Mutual | Transport::Tunnel => {
-                format!("{name} takes no connection to {destination}")
+                format!("no filter chain of {name} matches a connection to {destination}")
             }
         });
         return true;

@@ -113,7 +113,7 @@ fn mesh(more: &str) -> Arc<PushContext> {
 }
 
 /// What becomes of a request to a host at a port, with the claims of a token, at the gateway.
-fn entering(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_json::Value>) -> WhyNot {
+fn at_gateway(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_json::Value>) -> WhyNot {
     let context = mesh(more);
     let mirror = Mirror::of(&context, implied(&context));
     let places = mirror
@@ -132,46 +132,43 @@ fn entering(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_jso
 
 /// A request for the API without a token, and one with these claims.
 fn api(more: &str, claims: Option<&serde_json::Value>) -> WhyNot {
-    entering(more, ("shop.example", Some(80), "/api"), claims)
+    at_gateway(more, ("shop.example", Some(80), "/api"), claims)
 }
 
 #[test]
-fn a_request_enters_at_the_port_that_its_service_leads_to_for_a_host_that_a_gateway_claims() {
-    let answer = entering("", ("shop.example", None, "/api"), None);
+fn a_request_at_a_gateway_uses_the_port_that_its_service_maps_and_a_server_with_its_host() {
+    let answer = at_gateway("", ("shop.example", None, "/api"), None);
     let text = answer.to_string();
     assert_eq!(answer.reason, None, "{text}");
     for step in [
         "GET shop.example:80/api at gateway edge-1.edge",
-        "Service edge/edge leads from port 80 to port 8080 of the gateway",
-        "it takes the connection at listener \"0.0.0.0_8080\"",
-        "Gateway edge/edge claims shop.example",
-        "it goes to web.shop 100 %",
-        "web-1.shop at 10.2.0.2:8080 lets it in",
+        "Service edge/edge maps port 80 to port 8080 of the gateway",
+        "listener \"0.0.0.0_8080\" accepts the connection",
+        "Gateway edge/edge has a host that matches shop.example",
+        "it is forwarded to web.shop 100 %",
+        "web-1.shop at 10.2.0.2:8080 allows it",
     ] {
         assert!(text.contains(step), "{step} in\n{text}");
     }
-    let text = entering("", ("shop.example", Some(443), "/api"), None).to_string();
-    assert!(text.contains("takes the connection over TLS for shop.example at listener \"0.0.0.0_8443\""), "{text}");
-    assert!(text.contains("web-1.shop at 10.2.0.2:8080 lets it in"), "{text}");
+    let text = at_gateway("", ("shop.example", Some(443), "/api"), None).to_string();
+    assert!(text.contains("listener \"0.0.0.0_8443\" accepts the connection over TLS for shop.example"), "{text}");
+    assert!(text.contains("web-1.shop at 10.2.0.2:8080 allows it"), "{text}");
 }
 
 #[test]
-fn what_nobody_claims_routes_or_listens_for_is_told_apart() {
-    let advice = |to| entering("", to, None).advice.unwrap_or_default();
+fn a_missing_host_a_missing_route_and_a_missing_listener_have_different_advice() {
+    let advice = |to| at_gateway("", to, None).advice.unwrap_or_default();
     let unclaimed = advice(("other.example", Some(80), "/api"));
-    assert!(unclaimed.contains("no server of its Gateways claims other.example at port 80"), "{unclaimed}");
-    assert!(unclaimed.ends_with("claimed there: shop.example"), "{unclaimed}");
+    assert!(
+        unclaimed.contains("no server of its Gateways has a host that matches other.example at port 80"),
+        "{unclaimed}"
+    );
+    assert!(unclaimed.ends_with("their hosts there: shop.example"), "{unclaimed}");
     let unrouted = advice(("shop.example", Some(80), "/"));
-    assert!(unrouted.contains("bound to Gateway edge/edge takes it"), "{unrouted}");
-    let closed = entering("", ("shop.example", Some(81), "/"), None);
-    assert!(
-        closed.reason.as_deref().is_some_and(|reason| reason.contains("listens for nothing at port 81")),
-        "{closed}"
-    );
-    assert!(
-        closed.advice.as_deref().is_some_and(|advice| advice.starts_with("it can be asked at 80, 443")),
-        "{closed}"
-    );
+    assert!(unrouted.contains("bound to Gateway edge/edge matches this host"), "{unrouted}");
+    let closed = at_gateway("", ("shop.example", Some(81), "/"), None);
+    assert!(closed.reason.as_deref().is_some_and(|reason| reason.contains("has no listener for port 81")), "{closed}");
+    assert!(closed.advice.as_deref().is_some_and(|advice| advice.starts_with("its ports are 80, 443")), "{closed}");
 }
 
 #[test]
@@ -226,8 +223,12 @@ fn a_request_without_a_token_is_refused_by_policies_alone() {
 fn claims_lead_requests_and_go_on_where_tokens_do() {
     let staff = json!({ "iss": "https://issuer.example", "sub": "me", "groups": ["staff"] });
     let tokens = issuer("edge", "istio: edgegateway", "");
-    let to_admin = |claims| entering(&tokens, ("shop.example", Some(80), "/admin"), claims);
-    assert!(to_admin(Some(&staff)).to_string().contains("it goes to admin.shop 100 %"), "{}", to_admin(Some(&staff)));
+    let to_admin = |claims| at_gateway(&tokens, ("shop.example", Some(80), "/admin"), claims);
+    assert!(
+        to_admin(Some(&staff)).to_string().contains("it is forwarded to admin.shop 100 %"),
+        "{}",
+        to_admin(Some(&staff))
+    );
     assert!(to_admin(None).reason.is_some_and(|reason| reason.contains("404")));
     // Behind the gateway there is a token only where it is sent on.
     let demands = |more: &str| {
@@ -282,12 +283,12 @@ fn plans_say_who_is_not_let_in_any_more() {
     assert!(told.iter().any(|line| line == expected), "{told:#?}");
     let none = policy("shop", "app: web", "action: ALLOW");
     let told = planned("", &none);
-    let expected = "GET web:80/ at web-1: let in → 403: not allowed by AuthorizationPolicy shop/callers";
+    let expected = "GET web:80/ at web-1: allowed → 403: not allowed by AuthorizationPolicy shop/callers";
     assert!(told.iter().any(|line| line == expected), "{told:#?}");
     let strict = "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: default, namespace: shop}\n\
                   spec: {mtls: {mode: STRICT}}\n";
     let told = planned("", strict);
-    let plain = told.iter().find(|line| line.starts_with("GET web:80/ in plain text at web-1: let in → closed"));
+    let plain = told.iter().find(|line| line.starts_with("GET web:80/ in plain text at web-1: allowed → closed"));
     assert!(plain.is_some() && !told.iter().any(|line| line.starts_with("GET web:80/ at web-1")), "{told:#?}");
 }
 

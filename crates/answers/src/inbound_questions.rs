@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use navarch_push::resource::ResourceType;
 use navarch_walk::{Connection, Entry, Tls};
 
-use super::entering::targets;
+use super::ingress::targets;
 use super::plan::workload_of;
 use super::question::{MAX_HOSTS, Question, Scene, port_of};
 use super::received::{chains, manager_of};
