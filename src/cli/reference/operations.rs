@@ -68,7 +68,9 @@ pub(super) fn told(exposition: &str) -> Vec<Metric> {
     let metric = |(name, kind): (&&str, &&str)| {
         let total = format!("{name}_total");
         let help = helps.get(name).unwrap_or_else(|| panic!("{name} has no help")).trim_end_matches('.').to_owned();
-        let name = if lines.contains(total.as_str()) { total } else { (*name).to_owned() };
+        // A gauge may have the name of a counter but for `_total`.
+        let is_total = *kind == "counter" && lines.contains(total.as_str());
+        let name = if is_total { total } else { (*name).to_owned() };
         Metric { name, kind: (*kind).to_owned(), help }
     };
     kinds.iter().map(metric).collect()
@@ -128,9 +130,10 @@ fn a_part_stands_between_its_comments() {
 
 #[test]
 fn a_counter_has_the_name_of_its_lines() {
-    let text =
-        "# HELP a Things.\n# TYPE a counter\na_total{b=\"c\"} 1\n# HELP d More things.\n# TYPE d counter\n# EOF\n";
-    let rows = "| `a_total` | counter | Things |\n| `d` | counter | More things |\n\n";
+    let text = "# HELP a Things.\n# TYPE a counter\na_total{b=\"c\"} 1\n# HELP d More things.\n# TYPE d counter\n\
+        # HELP e Now.\n# TYPE e gauge\ne 1\n# HELP e_total So far.\n# TYPE e_total unknown\ne_total 2\n# EOF\n";
+    let rows = "| `a_total` | counter | Things |\n| `d` | counter | More things |\n\
+        | `e` | gauge | Now |\n| `e_total` | unknown | So far |\n\n";
     assert_eq!(metrics(told(text)), format!("| metric | type | what it tells |\n| --- | --- | --- |\n{rows}"));
 }
 
