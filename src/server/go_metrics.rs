@@ -90,6 +90,7 @@ impl Collector for GoMetrics {
 #[cfg(test)]
 mod tests {
     use prometheus_client::registry::Registry;
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -107,10 +108,11 @@ mod tests {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(GoMetrics::new(Handle::current())));
         let before = scraped(&registry)("go_goroutines");
-        let waiting = tokio::spawn(std::future::pending::<()>());
+        let mut waiting = JoinSet::new();
+        waiting.spawn(std::future::pending::<()>());
         let value = scraped(&registry);
         assert!((value("go_goroutines") - before - 1.0).abs() < 0.1, "the task that waits");
-        waiting.abort();
+        drop(waiting);
         assert!(value("go_memstats_heap_inuse_bytes") > 1e5);
         assert!(value("go_memstats_heap_sys_bytes") >= value("go_memstats_heap_inuse_bytes"));
         // Which allocator a test has is not its own choice: without samples these are 0.

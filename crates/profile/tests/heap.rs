@@ -12,7 +12,7 @@ use std::alloc::System;
 use std::io::Read as _;
 
 use flate2::read::GzDecoder;
-use navarch_profile::{DefaultSampleType, Profile, Profiled, snapshot};
+use navarch_profile::{DefaultSampleType, Profile, Profiled, snapshot, totals};
 use prost::Message as _;
 
 #[global_allocator]
@@ -72,12 +72,18 @@ fn within(value: i64, expected: i64, percent: i64) -> bool {
 #[test]
 fn what_is_in_use_is_estimated_and_leaves_when_it_is_freed() {
     // 128 MiB in small blocks, and 8 of the vector: 256 samples, so 20% are three standard deviations.
+    let before = totals();
     let held = small_blocks(2 << 20);
+    let after = totals();
     let seen = profile();
     let [objects, bytes, objects_in_use, bytes_in_use] = of(&seen, "small_blocks");
     assert!(within(bytes_in_use, 144 * MIB, 20), "{bytes_in_use}");
     assert!(within(objects_in_use, 2 << 20, 20), "{objects_in_use}");
     assert_eq!((objects, bytes), (objects_in_use, bytes_in_use));
+    // Other tests allocate meanwhile, so there is no upper bound.
+    assert!(after.allocated_bytes - before.allocated_bytes >= u64::try_from(bytes).unwrap(), "{before:?} {after:?}");
+    assert!(after.allocated_objects - before.allocated_objects >= 1 << 20, "{before:?} {after:?}");
+    assert!(after.in_use_bytes >= u64::try_from(bytes_in_use).unwrap(), "{after:?}");
     assert!(held.iter().all(|block| **block == [1; 64]));
     drop(held);
     let [objects_after, bytes_after, 0, 0] = of(&profile(), "small_blocks") else { panic!("some is still in use") };
