@@ -98,7 +98,7 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     lose_nothing_while_all_changes(&mut mesh, &mut stages).await
 }
 
-/// Clients count while one thing after the other changes; all that was lost is told at the end.
+/// Clients count while one thing after the other changes; all that was lost is reported at the end.
 async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
     let mut watched = Watched::start(mesh).await?;
     stages.over("clients");

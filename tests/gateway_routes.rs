@@ -226,7 +226,7 @@ impl Edge {
     }
 }
 
-/// What is done to a mesh of so many routes, and of four times as many.
+/// What is done to a mesh of this number of routes, and of four times as many.
 fn in_both(forms: &[Form], of: impl Fn(usize) -> Vec<Change>, change: impl Fn(usize) -> Vec<Change>) -> [Settled; 2] {
     [500, 2_000].map(|routes| {
         let mut edge = Edge::new(of(routes), forms);

@@ -1,6 +1,6 @@
 //! The laws of the engine, held against random meshes, by the real translator and by one that reads everything there is.
 //!
-//! What is built step by step equals what is built at once (law 5), in any order (law 3); a change is told to those whose
+//! What is built step by step equals what is built at once (law 5), in any order (law 3); a change is published to those whose
 //! resources it changes and to nobody else; proxies share nothing that would differ. `PROPTEST_CASES=<n>` runs more cases.
 
 #![allow(

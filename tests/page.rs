@@ -75,7 +75,7 @@ async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) 
     (dashboard, own)
 }
 
-/// Where `scripts/web` has put the packages of `web/`; `None` where they cannot be had.
+/// Where `scripts/web` has put the packages of `web/`; `None` where they are missing.
 fn packages() -> Option<PathBuf> {
     let output = Command::new(root().join("scripts/web")).arg("--tools").output().ok()?;
     let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());

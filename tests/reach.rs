@@ -29,7 +29,7 @@ use navarch::push::engine::Settled;
 use navarch::push::mesh_state::Change;
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
-/// A mesh of so many services, two endpoints and ten rules of each sort, with two sidecars that are alike.
+/// A mesh of this number of services, two endpoints and ten rules of each sort, with two sidecars that are alike.
 fn plane(services: usize) -> Plane {
     let mut plane = Plane::new(mesh(Size { services, endpoints: 2, rules: 10 }));
     plane.connect(2, services);

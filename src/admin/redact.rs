@@ -1,4 +1,4 @@
-//! What of resources is shown to nobody: keys, passwords, and the credentials with which images are fetched.
+//! The fields of resources that no page shows: keys, passwords, and the credentials with which images are fetched.
 
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;

@@ -1,5 +1,5 @@
-//! Questions to the snapshot in force that are too much for the push thread: answered by an engine of their own, on a thread
-//! where blocking does no harm. What is computed is thrown away with it.
+//! Questions about the snapshot in force that would occupy the push thread for too long: an engine of their own answers them, on a
+//! blocking thread of tokio. Its results are dropped with it.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use navarch_push::engine::{Engine, ProxyId, PushCause, Sink};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
-/// How many such questions are worked on at once; the others wait.
+/// Maximum number of such questions at once; the others wait.
 const AT_ONCE: usize = 1;
 
-/// Whose turn it is to ask what is too much for the push thread.
+/// Limits how many of these questions are answered at once.
 #[derive(Clone, Debug)]
 pub struct PlanLimit(Arc<Semaphore>);
 
@@ -26,14 +26,14 @@ impl Default for PlanLimit {
     }
 }
 
-/// Takes what is published, which is asked for by name afterwards.
+/// Drops what is published: the question reads results from the engine by name.
 struct Nowhere;
 
 impl Sink for Nowhere {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// What `question` finds in an engine to which only these proxies are connected. `None` when the process is going down.
+/// The result of `question` on an engine to which only these proxies are connected. `None` when the process is going down.
 pub(super) async fn ask<T: Send + 'static>(
     state: &AdminState,
     proxies: Vec<Arc<Proxy>>,

@@ -115,7 +115,7 @@ async fn effects_on(
     }
 }
 
-/// The objects that facts stand for, each once, in their order; those that are not there aside.
+/// The objects of facts, each once, in their order, without those that do not exist.
 fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
     let mut seen = BTreeSet::new();
     let named = facts.iter().flat_map(|fact| objects_of(context, fact));

@@ -1,4 +1,4 @@
-//! `navarch ca`: shows the roots of the mesh and takes them from one to the next.
+//! `navarch ca`: shows the roots of the mesh and rotates them.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use clap::{Args, Subcommand};
 use http::{HeaderValue, Method};
 use serde_json::Value;
 
-use super::debug_api::{DebugApi, LET_IN};
+use super::debug_api::{ACCESS_ADVICE, DebugApi};
 use crate::admin::CA_COMMAND;
 use navarch_agent::local_http::Question;
 
-/// How long an answer may take: orders wait until the change is kept.
+/// How long an answer may take: a command waits until the change is stored.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Show the roots that the mesh trusts, and replace the one that signs.
@@ -98,7 +98,7 @@ impl Ca {
                     "{place} accepts changes only from its own machine: use --kubeconfig, or run the command there with localhost as the address"
                 )
             }
-            401 | 403 => bail!("{place} denied access: {LET_IN}"),
+            401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
             _ => bail!("command rejected: {}", text.trim()),
         }
     }

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::debug_api::{ControlPlane, DebugApi, LET_IN, Servers};
+use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use crate::admin;
 use navarch_agent::local_http::{Answer, Question};
 
@@ -108,7 +108,7 @@ impl Dashboard {
             let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
                 200 => {}
-                401 | 403 => anyhow::bail!("{name} denied access: {LET_IN}"),
+                401 | 403 => anyhow::bail!("{name} denied access: {ACCESS_ADVICE}"),
                 404 => {
                     anyhow::bail!(
                         "{name} has no dashboard: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set"
@@ -209,7 +209,7 @@ impl Forward {
             let answer = self.servers.put(place, question).await?;
             match answer.status.as_u16() {
                 200 => {}
-                401 | 403 => anyhow::bail!("{place} denied access: {LET_IN}"),
+                401 | 403 => anyhow::bail!("{place} denied access: {ACCESS_ADVICE}"),
                 status => anyhow::bail!("{place} answers {status}"),
             }
             let part: proxies::ProxyRows =

@@ -144,7 +144,7 @@ impl DebugApi {
         })
     }
 
-    /// Asks every replica: each address that was named with each that a name stands for, or each ready pod of the cluster. Gives
+    /// Asks every replica: each address that was given, each that a name resolves to, or each ready pod of the cluster. Gives
     /// their addresses or names with what they answered.
     ///
     /// # Errors
@@ -274,14 +274,14 @@ impl Servers {
         match answer.status.as_u16() {
             // What is not there is an answer, too.
             200..=299 | 404 => Ok(answer),
-            401 | 403 => bail!("{place} denied access: {LET_IN}"),
+            401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
             status => bail!("{place} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
         }
     }
 }
 
-/// What lets somebody in that is refused.
-pub(super) const LET_IN: &str = "use --token-file or --kubeconfig, or run the command on its machine";
+/// How a caller that was denied access gets it.
+pub(super) const ACCESS_ADVICE: &str = "use --token-file or --kubeconfig, or run the command on its machine";
 
 /// The control planes that an address resolves to.
 fn resolved(address: &str) -> anyhow::Result<Vec<ControlPlane>> {

@@ -13,7 +13,7 @@ use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_record::{Broken, PlayedStep, Player, STACK, Segment, segments};
 
-/// The exit code where what comes of it is something else than what was recorded.
+/// The exit code where the replay differs from the recording.
 const DIFFERS: u8 = 3;
 
 /// Play a record of a control plane again, offline, and say what was pushed to whom and why

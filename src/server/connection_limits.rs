@@ -71,7 +71,7 @@ mod tests {
             let limits = ConnectionLimits::of_files(files);
             assert!(2 * limits.xds + limits.webhooks + 2 * limits.http <= files - files / 6, "{files}: {limits:?}");
         }
-        assert!(ConnectionLimits::of_files(20_000).xds >= 5000, "load tests connect so many from one address");
+        assert!(ConnectionLimits::of_files(20_000).xds >= 5000, "load tests open this number from one address");
         assert_eq!(ConnectionLimits::of_files(usize::MAX).xds, XDS);
     }
 }

@@ -319,13 +319,13 @@ impl QuarantineWork {
     }
 }
 
-/// Who refuses: an address, for a client can call itself what it likes; on this machine what it calls itself.
+/// What identifies a client that rejects: its address, since it can choose its name; on this machine its name.
 fn rejecter(info: &ConnectionInfo) -> Arc<str> {
     let address = info.peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !ip.is_loopback());
     address.map_or_else(|| info.proxy.name.clone(), |ip| Arc::from(ip.to_string()))
 }
 
-/// The objects that facts stand for and that can be charged, each once, in their order.
+/// The objects of facts that can be charged, each once, in their order.
 fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Vec<ObjectRef> {
     let objects = &inspect.engine.context().objects;
     let mut seen = BTreeSet::new();

@@ -335,7 +335,7 @@ async fn roots(
     push: &PushHandle,
 ) -> anyhow::Result<(RootKeeper, CurrentAuthority, Orders)> {
     let (self_signed, rotation) = match (client, &config.state) {
-        // A root that signs for nobody is kept for nobody.
+        // A root that signs nothing is not stored.
         _ if !config.signs => (RootStore::Memory, RootStore::Memory),
         (Some(client), _) => {
             let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace.as_str());

@@ -61,7 +61,7 @@ pub fn cut(node: &Node, what: Cut, mended: bool) -> Result<()> {
     node.run_in_network("iptables", &arguments)
 }
 
-/// The Secret `cacerts` for each of so many clusters: an intermediate CA each, of one root.
+/// The Secret `cacerts` for each of a number of clusters: an intermediate CA each, of one root.
 ///
 /// # Errors
 /// When a key cannot be made.

@@ -284,7 +284,7 @@ pub async fn counted(client: SocketAddr) -> Result<Tally> {
     Ok(serde_json::from_str(&client::get(client, "client", "/", &[]).await?.body)?)
 }
 
-/// Waits until a client has asked so many times more than `before`, and gives what it has counted then.
+/// Waits until a client has asked this number of times more than `before`, and gives what it has counted then.
 ///
 /// # Errors
 /// When it does not ask.

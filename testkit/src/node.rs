@@ -254,7 +254,7 @@ fn succeed(command: &mut Command, what: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Networks of so many clusters to which this machine has no route yet.
+/// Networks of this number of clusters to which this machine has no route yet.
 ///
 /// # Errors
 /// When all networks that are tried are taken, or the routes cannot be read.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// How many failures are told in words.
+/// How many failures are printed.
 const TOLD: usize = 20;
 
 /// Counts since the client's start. Take the difference of two ([`Tally::since`]) for what came of a time.

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Kernel ticks a second in `/proc/<pid>/stat`: fixed by Linux's ABI on all platforms that run Envoy.
 const TICKS: f64 = 100.0;
 
-/// Memory counts once it has rested for so many seconds, or when it never does.
+/// Memory counts once it has not changed for this number of seconds, or at the time limit.
 const RESTS: [u32; 2] = [5, 60];
 
 /// What a process has used up to a moment.

@@ -138,7 +138,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
     });
     let said_by_name = |text: &str| {
         let parts: Vec<&str> = row.path.split('.').collect();
-        // What is said of a whole section is said of its members; a schema has slashes.
+        // What applies to a whole section applies to its members; a schema has slashes.
         (1..=parts.len()).rev().any(|count| text.contains(&parts[..count].join(".")))
             || text.contains(parts[parts.len() - 1])
     };

@@ -21,7 +21,7 @@ const PERIOD: Duration = Duration::from_millis(8);
 /// Requests unless `NAVARCH_REQUESTS` says otherwise.
 const REQUESTS: usize = 1_000;
 
-/// Sends so many requests through the client's sidecar.
+/// Sends this number of requests through the client's sidecar.
 async fn ask(front: SocketAddr, requests: usize) -> Result<()> {
     let mut connections = JoinSet::new();
     for _ in 0..CONNECTIONS {

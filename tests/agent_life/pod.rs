@@ -1,4 +1,4 @@
-//! A folder that stands for a pod's file system, with an agent in it.
+//! A folder in the place of a pod's file system, with an agent in it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -97,7 +97,7 @@ fn environment(pod: &Value, container: &Value, told: &PodInputs) -> Result<Vec<(
     Ok(all)
 }
 
-/// The arguments of a container, with what `$(NAME)` stands for.
+/// The arguments of a container, with the values of `$(NAME)`.
 fn arguments(container: &Value, environment: &[(String, String)]) -> Vec<String> {
     let expand = |text: &str| {
         let known = environment.iter();

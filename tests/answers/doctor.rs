@@ -119,7 +119,7 @@ async fn certificates_and_limits_are_told_and_every_line_says_where_it_is_explai
     let page: Value = serde_json::from_str(&page.body).unwrap();
     assert_eq!(page["configuration"], "");
 
-    // An edit is another configuration; what is broken is told with where that is explained.
+    // An edit is another configuration; a finding names the page that explains it.
     std::fs::write(folder.path().join("more.yaml"), "kind: VirtualService\napiVersion: networking.istio.io/v1\n")
         .unwrap();
     let text = crate::edited("reviews-routing.yaml", &[("weight: 90", "weight: 80"), ("weight: 10", "weight: 20")]);

@@ -45,7 +45,7 @@ async fn asked_until(
     }
 }
 
-/// Waits until an object is taken by so many proxies.
+/// Waits until an object is acknowledged by this number of proxies.
 async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
     let applied = asked_until(navarch, &APPLIED, |said, _| said["replicas"][0]["applied"]["taken"] == count).await;
     applied["replicas"][0]["applied"].clone()
@@ -90,7 +90,7 @@ async fn who_has_taken_an_object_and_who_has_not_is_told_exactly() {
     // A change of something else that the proxy has not taken either is not this object's.
     let (rule, code) = asked(&navarch, &["applied", "serviceentry", "bank", "-n", "bookshop"]).await;
     assert_eq!((code, &rule["replicas"][0]["applied"]["pending"]), (0, &0.into()), "{rule}");
-    // A replica that gives no answer is not passed over.
+    // A replica that gives no answer is not left out.
     let dead = ["applied", "vs", "reviews", "-n", "bookshop", "--address", "127.0.0.1:1"];
     let (all, code) = asked(&navarch, &dead).await;
     assert_eq!((code, all["replicas"].as_array().unwrap().len()), (1, 2), "{all}");

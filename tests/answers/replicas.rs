@@ -59,7 +59,7 @@ async fn a_plan_counts_the_proxies_of_all_replicas_and_each_resource_once() {
     let twice = |plan: &Value| plan["bytes"].as_u64().unwrap();
     assert_eq!(twice(&all) * 3, twice(&alone) * 5, "bytes add up: {all} {alone}");
     let [of_one, of_all] = [&alone, &all].map(|plan| plan["traffic"].as_array().unwrap().len());
-    assert_eq!(of_one, of_all, "a request is told once: {all}");
+    assert_eq!(of_one, of_all, "a request is listed once: {all}");
 
     let (partial, code) = plan(&[one, "127.0.0.1:1".to_owned()]).await;
     assert_eq!((code, &partial["reached"]), (1, &json!(3)), "{partial}");

@@ -54,7 +54,7 @@ async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {
     asked(navarch, &[&["rollout", order][..], &REVIEWS].concat()).await
 }
 
-/// A mesh of so many sidecars of one workload that all route by `first`.
+/// A mesh of this number of sidecars of one workload that all route by `first`.
 async fn mesh(manners: &[Manner]) -> (TempDir, Navarch, Vec<Sidecar>) {
     let (folder, navarch) = start().await;
     let sidecars = sidecars(&navarch, manners).await;
@@ -153,7 +153,7 @@ async fn who_does_not_answer_holds_a_change_up() {
     assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
 }
 
-/// Answers queries with an empty vector after so many that hold.
+/// Answers queries with an empty vector after this number of queries.
 fn prometheus(holds: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

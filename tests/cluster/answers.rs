@@ -15,7 +15,7 @@ const SIDECARS: usize = 5;
 /// A filter that no Envoy has.
 const UNKNOWN: &str = "no.such.Filter";
 
-/// The VirtualService of the reviews, with so many percent for the new ones and annotations.
+/// The VirtualService of the reviews, with this percentage for the new ones and annotations.
 fn reviews(mesh: &Mesh, new: u32, annotations: &Value) -> Result<Value> {
     let now = mesh.node.get(pods::NAMESPACE, &["virtualservice", "reviews"])?;
     let mut spec = now["spec"].clone();

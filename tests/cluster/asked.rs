@@ -93,7 +93,7 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
     who_may_not_is_told_what_is_missing(mesh, folder.path())
 }
 
-/// What is missing is told with what to do next: rights, pods, the API server.
+/// The error for what is missing says what to do next: rights, pods, the API server.
 fn who_may_not_is_told_what_is_missing(mesh: &Mesh, folder: &Path) -> Result<()> {
     let kubeconfig = mesh.node.kubeconfig();
     let said = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;

@@ -15,7 +15,7 @@ use crate::{root, seconds};
 
 /// How long clients are watched after a change that is over.
 pub(crate) const AFTER: Duration = Duration::from_secs(2);
-/// The control plane that proxies ask unless they are told of another.
+/// The control plane that proxies ask by default.
 const USUAL: &str = "istiod.istio-system.svc:15012";
 /// The namespaces whose pods carry the traffic.
 const SERVING: [&str; 2] = [pods::NAMESPACE, pods::GATEWAY];

@@ -17,7 +17,7 @@ use crate::program;
 /// What is never to be seen on the wire.
 const SECRET: &str = "the-word-that-nobody-may-read";
 
-/// Moves the gateway's readers: so many percent see the new reviews.
+/// Moves the gateway's readers: this percentage sees the new reviews.
 pub(crate) fn split(mesh: &Mesh, new: u32) -> Result<()> {
     let mut routes = mesh.node.get(pods::NAMESPACE, &["virtualservice", "storefront"])?;
     let weights = &mut routes["spec"]["http"][0]["route"];
@@ -84,7 +84,7 @@ async fn until_asked(mesh: &Mesh, from: (&str, &str), target: &str, are_wanted: 
     .await;
 }
 
-/// Whether every request failed with a text in what is said of it.
+/// Whether every request failed with a text in its error.
 fn all_failed(tally: &Value, text: &str) -> bool {
     let said = tally["failures"].as_array();
     tally["failed"] == tally["asked"]

@@ -135,7 +135,7 @@ impl Feeder {
 
     /// Feeds a snapshot, waits until Envoy has answered all of it, and gives what it refused.
     pub(crate) async fn feed(&mut self, snapshot: Snapshot) -> Result<Vec<String>> {
-        // Nothing at all is always taken, and ends what is said of earlier answers.
+        // Nothing at all is always taken, and ends the errors of earlier answers.
         let is_nothing = snapshot.is_empty();
         let follow: Vec<(ResourceType, ResourceName)> = snapshot
             .keys()
@@ -180,7 +180,7 @@ fn translate(case: &Case, proxy: &CaseProxy, extensions: &Arc<BTreeSet<Arc<str>>
     Ok(all_of(settings, changes, node, codec)?.0)
 }
 
-/// All that a proxy gets in a mesh, and what is said of what it does not get.
+/// All that a proxy gets in a mesh, and the remarks about what it does not get.
 pub(crate) fn all_of(
     settings: Settings,
     changes: Vec<Change>,

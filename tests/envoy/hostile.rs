@@ -18,7 +18,7 @@ use super::accepts::{Feeder, Snapshot, all_of};
 
 /// The mesh that every case is put into, and the cases.
 ///
-/// A case begins with `# case: <name>`; a line `# remark: <text>` is a part of what is said of it, or `none`. A line `# mesh:`
+/// A case begins with `# case: <name>`; a line `# remark: <text>` is a part of the remark about it, or `none`. A line `# mesh:`
 /// is a line of mesh config.
 const CASES: &str = include_str!("testdata/hostile.yaml");
 

@@ -86,7 +86,7 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
     Ok(())
 }
 
-/// What edits have done, and what there is, is told under istiod's names.
+/// Metrics with istiod's names count edits and objects.
 fn is_counted(metrics: &str) -> Result<()> {
     let value = |name: &str| {
         let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

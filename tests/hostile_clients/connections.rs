@@ -35,7 +35,7 @@ impl Tally {
     }
 }
 
-/// Keeps so many connections open until the end: each is opened again when it was closed.
+/// Keeps this number of connections open until the end: each is opened again when it was closed.
 async fn keep<F>(count: usize, end: Instant, open: impl Fn() -> F + Clone + Send + 'static) -> Result<String>
 where
     F: Future<Output = Result<()>> + Send,

@@ -37,7 +37,7 @@ fn analyze(kubeconfig: &Path, flags: &[&str]) -> Result<Output> {
     Ok(command.arg("analyze").arg("--kubeconfig").arg(kubeconfig).args(flags).output()?)
 }
 
-/// The codes that are told of an object, and its clusters.
+/// The codes of the messages about an object, and its clusters.
 fn codes(kubeconfig: &Path, origin: &str, flags: &[&str]) -> Result<Vec<String>> {
     let output = analyze(kubeconfig, &[&["-n", "shop", "-o", "json"], flags].concat())?;
     let found: Vec<Value> = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
@@ -93,7 +93,7 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     writer.put(&service(80)).await?;
     ensure!(codes(&kubeconfig, reviews, &[])? == ["IST0101", "IST0132"], "the Service is there now");
 
-    // A file goes before what the cluster has, in the namespace that is told of.
+    // A file goes before what the cluster has, in the namespace that is reported.
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("entry.yaml");
     std::fs::write(
@@ -131,11 +131,11 @@ async fn a_cluster_is_analyzed_with_files_over_it_and_with_the_clusters_beside_i
     beside(primary, &writer).await
 }
 
-/// Objects of a revision are those that name it or a tag that stands for it, whichever of them is asked for.
+/// Objects of a revision are those that name it or one of its tags, whichever of them is asked for.
 async fn by_tag(writer: &Writer, kubeconfig: &Path) -> Result<()> {
     writer.put(&routes("tagged", "analyzed")).await?;
     let (tagged, other) = ("VirtualService shop/tagged", "VirtualService shop/other");
-    ensure!(codes(kubeconfig, tagged, &["--revision", "canary"])?.is_empty(), "nothing stands for the revision");
+    ensure!(codes(kubeconfig, tagged, &["--revision", "canary"])?.is_empty(), "no tag is of the revision");
     let tag = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {

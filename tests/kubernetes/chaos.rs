@@ -135,7 +135,7 @@ async fn published(writer: &Writer) -> Result<String> {
     Ok(map["data"]["root-cert.pem"].as_str().context("roots")?.to_owned())
 }
 
-/// A token of a workload, good for so many seconds.
+/// A token of a workload, valid for this number of seconds.
 async fn token(cluster: &Cluster, seconds: u32) -> Result<String> {
     let path = "/api/v1/namespaces/edge/serviceaccounts/rotating";
     let account =

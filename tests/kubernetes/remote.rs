@@ -26,14 +26,14 @@ use super::{cluster, program};
 
 /// How long a change may take to arrive.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What is said of the remote cluster once it was read.
+/// What `/debug/clusterz` says of the remote cluster once it was read.
 const SYNCED: &str = r#"{"id":"east","secretName":"istio-system/east","syncStatus":"synced"}"#;
 /// What a proxy asks for.
 const SERVICE: &str = "outbound|80||web.shop.svc.cluster.local";
 /// The type of it.
 const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 
-/// A proxy that is told of the endpoints of one service.
+/// A proxy that gets the endpoints of one service.
 struct Proxy {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,

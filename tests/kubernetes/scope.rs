@@ -78,7 +78,7 @@ async fn istio_61563_mesh_config_is_read_anew_and_a_broken_one_refused() -> Resu
     Ok(())
 }
 
-/// What names a tag belongs to the revision that the tag stands for, which may change.
+/// What names a tag belongs to the revision of the tag, which may change.
 async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
     edge.writer.put(&edge::labelled(edge::answer("tagged", 201), "istio.io/rev", "prod")).await?;
     edge::expect("theirs", 201).await;

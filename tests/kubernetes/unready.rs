@@ -44,7 +44,7 @@ async fn the_own_pod_is_told_what_keeps_navarch_from_being_ready() -> Result<()>
     ensure!(navarch.output().contains("not ready"), "the log says so, too: {}", navarch.output());
     writer.put(&edge::mesh("istio", "")).await?;
     navarch.wait_ready().await?;
-    ensure!(events().await.len() == 1, "it is told once: {:?}", events().await);
+    ensure!(events().await.len() == 1, "it is reported once: {:?}", events().await);
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
 }

@@ -36,7 +36,7 @@ impl Translator for Probe {
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        // No message of any type starts so: what does not decode is told apart.
+        // No message of any type starts so: what does not decode is distinguished.
         let text = match kind {
             ResourceType::Cluster => of_service(view, &key(name)?)?,
             ResourceType::Endpoint => of_endpoints(view, &key(name)?)?,

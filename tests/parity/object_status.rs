@@ -1,4 +1,4 @@
-//! What objects of the Gateway API are told in their status: the world of a case with what controllers would have made of it, and
+//! The status of objects of the Gateway API: the world of a case with what controllers would have made of it, and
 //! what the leader would then write.
 
 use std::collections::BTreeMap;

@@ -20,7 +20,7 @@ use super::run::{Answers, text};
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a ztunnel of a case is told, by type.
+/// What a ztunnel of a case is sent, by type.
 pub(crate) async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
     let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.map_err(text)?;
     let (requests, outgoing) = mpsc::channel(16);

@@ -47,7 +47,7 @@ async fn where_nothing_can_be_written_proxies_are_served() {
     let file = record.path().join("a-file");
     std::fs::write(&file, "").unwrap();
     let navarch = start(folder.path(), &file, &[]).await;
-    until("the failure is told", || async { navarch.output().contains("failed to write the recording") }).await;
+    until("the failure is logged", || async { navarch.output().contains("failed to write the recording") }).await;
     let _proxies = sidecars(&navarch, &[Manner::Takes]).await;
     until("a proxy is served", || async {
         navarch.page("/debug/syncz").await.is_ok_and(|page| page.contains("web-0.bookshop"))
@@ -94,7 +94,7 @@ async fn a_full_disk_ends_the_record_and_not_the_service() {
         })
         .await;
     }
-    until("the failure is told", || async { navarch.output().contains("failed to write the recording") }).await;
+    until("the failure is logged", || async { navarch.output().contains("failed to write the recording") }).await;
     let output = navarch.output();
     assert_eq!(output.matches("failed to write the recording").count(), 1, "once: {output}");
     assert!(output.contains("No space left on device"), "{output}");

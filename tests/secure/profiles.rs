@@ -57,7 +57,7 @@ fn load(at: SocketAddr) -> JoinSet<()> {
     asking
 }
 
-/// A CPU profile of so many seconds, and the CPU seconds that were spent in the time at least, and with the making of the profile. Two
+/// A CPU profile of this number of seconds, and the CPU seconds that were spent in the time at least, and with the making of the profile. Two
 /// ask for it at once, of whom the one that comes second gets none.
 async fn cpu_profile(server: &Server, seconds: u64) -> Result<(Profile, [f64; 2])> {
     let [http, _] = server.web();

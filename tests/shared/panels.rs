@@ -18,7 +18,7 @@ pub(crate) struct Panel {
 
 /// What a query takes.
 pub(crate) struct Query {
-    /// A selector of PromQL. Signs behind `$` stand for what a dashboard's variable was set to.
+    /// A selector of PromQL. A name behind `$` is a variable of the dashboard.
     pub(crate) selector: &'static str,
     /// The labels that it groups by: each must say something.
     pub(crate) by: &'static [&'static str],

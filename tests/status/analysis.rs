@@ -46,7 +46,7 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     let stop = CancellationToken::new();
     let task = tokio::spawn(analysis.run(stop.clone()));
     let told = async || get(deployed, "broken").await["status"]["validationMessages"].clone();
-    until("the fault is told", async || told().await[0]["type"]["code"] == "IST0106").await;
+    until("the fault is in the status", async || told().await[0]["type"]["code"] == "IST0106").await;
     let status = get(deployed, "broken").await["status"].clone();
     assert_eq!(status["observedGeneration"], "1");
     assert_eq!(status["validationMessages"][0]["level"], "ERROR");
@@ -63,7 +63,7 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     // Two rounds later, of which each writes of another object.
     let told_later = async || get(deployed, "later").await["status"]["validationMessages"].clone();
     put(deployed, "later", &json!([{}]), "default");
-    until("the fault of another is told", async || told_later().await[0]["type"]["code"] == "IST0106").await;
+    until("the fault of another is in the status", async || told_later().await[0]["type"]["code"] == "IST0106").await;
     put(deployed, "later", &good, "default");
     until("it is mended, too", async || told_later().await == json!([])).await;
     assert_eq!(get(deployed, "broken").await["metadata"]["resourceVersion"], broken["metadata"]["resourceVersion"]);
@@ -76,7 +76,7 @@ pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
     task.await.unwrap();
 }
 
-/// An object is told of what others lack, and of what they have got since.
+/// The status of an object follows what other objects lack, and no longer lack.
 async fn is_told_of_what_is_beside(deployed: &Deployed) {
     let route = json!([{ "route": [{ "destination": { "host": "beside.default.svc.cluster.local" } }] }]);
     put(deployed, "beside", &route, "default");
@@ -96,7 +96,7 @@ async fn is_told_of_what_is_beside(deployed: &Deployed) {
     until("the service is there", async || codes().await.is_empty()).await;
 }
 
-/// An object that names a tag is judged once the tag stands for this revision.
+/// An object that names a tag is judged once the tag is of this revision.
 async fn is_told_of_what_a_tag_makes_ours(deployed: &Deployed) {
     put(deployed, "tagged", &json!([{}]), "prod");
     put(deployed, "broken", &json!([{}]), "default");

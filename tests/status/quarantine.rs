@@ -1,4 +1,4 @@
-//! Objects that are quarantined are told so.
+//! Quarantined objects have a condition that says so.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How often and how soon routes of the Gateway API are told of a change.
+//! How often and how soon routes of the Gateway API get a status after a change.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +62,7 @@ async fn a_changed_route_is_told_once_and_soon() {
     for number in 0..ROUTES {
         writer.put(&route(number, 0)).await.unwrap();
     }
-    until("all routes are told", async || {
+    until("all routes have the status", async || {
         let all = deployed.get(routes).await;
         all["items"].as_array().is_some_and(|all| all.len() == ROUTES && all.iter().all(|one| told(one).is_some()))
     })

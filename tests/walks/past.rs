@@ -210,7 +210,7 @@ fn istio_security_2026_002_virtual_services_of_others_are_kept_away_by_what_is_d
         "spec": {"hosts": ["reviews.shop.svc.cluster.local"], "http": [{"route": [{"destination": {"host": "a"}}]}]},
     }));
     assert!(judged.verdict.errors.is_empty(), "{:?}", judged.verdict.errors);
-    // That two claim one host is told of by tests of webhook::neighbours; here, that one of them alone is obeyed.
+    // That two claim one host is tested in webhook::neighbours; here, that one of them alone is obeyed.
     let client = named.sidecar("shop", "client");
     let addresses = client.walk(&request("10.96.0.1:9080", "reviews", "/", &[])).addresses().join(",");
     assert!(["10.1.0.3:8080", "10.1.0.1:8080,10.1.0.2:8080"].contains(&addresses.as_str()), "{addresses}");

@@ -6,7 +6,7 @@ use super::variables::Variables;
 
 use navarch_api::go_text::parse_bool;
 
-/// What the command line says.
+/// The command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyCommand {
     /// `sidecar`, `router`, `waypoint`, …

@@ -84,7 +84,7 @@ pub(crate) fn resource(object: &ObjectRef, view: &View<'_>) -> Option<Bytes> {
         return None;
     }
     let name = &object.name;
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds are told nothing")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have no conditions")]
     let conditions = match object.kind {
         Kind::Service => binding::of_service(name, view)?,
         Kind::ServiceEntry => binding::of_service_entry(name, view)?,

@@ -158,7 +158,7 @@ fn spec_of(object: &AnyObject) -> Option<Value> {
     fn json<T: Serialize>(object: &Object<T>) -> Option<Value> {
         serde_json::to_value(&object.spec).ok()
     }
-    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds of many are told")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds of many are served")]
     match object {
         AnyObject::AuthorizationPolicy(object) => json(object),
         AnyObject::DestinationRule(object) => json(object),

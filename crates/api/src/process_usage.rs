@@ -8,7 +8,7 @@ use crate::regular_file;
 const PAGE: f64 = 4096.0;
 /// Ticks in a second, as the kernel shows times to programs.
 const TICKS: f64 = 100.0;
-/// What stands for "no limit", as Prometheus' client for Go has it.
+/// The value for "no limit", as in Prometheus' client for Go.
 const UNLIMITED: f64 = u64::MAX as f64;
 
 /// What the kernel knows of the process; what it does not say is `None`.

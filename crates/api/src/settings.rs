@@ -84,7 +84,7 @@ pub struct Settings {
     pub disable_metadata_exchange_alpn: bool,
     /// `PILOT_MX_ADDITIONAL_LABELS`: further labels that are exchanged, comma-separated. Default empty.
     pub metadata_exchange_labels: String,
-    /// `PILOT_DNS_CARES_UDP_MAX_QUERIES`: after so many queries a proxy's resolver takes a new socket. Default 100.
+    /// `PILOT_DNS_CARES_UDP_MAX_QUERIES`: after this number of queries a proxy's resolver opens a new socket. Default 100.
     pub dns_udp_max_queries: u32,
     /// `PILOT_DNS_JITTER_DURATION`: chance added to the time between DNS queries. Default 100 ms.
     pub dns_jitter: Duration,

@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 64;
 /// The most scalars, lists and maps of one document that are read.
 const MAX_NODES: usize = 4_000_000;
 
-/// The most nodes that aliases may stand for in one document. Users who write anchors by hand need a few hundred.
+/// The most nodes to which aliases may expand in one document. Users who write anchors by hand need a few hundred.
 const MAX_REPLAYED: usize = 100_000;
 
 /// What plain scalars mean.

@@ -5,7 +5,7 @@
 //!                 proxy ────────┘
 //! ```
 //!
-//! Which patches apply is an attribute of the proxy: proxies to which the same ones apply share what comes of them, and
+//! Which patches apply is an attribute of the proxy: proxies to which the same ones apply share the results, and
 //! where no object patches a class, nothing is asked and nothing is taken apart. Agrees in meaning with Istio's
 //! `pilot/pkg/networking/core/envoyfilter`. Where istiod gives up on all patches since one does not fit what it would be
 //! merged into, only that one is left out here.

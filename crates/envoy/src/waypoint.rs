@@ -10,7 +10,7 @@
 //! `pilot/pkg/networking/core`.
 //!
 //! Gateways between networks (`istio.io/eastwest-controller`) are waypoints, too: of all services that reach beyond their network.
-//! What comes to them is a tunnel within one, of which they see no more than where it is bound for.
+//! Their connections are tunnels within a tunnel, of which they see the destination alone.
 
 mod chains;
 mod http;

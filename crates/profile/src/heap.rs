@@ -76,7 +76,7 @@ fn objects(weight: Weight) -> u64 {
     (weight.objects + 128) / 256
 }
 
-/// What there is, compressed for `go tool pprof`. `time` is now, in nanoseconds since 1970.
+/// The heap profile, compressed for `go tool pprof`. `time` is now, in nanoseconds since 1970.
 ///
 /// # Errors
 /// When what is mapped cannot be read.
@@ -224,7 +224,7 @@ impl<A: GlobalAlloc> Profiled<A> {
     #[cold]
     #[inline(never)]
     unsafe fn reallocate_slowly(&self, block: *mut u8, layout: Layout, size: usize, counted: bool) -> *mut u8 {
-        // SAFETY: the caller sees to it that the size, rounded up, does not overflow.
+        // SAFETY: the caller guarantees that the size, rounded up, does not overflow.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: the size is not zero; a block that is due is counted already.
         let grown = unsafe { if counted { self.allocate_slowly(new, false) } else { self.alloc(new) } };

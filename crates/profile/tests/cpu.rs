@@ -32,7 +32,7 @@ fn decoded(bytes: &[u8]) -> Profile {
     Profile::decode(&*plain).unwrap()
 }
 
-/// Runs for so many ticks with two busy threads, one of which begins meanwhile.
+/// Runs for this number of ticks with two busy threads, one of which begins meanwhile.
 fn taken(ticks: u32) -> Profile {
     let mut profiler = CpuProfiler::start().unwrap();
     assert!(matches!(CpuProfiler::start(), Err(CpuError::InUse)));

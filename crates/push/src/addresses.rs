@@ -6,7 +6,7 @@
 //!
 //! Of a remote cluster in the same network services and workloads count, of one in another network services: ztunnel knows one
 //! workload for all that a service has there. Each part is brought up to date by what changed in it. There may be more names than
-//! resources: those that come to nothing are left out when they are made.
+//! resources: those without a resource are left out when resources are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -96,7 +96,7 @@ impl FairQueue {
         waiting.map(|waiting| waiting.interest = None).is_none()
     }
 
-    /// Whether nobody waits.
+    /// Whether no stream waits.
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

@@ -5,7 +5,7 @@ use super::view::View;
 use navarch_api::object::NamespacedName;
 use navarch_registry::model::Labels;
 
-/// The label of pods that stand for machines in Istio's own tests: nothing is looked up for them.
+/// The label of pods that play machines in Istio's own tests: no pod is looked up for their proxies.
 const TEST_MACHINE: &str = "istio.io/test-vm";
 
 /// The proxy's pod: the one of its name, else, where that is allowed, the one at its main address.

@@ -166,7 +166,7 @@ impl ProxyView<'_> {
         (*self.0.derived(&EffectiveLocality)).clone()
     }
 
-    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be Istio's, which has all.
+    /// Whether the proxy supports this Envoy extension. Proxies that list none are assumed to be Istio's, with all extensions.
     #[must_use]
     pub fn supports(self, extension: &str) -> bool {
         self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)

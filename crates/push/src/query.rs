@@ -39,7 +39,7 @@ pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 
 /// A query whose *value* is an attribute of the proxy: readers are split by the value, not by what was read to find it.
 ///
-/// Use it where many proxies with different raw attributes (addresses, names) come to the same value (the services they
+/// Use it where many proxies with different raw attributes (addresses, names) have the same value (the services they
 /// serve): those proxies then share all that is built on it.
 pub trait ProxyQuery: Query<Value: Eq + Hash + Debug> {}
 

@@ -96,7 +96,7 @@ pub enum Coverage {
     },
     /// Services: a remote cluster in another network.
     Services,
-    /// Pods and WorkloadEntries by address, and no names: outside ambient mode, where proxies ask who a peer is.
+    /// Pods and WorkloadEntries by address, and no names: where proxies ask who a peer is, and nothing else needs the index.
     Peers,
 }
 

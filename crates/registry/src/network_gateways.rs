@@ -68,7 +68,7 @@ pub(super) fn gateways_of_service<'a>(
 }
 
 /// The gateways that a Gateway of the Gateway API is: one for each of its addresses and listeners that pass mutual TLS on or take
-/// HBONE. Those that stand for gateways elsewhere count only where the mesh is configured.
+/// HBONE. Those that represent gateways of other networks count only in the cluster that configures the mesh.
 #[must_use]
 pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &World) -> BTreeSet<NetworkGateway> {
     let (labels, spec) = (&object.meta.labels, &object.spec);

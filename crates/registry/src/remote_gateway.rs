@@ -8,7 +8,7 @@ use navarch_api::gateway_api::{KubernetesGateway, Listener};
 use navarch_api::names::{ClusterId, NetworkId, ServiceAccount};
 use navarch_api::object::{NamespacedName, Object};
 
-/// The class of Gateways that stand for one of another network.
+/// The class of Gateways that represent a gateway of another network.
 pub(super) const REMOTE_CLASS: &str = "istio-remote";
 /// The class of Gateways between the networks of an ambient mesh.
 const EAST_WEST_CLASS: &str = "istio-east-west";

@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(on.last(), Some(&SourceEvent::FullSync));
             let mut again = Batch::new();
             layers.settle(&mut again);
-            assert_eq!(again, [], "nothing is told twice");
+            assert_eq!(again, [], "nothing is reported twice");
             layers.passed.mesh.unwrap().root_namespace.clone()
         };
         assert_eq!(root((true, false)), "file");

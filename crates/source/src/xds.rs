@@ -5,7 +5,7 @@
 //!        ◀── ACK, or NACK with object, field and reason
 //! ```
 //!
-//! Each response has all objects of its type. Invalid objects are rejected by name, and their last valid versions stay in force
+//! Each response contains all objects of its type. Invalid objects are rejected by name, and their last valid versions stay in force
 //! beside the valid ones. When the server is unreachable the objects stay in force; after the next success only differences
 //! are sent.
 

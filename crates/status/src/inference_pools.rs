@@ -1,4 +1,4 @@
-//! The Services that stand for InferencePools (istiod's `inferencepool_collection.go`): routes to a pool lead to its Service, whose
+//! The Services of InferencePools (istiod's `inferencepool_collection.go`): routes to a pool lead to its Service, whose
 //! endpoints Kubernetes finds by the pool's selector.
 //!
 //! A pool has one as soon as its status says that a Gateway of this control plane leads to it. The Service belongs to the pool,

@@ -1,5 +1,5 @@
 //! Which objects are of which revision of the control plane (istiod's `pkg/revisions`, `TagWatcher`): an object says it by the label
-//! `istio.io/rev`, else its namespace does, and what says nothing is of the default revision. Tags stand for revisions.
+//! `istio.io/rev`, else its namespace does, and without either the default revision. Tags are aliases of revisions.
 //!
 //! ```text
 //! webhooks, Services, namespaces ──▶ Known ──▶ OwnObjects ──▶ what writes statuses
@@ -42,7 +42,7 @@ pub struct RevisionObjects {
 /// Which objects are of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnObjects {
-    /// The revision, and the tags that stand for it.
+    /// The revision, and its tags.
     names: BTreeSet<String>,
     /// Whether what names no revision is of it.
     is_default: bool,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Depends only on Envoy's messages, not on their source. Filters on the path are assumed to let the request pass ([`policy`],
-//! [`token`] and [`ztunnel`] say whether those do that know who asks), shares of traffic are told rather than drawn, and all
-//! hosts are taken to be up. What a walk cannot tell it says.
+//! [`token`] and [`ztunnel`] evaluate those that depend on the client), weighted clusters are all listed rather than one drawn, and all
+//! hosts are taken to be healthy. A walk says what it cannot find out.
 
 mod chain;
 mod http;

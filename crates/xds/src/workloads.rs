@@ -10,16 +10,16 @@ use tonic::Status;
 
 use navarch_push::proxy::Proxy;
 
-/// Whether a proxy is let in, as soon as it is known.
+/// Whether a proxy is admitted, as soon as that is known.
 pub type Admittance = Pin<Box<dyn Future<Output = Result<Option<Box<dyn Presence>>, Status>> + Send>>;
 
 /// A listener for proxies of workloads.
 pub trait Workloads: Debug + Send + Sync {
-    /// Lets a proxy in whose stream began at `at`; gives nothing where nobody cares how it is and when it goes.
+    /// Admits a proxy whose stream began at `at`; `None` where its health and its end need no report.
     fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> Admittance;
 }
 
-/// A proxy that was let in. Dropped when its stream ends.
+/// A proxy that was admitted. Dropped when its stream ends.
 pub trait Presence: Debug + Send + Sync {
     /// Takes in how the workload is; `reason` says what is wrong, if anything is.
     fn report(&self, reason: Option<&str>);

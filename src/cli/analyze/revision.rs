@@ -1,4 +1,4 @@
-//! Which objects are a revision's: those that name it or a tag that stands for it, as the control plane of that revision reads them.
+//! Which objects are a revision's: those that name it or one of its tags, as the control plane of that revision reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ impl Revision {
         Self { unknown, ..Self::of(name, &tags) }
     }
 
-    /// That of a name, where these tags stand for revisions.
+    /// That of a name, given these tags of revisions.
     fn of(name: &str, tags: &BTreeMap<String, String>) -> Self {
         let revision = tags.get(name).map_or(name, String::as_str);
         let stand = tags.iter().filter(|(_, of)| *of == revision).map(|(tag, _)| tag.as_str());

@@ -1,7 +1,7 @@
 //! What Navarch costs on a large cluster: seconds and CPU until it is ready, memory, and CPU while nothing happens.
 //!
 //! `kubeload NAVARCH ROOT RESULTS [SERVICES]`: the program, the checkout, a folder for results; a world of 5,000 services and
-//! one of ten times as many, or just one of so many.
+//! one of ten times as many, or one of a given number.
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 

@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How many failures of many requests are told.
+/// How many failures of many requests are printed.
 const TOLD: usize = 5;
 /// The pause between the requests of a load.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(10);

@@ -32,7 +32,7 @@ use tokio::time::{Instant, sleep};
 const ROUTES: [usize; 2] = [3_000, 5_000];
 /// How many single changes are measured.
 const CHANGES: usize = 50;
-/// One in so many routes is asked for while they are attached.
+/// One route in this number is asked for while they are attached.
 const PROBED: usize = 50;
 /// How long anything may take.
 const TIMEOUT: Duration = Duration::from_mins(5);

@@ -7,7 +7,7 @@
 //! again: every other time on a connection of its own, else on one that is kept. `GET /` on PORT gives what came of it
 //! ([`Tally`]) since the start.
 //!
-//! `workload get COUNT ADDRESS/HOST/PATH` asks so many times, one after the other, and prints the tally; fails if anything was lost.
+//! `workload get COUNT ADDRESS/HOST/PATH` asks COUNT times, one after the other, and prints the tally; fails if anything was lost.
 //! `workload try` does not fail.
 //!
 //! `workload sniff ONE OTHER WORD` says `listening`, and at the end of its input what passed between two addresses, and how

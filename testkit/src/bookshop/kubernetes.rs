@@ -62,7 +62,7 @@ pub fn objects(root: &Path, machine: IpAddr) -> Result<Vec<Value>> {
     let objects = super::read(root)?;
     let pods: Vec<Value> = objects.iter().filter(|object| object["kind"] == "Pod").cloned().collect();
     let mut objects: Vec<Value> = objects.into_iter().flat_map(|object| convert(object, machine, &pods)).collect();
-    // The pods that WorkloadEntries stand for.
+    // The pods of WorkloadEntries.
     let entries: Vec<Value> = objects.iter().filter(|object| object["kind"] == "WorkloadEntry").cloned().collect();
     objects.retain(|object| {
         let stands_for = |entry: &Value| entry["metadata"]["name"] == object["metadata"]["name"];

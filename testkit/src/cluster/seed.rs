@@ -256,7 +256,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 impl Cluster {
-    /// Waits until the API server has a world of so many services in its cache.
+    /// Waits until the API server has this number of services in its cache.
     ///
     /// # Errors
     /// When it does not get there.

@@ -8,26 +8,26 @@ use crate::host;
 use crate::iptables::{Options, VALIDATION_EXIT_CODE, apply, dry_run, validate};
 use crate::variables::Variables;
 
-/// Brings the rules to what flags and variables ask for.
+/// Installs the rules that flags and variables ask for.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     super::log::start("", false)?;
     act(&options(arguments, variables)?, variables)
 }
 
-/// Takes the rules away.
+/// Removes the rules.
 pub(super) fn clean(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     super::log::start("", false)?;
     act(&Options { cleanup_only: true, validate: false, ..options(arguments, variables)? }, variables)
 }
 
-/// Reads flags, variables and what the machine says of itself.
+/// Reads flags, variables and the properties of the machine.
 fn options(arguments: &[String], variables: &Variables) -> anyhow::Result<Options> {
     let user = variables.text_or("ENVOY_USER", "istio-proxy");
     let facts = host::facts(&user, Path::new(host::RESOLV_CONF));
     Ok(Options::read(arguments, variables, &facts)?)
 }
 
-/// Does what the options say.
+/// Runs what the options ask for.
 fn act(options: &Options, variables: &Variables) -> anyhow::Result<i32> {
     match (options.skip_apply, options.dry_run) {
         (true, _) => {}

@@ -179,7 +179,7 @@ impl Table {
     }
 }
 
-/// The names that stand for a host, without dots at the ends. A Kubernetes service of the proxy's own domain has short forms;
+/// The names by which a host is resolved, without dots at the ends. A Kubernetes service of the proxy's own domain has short forms;
 /// in another domain they would mean two things.
 fn names(host: &str, info: &NameInfo, config: &TableConfig) -> Vec<String> {
     let own = host.trim_end_matches('.').to_owned();

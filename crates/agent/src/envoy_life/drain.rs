@@ -39,14 +39,14 @@ pub struct DrainPlan {
 /// What Envoy does when it has drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
-    /// It goes on.
+    /// It keeps running.
     GoOn,
     /// It closes its listeners.
     Close,
 }
 
 impl AdminApi {
-    /// Puts a question; `None` where Envoy does not answer well.
+    /// Asks the admin API; `None` unless Envoy answers with success.
     async fn ask(&self, question: Question) -> Result<String, HttpError> {
         let answer = question.ask().await?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())

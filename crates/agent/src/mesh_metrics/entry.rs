@@ -21,7 +21,7 @@ use super::{Log, MAX_KINDS, State};
 
 /// What the filter that counts gRPC messages leaves.
 const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
-/// Clusters that stand for no service.
+/// Clusters that belong to no service.
 const NO_SERVICE: [&str; 5] = [
     "BlackHoleCluster",
     "PassthroughCluster",

@@ -286,7 +286,7 @@ fn take_names(network: &str, addresses: &mut BTreeSet<IpAddr>) -> Vec<String> {
 }
 
 /// A workload in the form of the metadata of endpoints. Application and version are those of the canonical service, as Istio's proxies have it of whom
-/// they look up; the revision `latest` stands for none, too.
+/// they look up; the revision `latest` means that there is none.
 fn description_of(workload: &Workload) -> Arc<str> {
     let Workload { workload_name, namespace, canonical_name, canonical_revision, cluster_id, service_account, .. } =
         workload;

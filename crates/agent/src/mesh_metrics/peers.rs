@@ -71,7 +71,7 @@ impl Workload {
         }
     }
 
-    /// As others are told of the node. Istio's filter calls its own application by the plain labels alone, and has others call it by the
+    /// The labels of the node as other proxies have them. Istio's filter calls its own application by the plain labels alone, and has others call it by the
     /// qualified ones where they are there.
     #[must_use]
     pub fn told_of_node(node: &Node) -> Self {

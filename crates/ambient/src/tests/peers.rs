@@ -1,4 +1,4 @@
-//! What PeerAuthentications come to for workloads.
+//! The policies that workloads get from PeerAuthentications.
 
 use super::*;
 

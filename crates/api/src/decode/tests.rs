@@ -197,7 +197,7 @@ fn words_that_are_booleans_to_some_are_text_where_text_is_meant() {
     assert!(early.spec.publish_not_ready_addresses);
 }
 
-/// Reads a text and checks that whatever is told of it is on one of its lines.
+/// Reads a text and checks that each fault is on one of its lines.
 fn assert_lines_exist(text: &str, format: Format) {
     let last = 1 + text.matches('\n').count();
     for decoded in decode_documents(text, format) {

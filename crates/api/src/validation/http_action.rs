@@ -140,8 +140,10 @@ pub(super) fn retries(verdict: &mut Verdict, at: &Path<'_>, retries: Option<&Htt
         verdict.error(&at.field("attempts"), format!("{attempts} is negative; write 0 or more"));
     }
     if *attempts == 0 && (per_try_timeout.is_some() || !retry_on.is_empty() || retry_remote_localities.is_some()) {
-        verdict
-            .error(&at.field("attempts"), "is 0, which turns retries off, but more is said of them; write 1 or more");
+        verdict.error(
+            &at.field("attempts"),
+            "is 0, which turns retries off, but other fields of retries are set; write 1 or more",
+        );
     }
     optional_duration(verdict, &at.field("perTryTimeout"), *per_try_timeout);
     optional_duration(verdict, &at.field("backoff"), *backoff);

@@ -1,4 +1,4 @@
-//! Matchers of the metadata that filters leave, the claims of tokens among it.
+//! Matchers of the metadata that filters write, such as the claims of tokens.
 
 use navarch_proto::envoy::r#type::matcher::v3::metadata_matcher::{PathSegment, path_segment};
 use navarch_proto::envoy::r#type::matcher::v3::value_matcher::MatchPattern;
@@ -11,7 +11,7 @@ use super::bytes_match;
 /// The filter that validates tokens.
 const JWT_FILTER: &str = "envoy.filters.http.jwt_authn";
 
-/// The key under which it leaves their claims.
+/// The key under which it writes their claims.
 const PAYLOAD: &str = "payload";
 
 /// Metadata of a filter at a path.

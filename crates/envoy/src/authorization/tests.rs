@@ -169,7 +169,7 @@ impl TestRequest {
         !matched(AuthorizationAction::Deny) && (!has_allow || matched(AuthorizationAction::Allow))
     }
 
-    /// Whether RBAC lets it in.
+    /// Whether RBAC allows it.
     fn passes(&self, rbac: &Rbac) -> bool {
         let matched = rbac.policies.values().any(|policy| {
             policy.permissions.iter().any(|permission| self.permits(permission))
@@ -322,7 +322,7 @@ fn cve_2021_39155_hosts_are_the_same_in_any_case() {
     }
 }
 
-/// Patterns of users stand for themselves in expressions: no policy can make Envoy compile a bomb.
+/// Patterns of users are literals in expressions: no policy can make Envoy compile a bomb.
 #[test]
 fn expressions_of_users_stand_for_themselves() {
     let bomb = "(((((a{1,100}){1,100}){1,100}){1,100}){1,100})";

@@ -28,7 +28,7 @@ enum Origin {
     Added(Box<Cluster>),
 }
 
-/// The names that there are; `None` where they are those that are generated.
+/// The names of the clusters; `None` where they are those that are generated.
 pub(super) fn names(view: &View<'_>) -> Option<Vec<ResourceName>> {
     let patches = patches(view, PatchClass::Clusters)?;
     names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
@@ -83,7 +83,7 @@ fn hosts(view: &View<'_>, name: &ResourceName) -> Vec<Hostname> {
 impl Query for Origins {
     type Value = BTreeMap<ResourceName, Origin>;
 
-    /// Where two clusters come to have one name, the generated ones go first, then those that are added first.
+    /// Where patches give two clusters one name, the generated ones go first, then those that are added first.
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patches = patches(view, PatchClass::Clusters).unwrap_or_else(|| Arc::new(Vec::new()));
         let mut origins = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Whether a script is Lua, as LuaJIT reads it: Envoy refuses the whole listener or route for one that is not.
 //!
-//! What LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the script is not looked for.
+//! What LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the script is not checked.
 
 mod expression;
 mod lexer;

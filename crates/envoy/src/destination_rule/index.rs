@@ -1,4 +1,4 @@
-//! Which rules speak of a host: an index by namespace and the queries that project one host out of it.
+//! Which rules are for a host: an index by namespace and the queries that project one host out of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -23,7 +23,7 @@ pub(super) enum Pool {
     RootPrivate,
 }
 
-/// The rules of one pool of one namespace that speak of a host most specifically, merged.
+/// The rules of one pool of one namespace that match a host most specifically, merged.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct RulesOfHost {
     /// The namespace that owns the rules.
@@ -59,7 +59,7 @@ struct Placement {
     host: Hostname,
     /// Whether proxies of its own namespace see it.
     local: bool,
-    /// Whether nobody else does.
+    /// Whether no other namespace does.
     private: bool,
 }
 

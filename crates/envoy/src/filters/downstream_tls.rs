@@ -347,7 +347,7 @@ fn starts_with(trust_domain: &str) -> StringMatcher {
 }
 
 /// Demands a name that one of these matches.
-#[allow(deprecated, reason = "Envoy's newer field needs the kind of each name; these stand for names of any kind")]
+#[allow(deprecated, reason = "Envoy's newer field needs the kind of each name; these match names of any kind")]
 fn matching(names: Vec<StringMatcher>) -> CertificateValidationContext {
     CertificateValidationContext { match_subject_alt_names: names, ..CertificateValidationContext::default() }
 }

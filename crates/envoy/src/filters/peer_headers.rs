@@ -23,7 +23,7 @@ use navarch_push::view::View;
 const HEADERS: [(&str, &str, &str); 2] =
     [(PEER_HEADER, PEER_VARIABLE, PEER_KEY), (PEER_ID_HEADER, PEER_ID_VARIABLE, PEER_ID_KEY)];
 
-/// The filter for listeners of a class; `None` where Istio's exchange is off, or nobody takes what comes of it. Where headers
+/// The filter for listeners of a class; `None` where Istio's exchange is off, or nobody uses the result. Where headers
 /// may not leave the mesh none are written, as the place of a request is not known yet.
 pub(super) fn filter_of(view: &View<'_>, class: ListenerClass, skip_external: bool) -> Option<HttpFilter> {
     if !view.mesh().settings.metadata_exchange || !metrics_log::are_taken(view) {

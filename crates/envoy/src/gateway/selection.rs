@@ -264,7 +264,7 @@ mod tests {
     fn the_first_service_with_the_port_decides_and_else_the_port_is_the_proxys() {
         let targets = vec![target("a", 80, 8000, false), target("b", 80, 8080, true), target("c", 80, 8090, true)];
         let ports = PortTranslation::FirstOrSame(Arc::new(targets));
-        assert_eq!(ports.resolve(80), [8080], "the one that opted out is passed over");
+        assert_eq!(ports.resolve(80), [8080], "the one that opted out is skipped");
         assert_eq!(ports.resolve(8000), [8000]);
     }
 

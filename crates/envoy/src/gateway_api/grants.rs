@@ -22,7 +22,7 @@ pub(super) enum Referrer {
     TcpRoute,
 }
 
-/// A kind that grants speak of.
+/// A kind in grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Referent {
     ConfigMap,

@@ -155,7 +155,7 @@ pub(super) fn text_of(parent: &ParentReference, own: &Namespace) -> String {
     format!("{group}/{kind}/{name}/{section}/{}.{namespace}", port.unwrap_or_default())
 }
 
-/// What one reference comes to.
+/// The result for one reference.
 fn attachments(
     view: &View<'_>,
     name: &RouteName,

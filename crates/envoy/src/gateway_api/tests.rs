@@ -34,7 +34,7 @@ fn route(name: &str, host: &str, backend: &str) -> String {
     object("HTTPRoute", "shop", name, &spec)
 }
 
-/// What an object is told; null where that is nothing.
+/// The status that an object gets; null without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct StatusOf(StatusSubject);
 
@@ -46,7 +46,7 @@ impl Query for StatusOf {
     }
 }
 
-/// What an object is told.
+/// The status that an object gets.
 fn told(mesh: &TestMesh, proxy: ProxyId, subject: &str) -> Value {
     let subject = StatusSubject::parse(subject).unwrap();
     (*mesh.ask(proxy, &StatusOf(subject))).clone()

@@ -106,7 +106,7 @@ fn a_cluster_says_what_grpc_can_do_and_nothing_else() {
     assert!(clusters[whole].circuit_breakers.is_none() && clusters[whole].outlier_detection.is_none());
     assert_eq!(clusters[v1].lb_policy(), LbPolicy::LeastRequest);
     assert_eq!(clusters[v1].circuit_breakers.as_ref().unwrap().thresholds[0].max_requests, Some(5));
-    assert_eq!(mesh.remarks().len(), 1, "what gRPC cannot do is told: {:?}", mesh.remarks());
+    assert_eq!(mesh.remarks().len(), 1, "there is a remark about what gRPC cannot do: {:?}", mesh.remarks());
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Chain {
     }
 }
 
-/// The range of a text; `None` for one that starts at `0.0.0.0`, which stands for no address at all.
+/// The range of a text; `None` for one that starts at `0.0.0.0`, which means no address at all.
 fn range_of(text: &str) -> Option<Cidr> {
     Cidr::parse_range_or_address(text).filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }

@@ -73,7 +73,7 @@ impl Query for PortsOfListener {
     }
 }
 
-/// The names of all listeners. Those that come to have no filter chain are among them.
+/// The names of all listeners. Those that end up without a filter chain are among them.
 pub(super) fn names(view: &View<'_>) -> Vec<String> {
     let ports = bound_ports(view);
     let mut names: Vec<String> = ports.iter().map(|at| name_of(view, at)).collect();

@@ -1,4 +1,4 @@
-//! What comes to a sidecar by HBONE: the listener behind the end of its tunnels, with the chains of the served ports.
+//! Connections to a sidecar by HBONE: the listener behind the end of its tunnels, with the chains of the served ports.
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};

@@ -63,7 +63,7 @@ impl Query for InboundPlan {
             let declared = ingress.iter().map(number).collect();
             add_services(view, &declared, &mut ports);
         }
-        // One of the root namespace stands for one of the proxy's own.
+        // One of the root namespace counts as one of the proxy's namespace.
         let own = |name: &str| NamespacedName::new(view.proxy().namespace().as_str(), name);
         let sidecar = sidecar_scope::sidecar(view).map(|sidecar| own(&sidecar.meta.key.name));
         for listener in ingress {

@@ -28,7 +28,7 @@ struct L4VirtualServices {
     egress: usize,
 }
 
-/// Those of them that speak of a host.
+/// Those of them that match a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct L4VirtualServicesOf {
     /// The place of the egress listener.
@@ -61,7 +61,7 @@ impl ByHost {
         }
     }
 
-    /// Those that speak of a host, in order.
+    /// Those that match a host, in order.
     fn of(&self, host: &Hostname) -> Vec<NamespacedName> {
         let wide = self.wildcards.iter().filter(|(own, _)| own.matches(host)).map(|(_, place)| *place);
         let mut places: BTreeSet<usize> = wide.collect();
@@ -146,7 +146,7 @@ fn tls_chains(
     chains
 }
 
-/// The SNI names by which a service is told from others; none where its address tells.
+/// The SNI names that distinguish a service from others; none where its address does.
 fn sni_of_service(view: &View<'_>, part: &TcpChainPlan, service: &Service, cidrs: &[String]) -> Vec<String> {
     let address = service_address::main(view, service);
     let families = view.proxy().families();

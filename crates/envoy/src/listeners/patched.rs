@@ -88,7 +88,7 @@ impl Query for Patched {
 impl Query for Origins {
     type Value = BTreeMap<String, Origin>;
 
-    /// Where two listeners come to have one name, the generated ones go first, then those that are added first.
+    /// Where patches give two listeners one name, the generated ones go first, then those that are added first.
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patches = patches(view, PatchClass::Listeners).unwrap_or_else(|| Arc::new(Vec::new()));
         let mut origins = BTreeMap::new();

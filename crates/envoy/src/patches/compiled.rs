@@ -184,7 +184,7 @@ impl Patch {
     }
 }
 
-/// What an operation comes to: only filters and routes have an order.
+/// The operation as it is applied: only filters and routes have an order.
 fn operation(apply_to: ApplyTo, operation: PatchOperation) -> PatchOperation {
     let inserts =
         matches!(operation, PatchOperation::InsertAfter | PatchOperation::InsertBefore | PatchOperation::InsertFirst);

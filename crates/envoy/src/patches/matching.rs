@@ -130,7 +130,7 @@ impl<'a> NameParts<'a> {
 pub struct RoutesIdentity<'a> {
     /// The patch context.
     pub context: PatchContext,
-    /// On gateways, the declared ports that stand for the one in the name; `None` where only that one does.
+    /// On gateways, the declared ports that match in place of the one in the name; `None` where only that one does.
     pub declared_ports: Option<&'a BTreeSet<u16>>,
 }
 

@@ -117,7 +117,7 @@ impl Identity for Route {
 pub(super) struct Target<'a, M> {
     /// The message, without the fields that are only in `merged`.
     message: &'a mut M,
-    /// The message with all that was merged into it; `None` where `message` has all.
+    /// The message with all that was merged into it; `None` where `message` already has them.
     merged: Option<Merged>,
     /// Whether `message` lacks something that patches look at.
     is_stale: bool,

@@ -22,7 +22,7 @@ pub(super) struct HeaderChanges {
     pub(super) authority: Option<String>,
 }
 
-/// What `headers` come to.
+/// The operations of `headers` in Envoy's form.
 pub(super) fn changes(headers: &Headers) -> HeaderChanges {
     let request = headers.request.clone().unwrap_or_default();
     let response = headers.response.clone().unwrap_or_default();

@@ -22,7 +22,7 @@ pub fn parse_export_to(list: &[String], own: &Namespace) -> ExportTo {
     ExportTo::Namespaces(namespaces)
 }
 
-/// What an object's `exportTo` comes to when the mesh-wide default (as written in the mesh config) fills the gap. Never
+/// The visibility of an object by its `exportTo` when the mesh-wide default (as written in the mesh config) fills the gap. Never
 /// [`ExportTo::Unset`].
 #[must_use]
 pub fn resolve_export_to(declared: &ExportTo, default: &[String], own: &Namespace) -> ExportTo {

@@ -65,7 +65,7 @@ pub(super) fn nowhere() -> FilterChain {
     FilterChain { name: NOWHERE.to_owned(), filters: vec![tcp_filter(&proxy)], ..FilterChain::default() }
 }
 
-/// The chains for workloads. What comes to them goes on where it was meant to.
+/// The chains for workloads. They forward connections to their original destination.
 pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
     let chain = |name: &str, filters: Vec<Filter>| FilterChain {
         name: name.to_owned(),

@@ -17,7 +17,7 @@ impl Engine {
         self.published.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Notes what is published, where somebody wants to know.
+    /// Notes what is published, if there is an observer.
     pub(super) fn note_published(&mut self, proxy: u64, kind: ResourceType, collection: Arc<Collection>) {
         if let Some(published) = &mut self.published {
             published.push(PublishedCollection { proxy: ProxyId(proxy), kind, collection });

@@ -105,7 +105,7 @@ impl House {
     /// Checks that a change is what differs from before.
     fn check(&self, before: &Directory, change: &DirectoryChange) {
         let merged = DirectoryChange { remotes: BTreeMap::new(), clusters: false, ..change.clone() };
-        assert_eq!(merged, before.change_to(self.registry.directory()), "what is told is what changed");
+        assert_eq!(merged, before.change_to(self.registry.directory()), "the change that is returned is what changed");
         for (cluster, told) in &change.remotes {
             let none = Arc::new(Directory::default());
             let of = |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
@@ -113,7 +113,7 @@ impl House {
             let parts = |change: &DirectoryChange| {
                 (change.pod_targets.clone(), change.targets.clone(), change.workloads.clone())
             };
-            assert_eq!(parts(told), parts(&differs), "what is told of a remote cluster is what changed there");
+            assert_eq!(parts(told), parts(&differs), "the change of a remote cluster is what changed there");
         }
     }
 }

@@ -108,7 +108,7 @@ impl Remote {
             }
         }
         let kept = state.keys.as_ref().filter(|(_, came)| now - *came < STALE);
-        let (keys, _) = kept.ok_or("the issuer's keys cannot be had at the moment")?;
+        let (keys, _) = kept.ok_or("the issuer's keys are not available at the moment")?;
         pick(keys, id).cloned().ok_or_else(|| "its key is not one of the issuer's".to_owned())
     }
 

@@ -295,7 +295,7 @@ mod tests {
         assert!(objects.take(webhook, Ok(Event::Apply(tag("", "prod", "1", "blue")))));
         assert!(objects.take_changed().contains(&Kind::Sidecar), "other analyzers look at it, too");
         assert_eq!(BTreeSet::from_iter(names(&objects, &all)), ["prod", "shop/a"].map(str::to_owned).into());
-        // Services of other namespaces stand for nothing.
+        // Services of other namespaces do not count.
         objects.take(service, Ok(Event::Apply(tag("shop", "next", "2", "blue"))));
         assert!(!objects.take_changed().contains(&Kind::Gateway));
         objects.take(service, Ok(Event::Apply(tag("istio-system", "next", "3", "blue"))));

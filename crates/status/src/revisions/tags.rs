@@ -1,4 +1,4 @@
-//! Which names stand for a revision (istiod's `pkg/revisions`, `TagWatcher`).
+//! The tags of a revision (istiod's `pkg/revisions`, `TagWatcher`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ impl Tags {
         self.webhooks.is_complete() && self.services.is_complete() && self.validator.is_complete()
     }
 
-    /// A revision and the tags that stand for it.
+    /// A revision and its tags.
     pub(super) fn names_of(&self, revision: &str) -> BTreeSet<String> {
         let tags = self.webhooks.values().chain(self.services.values());
         let own = tags.filter(|tag| tag.revision == revision).map(|tag| tag.tag.clone());

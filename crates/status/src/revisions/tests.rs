@@ -14,7 +14,7 @@ fn object(name: &str, labels: serde_json::Value) -> DynamicObject {
     serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap()
 }
 
-/// All is known: that the namespace `canaries` is of `canary`, which the tag `next` stands for, and that `default` is the default
+/// All is known: that the namespace `canaries` is of `canary`, whose tag is `next`, and that `default` is the default
 /// revision.
 fn known() -> Known {
     let mut known = Known::default();
@@ -45,7 +45,7 @@ fn an_object_is_of_the_revision_that_it_its_namespace_or_the_default_names() {
     assert_eq!(owners(&known, "shop", Some("prod")), [""; 0]);
     assert_eq!(owners(&known, "canaries", None), ["canary"]);
     assert_eq!(owners(&known, "canaries", Some("default")), ["default"]);
-    assert_eq!(owners(&known, "", None), ["default", "canary"], "a GatewayClass is told by all");
+    assert_eq!(owners(&known, "", None), ["default", "canary"], "all revisions write the status of a GatewayClass");
     assert_eq!(owners(&known, "", Some("canary")), ["canary"]);
     let other = |known: &Known| known.own("other").unwrap().has("shop", None);
     assert!(!other(&known));

@@ -44,12 +44,12 @@ pub struct Announcements(Arc<Mutex<Vec<Announcement>>>);
 struct Announcement {
     /// The cluster, for people.
     place: Arc<str>,
-    /// The roots that stand there; closed once nobody keeps them.
+    /// The roots in the configuration; closed once no task maintains it.
     told: watch::Receiver<Arc<str>>,
 }
 
 impl Announcement {
-    /// Whether somebody keeps the place up to date.
+    /// Whether a task maintains the configuration.
     fn is_kept(&self) -> bool {
         let mut told = self.told.clone();
         // A last word that nobody has heard is no reason to wait for another.

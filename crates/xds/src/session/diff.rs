@@ -118,7 +118,7 @@ impl Base {
     }
 }
 
-/// Those of `names` that stand for nothing. Costs a walk over both.
+/// Those of `names` without a resource. Costs a walk over both.
 pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
     if let Some(unknown) = &collection.unknown {
         return names.intersection(unknown).cloned().collect();

@@ -149,7 +149,7 @@ impl prost::Message for DeltaDiscoveryRequest {
 impl InitialVersions {
     fn add(&mut self, name: &str, version: Option<Version>) {
         let begin = u32::try_from(self.names.len())
-            .expect("so many names of so many bytes are less than 4 GiB: the reader counts both");
+            .expect("the reader limits number and length of names: together they are less than 4 GiB");
         self.names.push_str(name);
         self.entries.push(Entry { begin, version });
         self.digest = self.digest.wrapping_add(keyed_hash(&(name, version)));

@@ -1,4 +1,4 @@
-//! Which addresses are asked for, and what comes of the answers.
+//! Which addresses are asked for, and how answers are used.
 
 use navarch_proto::raw::{RawAny, RawResource};
 

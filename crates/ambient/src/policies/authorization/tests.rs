@@ -8,7 +8,7 @@ use super::*;
 use crate::mesh::Selection;
 use crate::site::Site;
 
-/// What the policy with this spec comes to in a namespace.
+/// The translation of a policy with this spec in a namespace.
 fn converted(namespace: &str, spec: &str) -> Option<Authorization> {
     let yaml = format!(
         "{{ apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {{ name: p, namespace: {namespace} }}, spec: {spec} }}"

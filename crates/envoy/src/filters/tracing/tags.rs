@@ -56,7 +56,7 @@ struct Canonical {
     revision: Option<Arc<str>>,
 }
 
-/// Where the dry run of authorization leaves its outcome: tag, and key of the filter's metadata.
+/// Where the dry run of authorization writes its result: tag, and key of the filter's metadata.
 const DRY_RUN_TAGS: [(&str, &str); 4] = [
     ("istio.authorization.dry_run.allow_policy.name", "istio_dry_run_allow_shadow_effective_policy_id"),
     ("istio.authorization.dry_run.allow_policy.result", "istio_dry_run_allow_shadow_engine_result"),

@@ -103,7 +103,7 @@ fn listener_set_ports(view: &View<'_>, gateway: &NamespacedName) -> (usize, BTre
     (count, ports)
 }
 
-/// Whether none of a Gateway's addresses is of use: then nobody looks at listeners.
+/// Whether none of a Gateway's addresses is usable: then listeners are not checked.
 fn is_unread(services: &[String], fault: Option<&Fault>) -> bool {
     services.is_empty() && fault.is_some()
 }

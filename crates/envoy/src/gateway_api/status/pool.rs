@@ -1,4 +1,4 @@
-//! What InferencePools are told, for each parent of a route that leads to them (istiod's `calculateInferencePoolStatus`).
+//! The status of InferencePools, for each parent of a route to them (istiod's `calculateInferencePoolStatus`).
 
 use std::collections::BTreeMap;
 

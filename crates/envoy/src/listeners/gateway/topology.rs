@@ -50,7 +50,7 @@ impl Topology {
     pub(super) fn apply(&self, manager: &mut HttpConnectionManager) {
         manager.xff_num_trusted_hops = self.trusted_proxies;
         manager.forward_client_cert_details = forward_client_cert(self.client_cert).into();
-        // Parts of the certificate are told only where the header is the gateway's own to write.
+        // Details of the certificate are added only where the gateway itself writes the header.
         manager.set_current_client_cert_details = match self.client_cert {
             ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet => {
                 Some(SetCurrentClientCertDetails {

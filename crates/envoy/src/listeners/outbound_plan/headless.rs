@@ -26,7 +26,7 @@ pub(super) fn addresses(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc
 }
 
 /// The proxy's own address, if it is among these: its workload sends nothing to itself through the proxy. Only proxies of
-/// pods behind the service are told apart by it.
+/// it distinguishes the pods behind the service.
 pub(super) fn own_address(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Option<Arc<str>>> {
     view.derived(&OwnAddressAmong(PodAddresses { service: service.key.clone(), port }))
 }

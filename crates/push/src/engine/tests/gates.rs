@@ -32,7 +32,7 @@ impl Query for Cell {
         if sum % 5 == 1 {
             sum += view.proxy().namespace().as_str().len();
         }
-        // Few values, so that many changes come to nothing.
+        // Few values, so that many changes have no effect.
         sum % 3
     }
 }

@@ -279,7 +279,7 @@ async fn a_damaged_folder_is_named_with_what_is_wrong() {
         std::fs::write(&path, content).unwrap();
         let error = refusal(folder.path()).await;
         assert!(error.contains("state/state.json: ") && error.contains(reason), "{error}");
-        assert!(!error.contains("BEGIN") && !error.contains("LS0t"), "secrets are told: {error}");
+        assert!(!error.contains("BEGIN") && !error.contains("LS0t"), "the error contains secrets: {error}");
     }
     // It says what can be done: without it, the two files beside it count.
     std::fs::remove_file(&path).unwrap();

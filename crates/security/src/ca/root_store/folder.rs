@@ -17,7 +17,7 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// All files in one, which is replaced in one moment.
 const ALL: &str = "state.json";
-/// Files that stand for themselves, too: others read them, and they count where the one above is missing.
+/// Single files, too: other programs read them, and they count where the one above is missing.
 const PLAIN: [&str; 2] = ["ca-key.pem", "ca-cert.pem"];
 
 /// That a file does not hold what it must.
@@ -78,7 +78,7 @@ fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
     Ok(files)
 }
 
-/// Keeps files in a folder: all in one, and then those that stand for themselves.
+/// Keeps files in a folder: all in one, and then the single ones.
 pub(super) fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
     let failed = |source| RootStoreError::File { path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -93,7 +93,7 @@ pub(super) fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreErro
     Ok(())
 }
 
-/// Writes the files that stand for themselves where they are missing or differ.
+/// Writes the single files where they are missing or differ.
 pub(super) fn mend(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
     for name in PLAIN {
         let Some(wanted) = files.get(name).map(SecretBytes::expose) else { continue };

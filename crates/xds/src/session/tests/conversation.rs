@@ -73,7 +73,7 @@ fn settle(server: &mut Server, client: &mut Client) {
             None => return,
         }
     }
-    panic!("it does not come to rest");
+    panic!("the conversation does not end");
 }
 
 fn converse(protocol: Protocol, ops: Vec<Op>) {
