@@ -26,7 +26,7 @@ pub fn grpc_bootstrap(node: &Node, socket: &str, certificates: &str) -> Value {
             "id": node.id,
             "metadata": metadata,
             "locality": node.locality.to_json(),
-            // As pilot-agent writes it; gRPC passes over it.
+            // As pilot-agent writes it; gRPC ignores it.
             "UserAgentVersionType": null,
         },
         "server_listener_resource_name_template": LISTENER_TEMPLATE,

@@ -1,7 +1,7 @@
 //! What RequestAuthentications make of requests: Envoy's validation of tokens.
 //!
 //! A present token must be valid; a missing one is no error, AuthorizationPolicies decide about requests without one. Keys that
-//! are fetched come from the snapshot; while there are none, no token of their issuer is believed: the key that is sent then
+//! are fetched come from the snapshot; while there are none, no token of their issuer is accepted: the key that is sent then
 //! has no private key. (istiod sends one whose private key it claims to have discarded.) Agrees with Istio's
 //! `pilot/pkg/security/authn/policy_applier.go` otherwise.
 

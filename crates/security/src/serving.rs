@@ -29,9 +29,9 @@ const RETRY: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long files must be unchanged before they are used.
 const SETTLE: Duration = Duration::from_millis(200);
-/// What is spoken inside.
+/// ALPN of gRPC.
 const H2: &[u8] = b"h2";
-/// What else is spoken to callers of the web.
+/// ALPN of HTTP/1.1, for webhooks and debug pages.
 const HTTP1: &[u8] = b"http/1.1";
 
 /// Errors of setting up TLS.
@@ -391,10 +391,10 @@ fn configure(
         }
     };
     let web = WebTls { config: web_config(chain.clone(), key.clone_key(), &config.rules)?, roots: known_by };
-    let mut believed = authority.root_certificates().to_vec();
+    let mut trusted = authority.root_certificates().to_vec();
     for path in &config.further_roots {
         match files.certificates(path) {
-            Ok(roots) => believed.extend(roots),
+            Ok(roots) => trusted.extend(roots),
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "root certificates beyond the limit are ignored"
@@ -402,18 +402,14 @@ fn configure(
         }
     }
     if let ServerCertificate::Given(GivenFiles { roots: Some(path), .. }) = &config.certificate {
-        believed.extend(files.certificates(path)?);
+        trusted.extend(files.certificates(path)?);
     }
     if let Some(held) = requested {
         // The signer may also sign for workloads.
-        believed.extend(pem::readable_certificates(held.roots.as_bytes(), "the signer's roots").unwrap_or_default());
+        trusted.extend(pem::readable_certificates(held.roots.as_bytes(), "the signer's roots").unwrap_or_default());
     }
     let shown = Arc::from(chain.as_slice());
-    Ok(Served {
-        mesh: server_config(chain, key, &believed, authority.revocations(), &config.rules)?,
-        web,
-        chain: shown,
-    })
+    Ok(Served { mesh: server_config(chain, key, &trusted, authority.revocations(), &config.rules)?, web, chain: shown })
 }
 
 /// The usable CRLs of a PEM text for client verification. Invalid ones are skipped, as they would block all clients.

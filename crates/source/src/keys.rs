@@ -6,7 +6,7 @@
 //!
 //! Keys are fetched once for all policies that name a place, again after the refresh interval, and after failures sooner and
 //! sooner apart. Keys that were good stay while fetching fails, up to a week; a place whose keys were never there has none, and
-//! no token of its issuer is believed.
+//! no token of its issuer is accepted.
 
 mod fetch;
 mod ring;

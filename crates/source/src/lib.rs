@@ -71,7 +71,7 @@ pub enum SourceEvent {
     MeshConfig(Arc<MeshConfig>),
     /// The networks of the mesh, at start and whenever they change.
     MeshNetworks(Arc<MeshNetworks>),
-    /// The keys of a token issuer, at first and whenever they change; `None` where they are believed no more.
+    /// The keys of a token issuer, at first and whenever they change; `None` where they are no longer trusted.
     Keys(KeySource, Option<Arc<str>>),
     /// All problems of one place; they replace the earlier ones. Empty when the place is valid again.
     Problems {

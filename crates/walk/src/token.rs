@@ -155,11 +155,11 @@ impl<'a> Check<'a> {
                 Err(worst)
             }
             Some(RequiresType::RequiresAll(list)) => {
-                let mut believed = None;
+                let mut accepted = None;
                 for one in &list.requirements {
-                    believed = believed.or(self.requirement(one, depth)?);
+                    accepted = accepted.or(self.requirement(one, depth)?);
                 }
-                Ok(believed)
+                Ok(accepted)
             }
             Some(RequiresType::AllowMissing(())) => self.any_provider(),
             Some(RequiresType::AllowMissingOrFailed(()) | RequiresType::ExtractOnlyWithoutValidation(_)) => {

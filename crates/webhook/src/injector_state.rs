@@ -56,7 +56,7 @@ impl InjectorState {
     /// What injects.
     ///
     /// # Errors
-    /// When nothing does: how the API server is answered. An answer that admitted the pod would let it in without its proxy.
+    /// When nothing does: how the API server is answered. An answer that admits the pod would start it without its proxy.
     pub fn injector(&self) -> Result<Arc<Injector>, (StatusCode, String)> {
         match self {
             Self::Ready { injector, .. } => Ok(injector.clone()),

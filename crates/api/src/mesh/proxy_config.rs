@@ -162,7 +162,7 @@ pub struct RemoteService {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
-    /// How many proxies whose `X-Forwarded-For` is believed.
+    /// Number of proxies in front whose `X-Forwarded-For` is trusted.
     pub num_trusted_proxies: u32,
     /// What becomes of `X-Forwarded-Client-Cert`.
     pub forward_client_cert_details: ForwardClientCertDetails,

@@ -259,7 +259,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         Some(if is_tunnelled { More { identity: &workload.identity, ..more } } else { more })
     }
 
-    /// Whether mutual TLS is spoken to an endpoint: as the rule says, else as the endpoint and its policies allow.
+    /// Whether an endpoint is reached by mutual TLS: as the rule says, else as the endpoint and its policies allow.
     fn speaks_mtls(&mut self, endpoint: &Endpoint) -> bool {
         let workload = &endpoint.workload;
         if workload.tls_mode != TlsMode::Istio {

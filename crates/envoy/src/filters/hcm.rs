@@ -52,7 +52,7 @@ pub struct HttpOptions<'a> {
     pub routes: Routes,
     /// What the port declares.
     pub protocol: Protocol,
-    /// Whether the peer's address is believed to be the client's.
+    /// Whether the peer's address counts as the client's.
     pub use_remote_address: bool,
     /// Whether the connection came through HBONE, which already carried the peer's metadata.
     pub hbone: bool,

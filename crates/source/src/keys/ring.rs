@@ -13,7 +13,7 @@ use navarch_api::object::NamespacedName;
 /// How long after the first failure keys are fetched again; each further one doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// How long keys are believed that can be fetched no more, as istiod has it.
+/// How long keys stay trusted that can no longer be fetched, as in istiod.
 const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// Bytes of all keys together. A set of keys has a few thousand.

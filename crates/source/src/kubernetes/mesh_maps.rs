@@ -72,7 +72,7 @@ struct Map {
     mesh: Option<String>,
     /// The mesh networks that were good last.
     networks: Option<MeshNetworks>,
-    /// Whether a text that counts is broken, and there was no good one in its place before.
+    /// Whether a text that counts is invalid, and there was no valid one in its place before.
     lacks: bool,
     /// The problems that were sent.
     problems: Vec<Problem>,

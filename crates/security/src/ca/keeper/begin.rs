@@ -33,7 +33,7 @@ struct Found {
     store: RootStore,
     /// The roots, if they were in force.
     set: Option<RootSet>,
-    /// The version of what is there, be it believed or not.
+    /// The version of the stored roots, trusted or not.
     version: Option<String>,
 }
 

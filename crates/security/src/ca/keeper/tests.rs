@@ -160,7 +160,7 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     assert_eq!(authority.get().root_certificates().len(), 2);
     tasks.shutdown().await;
     let (_, authority, _) = start(config(folder.path())).await.unwrap();
-    assert_eq!(authority.get().root_certificates().len(), 2, "what was signed before is believed after a restart, too");
+    assert_eq!(authority.get().root_certificates().len(), 2, "certificates of before a restart stay trusted");
 }
 
 /// What signs and what is trusted after a start.
