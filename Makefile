@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak conformance fmt lint unit doc demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
+.PHONY: test soak conformance mass-comparison fmt lint unit doc demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping, but for the state of incremental builds: as each crate changes
 # from one run to the next, it is 14 GB that nothing reads.
@@ -39,6 +39,13 @@ soak: tools
 conformance: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
 	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance
+
+# Navarch against istiod on random worlds: COUNT of each area, from SEED on. `make test` has the recorded cases.
+SEED ?= 1
+COUNT ?= 20
+
+mass-comparison:
+	scripts/mass-comparison --seed $(SEED) --count $(COUNT)
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps

@@ -2,7 +2,8 @@
 //!
 //! `PARITY=<text>` runs the cases whose name contains the text and prints their differences. `NAVARCH_PARITY_CASES=<dir>`
 //! runs those under a folder instead, without the ratchet; `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON.
-//! `PARITY_UPDATE=1` writes the ratchet file anew. Differences that are meant stand in `parity/deliberate.txt`, with reasons.
+//! `NAVARCH_PARITY_GOT=<name>` writes each answer
+//! that differs into a folder of that name in its case. `PARITY_UPDATE=1` writes the ratchet file anew. Differences that are meant stand in `parity/deliberate.txt`, with reasons.
 
 #![allow(
     clippy::disallowed_methods,
@@ -187,6 +188,9 @@ async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap
         let by_type = case.expected(proxy).into_iter().map(|(kind, expected)| {
             let actual = got.get(&kind).map_or(&[][..], Vec::as_slice);
             let differences = canon::diff(&expected, actual);
+            if !differences.is_empty() {
+                keep_answer(case, &proxy.name, &kind, actual);
+            }
             (kind, differences)
         });
         by_proxy.insert(proxy.name.clone(), by_type.collect());
@@ -199,6 +203,16 @@ async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap
         objects.insert("created".to_owned(), differences?);
     }
     Ok(by_proxy)
+}
+
+/// Writes an answer that differs into its case, if that is asked for.
+fn keep_answer(case: &Case, proxy: &str, kind: &str, answer: &[Value]) {
+    let Some(name) = std::env::var_os("NAVARCH_PARITY_GOT") else { return };
+    let folder = case.folder.join(name).join(proxy);
+    std::fs::create_dir_all(&folder).expect("a folder in the case is made");
+    let resources: Vec<Value> = canon::resources(answer).into_values().collect();
+    let text = serde_json::to_vec_pretty(&resources).expect("JSON");
+    std::fs::write(folder.join(format!("{kind}.json")), text).expect("the answer is written");
 }
 
 /// One line per difference that the ratchet may list: `<case> <proxy> <type>`, or `<case> error`.

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"istio.io/istio/pkg/test"
+)
+
+// Records the cases that the arguments name, one after the other.
+func recordAll() {
+	check(readDefinitions())
+	for _, folder := range flag.Args() {
+		fmt.Println(started + folder)
+		err := record(folder)
+		if err != nil {
+			fmt.Println(failed+folder+":", err)
+			continue
+		}
+		fmt.Println(recorded + folder)
+	}
+}
+
+func record(folder string) error {
+	text, err := os.ReadFile(filepath.Join(folder, "proxies.yaml"))
+	if err != nil {
+		return err
+	}
+	var proxies []proxy
+	if err := yaml.Unmarshal(text, &proxies); err != nil {
+		return err
+	}
+	first, err := texts(folder, proxies)
+	if err != nil {
+		return err
+	}
+	for range *runs - 1 {
+		next, err := texts(folder, proxies)
+		if err != nil {
+			return err
+		}
+		for file, text := range first {
+			if !bytes.Equal(text, next[file]) {
+				fmt.Fprintf(os.Stderr, "%s/%s: istiod's answers differ from run to run\n", folder, file)
+				delete(first, file)
+			}
+		}
+	}
+	return write(filepath.Join(folder, *outName), proxies, first)
+}
+
+// What istiod answers to each proxy, by <proxy>/<type>.json.
+func texts(folder string, proxies []proxy) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	var inner error
+	outer := test.Wrap(func(t test.Failer) { inner = askAll(t, folder, proxies, out) })
+	return out, errors.Join(inner, outer)
+}
+
+func askAll(t test.Failer, folder string, proxies []proxy, out map[string][]byte) error {
+	server, err := start(t, folder)
+	if err != nil {
+		return err
+	}
+	connection, err := connect(server)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	for _, of := range proxies {
+		got, err := ask(connection, of)
+		if err != nil {
+			return fmt.Errorf("%s: %w", of.Name, err)
+		}
+		for kind, resources := range got {
+			text, err := canonical(resources)
+			if err != nil {
+				return err
+			}
+			out[filepath.Join(of.Name, kind+".json")] = text
+		}
+	}
+	return nil
+}
+
+func write(folder string, proxies []proxy, texts map[string][]byte) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	for _, of := range proxies {
+		if err := os.MkdirAll(filepath.Join(folder, of.Name), 0o755); err != nil {
+			return err
+		}
+	}
+	for file, text := range texts {
+		if err := os.WriteFile(filepath.Join(folder, file), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
