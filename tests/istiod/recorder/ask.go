@@ -26,6 +26,14 @@ type proxy struct {
 	Types                                    []string
 }
 
+// Gateways come before sidecars.
+func (p proxy) rank() int {
+	if p.Type == "sidecar" {
+		return 1
+	}
+	return 0
+}
+
 func (p proxy) isGRPC() bool { return p.Metadata["GENERATOR"] == "grpc" }
 
 func (p proxy) metadata() map[string]any {

@@ -18,6 +18,7 @@ import (
 	metadatafake "k8s.io/client-go/metadata/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"istio.io/istio/pilot/pkg/serviceregistry/aggregate"
 	"istio.io/istio/pilot/test/xds"
 	"istio.io/istio/pkg/cluster"
 	"istio.io/istio/pkg/config/mesh"
@@ -92,9 +93,25 @@ func start(t test.Failer, folder string) (*xds.FakeDiscoveryServer, error) {
 	}
 	options.NetworksWatcher = meshwatcher.NewFixedNetworksWatcher(&networks)
 	server := xds.NewFakeDiscoveryServer(t, options)
+	// The fake server adds the clusters in any order; istiod has its own cluster first.
+	for range attempts {
+		if isFirst(server, local) {
+			break
+		}
+		server = xds.NewFakeDiscoveryServer(t, options)
+	}
 	security.AuthPlaintext = true
 	server.Discovery.Authenticators = []security.Authenticator{named{}}
 	return server, settle(server)
+}
+
+// With two clusters one attempt of two is right.
+const attempts = 20
+
+// Whether istiod sees a cluster's services before those of all others.
+func isFirst(server *xds.FakeDiscoveryServer, id cluster.ID) bool {
+	registries := server.Env().ServiceDiscovery.(*aggregate.Controller).GetRegistries()
+	return registries[0].Cluster() == id
 }
 
 func envOr(name, value string) string {

@@ -173,17 +173,17 @@ impl<'a> Planner<'a> {
                 self.add(egress, service, &shape, port, bind, None);
                 continue;
             }
-            let pods = headless::addresses(self.view, service, port.number);
-            if pods.is_empty() && !shape.is_kubernetes && !shape.has_selector {
+            let pods = headless::pods(self.view, service, port.number);
+            if !pods.any && !shape.is_kubernetes && !shape.has_selector {
                 // Nothing will ever stand behind it: what is sent to the port goes where it was sent.
                 self.add(egress, service, &shape, port, bind, None);
                 continue;
             }
-            if pods.is_empty() {
+            if pods.addresses.is_empty() {
                 continue;
             }
             let own = headless::own_address(self.view, service, port.number);
-            for pod in pods.iter().filter(|pod| pod.first() != own.as_ref().as_ref()) {
+            for pod in pods.addresses.iter().filter(|pod| pod.first() != own.as_ref().as_ref()) {
                 self.add(egress, service, &shape, port, bind, Some(pod));
             }
         }

@@ -9,7 +9,16 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
-/// The addresses of each endpoint of a service port, those with names in place of addresses left out.
+/// What stands behind a service port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pods {
+    /// Whether there is any endpoint, if only one with a name in place of addresses.
+    pub(super) any: bool,
+    /// The addresses of each endpoint, sorted, each once; those with names in place of addresses are left out.
+    pub(super) addresses: Vec<Vec<Arc<str>>>,
+}
+
+/// What stands behind a service port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PodAddresses {
     service: ServiceKey,
@@ -20,8 +29,8 @@ struct PodAddresses {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OwnAddressAmong(PodAddresses);
 
-/// The addresses of each endpoint of a service port, sorted, each once.
-pub(super) fn addresses(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Vec<Vec<Arc<str>>>> {
+/// What stands behind a service port.
+pub(super) fn pods(view: &View<'_>, service: &ServiceRef, port: u16) -> Arc<Pods> {
     view.get(&PodAddresses { service: service.key.clone(), port })
 }
 
@@ -32,19 +41,19 @@ pub(super) fn own_address(view: &View<'_>, service: &ServiceRef, port: u16) -> A
 }
 
 impl Query for PodAddresses {
-    type Value = Vec<Vec<Arc<str>>>;
+    type Value = Pods;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(service) = view.service(&self.service) else { return Vec::new() };
-        let Some(endpoints) = view.endpoints(&self.service) else { return Vec::new() };
+        let Some(service) = view.service(&self.service) else { return Pods::default() };
+        let Some(endpoints) = view.endpoints(&self.service) else { return Pods::default() };
         let is_address = |address: &Arc<str>| address.parse::<IpAddr>().is_ok();
-        let mut pods: Vec<Vec<Arc<str>>> = of_port(endpoints, service, self.port)
+        let mut addresses: Vec<Vec<Arc<str>>> = of_port(endpoints, service, self.port)
             .filter(|endpoint| endpoint.addresses.iter().all(is_address))
             .map(|endpoint| endpoint.addresses.clone())
             .collect();
-        pods.sort_unstable();
-        pods.dedup();
-        pods
+        addresses.sort_unstable();
+        addresses.dedup();
+        Pods { any: of_port(endpoints, service, self.port).next().is_some(), addresses }
     }
 }
 
@@ -54,7 +63,7 @@ impl Query for OwnAddressAmong {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let own = view.proxy().ips().first()?.to_string();
         let pods = view.get(&self.0);
-        pods.iter().filter_map(|pod| pod.first()).find(|address| ***address == *own).cloned()
+        pods.addresses.iter().filter_map(|pod| pod.first()).find(|address| ***address == *own).cloned()
     }
 }
 
