@@ -26,7 +26,7 @@ use self::work::Work;
 use super::directory::{Directory, DirectoryChange, NetworkGateway};
 use super::entry_index::EntryIndex;
 use super::entry_services::EntryServices;
-use super::model::{Labels, Service, ServiceEndpoints, ServiceKey, Workload};
+use super::model::{Labels, Resolution, Service, ServiceEndpoints, ServiceKey, Workload};
 use super::pod_index::PodIndex;
 use super::selector_index::{SelectorIndex, selects};
 use super::service_entry_endpoints::EntryEndpoints;
@@ -261,6 +261,13 @@ impl Registry {
     #[must_use]
     pub(super) fn aliases_of(&self, host: &Hostname) -> &[ServiceKey] {
         self.names.aliases_of(host)
+    }
+
+    /// The hosts that have an alias in this cluster.
+    pub(super) fn hosts_with_alias(&self, alias: &ServiceKey) -> impl Iterator<Item = &Hostname> {
+        let slot = self.directory.services.get(alias);
+        let is_alias = slot.is_some_and(|slot| slot.iter().any(|service| service.resolution == Resolution::Alias));
+        is_alias.then(|| self.names.hosts_with_alias(alias)).into_iter().flatten()
     }
 
     /// The hosts with aliases in this cluster.

@@ -102,6 +102,8 @@ func start(t test.Failer, folder string) (*xds.FakeDiscoveryServer, error) {
 	}
 	security.AuthPlaintext = true
 	server.Discovery.Authenticators = []security.Authenticator{named{}}
+	// What DNS clusters know of other networks' gateways is stale until the gateways are read a second time without a change.
+	server.Env().NetworkManager.NameCache.NotifyGatewayHandlers()
 	return server, settle(server)
 }
 

@@ -30,7 +30,10 @@ impl Aggregate {
         }
         let mut change = DirectoryChange { clusters, ..DirectoryChange::default() };
         let parts = || std::iter::once(&own).chain(remotes.values());
-        let aliased = self.keys_of(&aliased);
+        let changed = parts().flat_map(|part| &part.services);
+        let hidden =
+            changed.flat_map(|key| self.registries().flat_map(|registry| registry.hosts_with_alias(key))).cloned();
+        let aliased = self.keys_of(&aliased.into_iter().chain(hidden).collect());
         let keys: BTreeSet<&ServiceKey> = parts().flat_map(|part| &part.services).chain(&aliased).collect();
         for key in keys {
             self.merge_services(key, &mut change);
@@ -98,8 +101,7 @@ impl Aggregate {
     fn merged_services(&self, key: &ServiceKey) -> Option<Slot> {
         let found = self.registries().filter_map(|registry| registry.directory().services.get(key));
         let slots: Vec<&Slot> = found.collect();
-        let aliases: BTreeSet<&ServiceKey> =
-            self.registries().flat_map(|registry| registry.aliases_of(&key.hostname)).collect();
+        let aliases = self.aliases_of(&key.hostname);
         let has_all = |service: &Service| service.aliases.iter().eq(aliases.iter().copied());
         if let [only] = &*slots
             && only.iter().all(|service| has_all(service))
@@ -122,6 +124,20 @@ impl Aggregate {
         });
         let services: Vec<Arc<Service>> = services.collect();
         (!services.is_empty()).then(|| services.into())
+    }
+
+    /// The aliases of a host in all clusters. Of a name that several clusters declare the first one's Service counts, which may be an
+    /// alias of another host or none.
+    fn aliases_of(&self, host: &Hostname) -> BTreeSet<&ServiceKey> {
+        let declares = |registry: &Registry, key: &ServiceKey| {
+            let slot = registry.directory().services.get(key);
+            slot.is_some_and(|slot| slot.iter().any(|service| service.registry == Origin::Kubernetes))
+        };
+        let is_first =
+            |place: usize, key: &ServiceKey| !self.registries().take(place).any(|earlier| declares(earlier, key));
+        let of_all = self.registries().enumerate();
+        let of_all = of_all.flat_map(|(place, registry)| registry.aliases_of(host).iter().map(move |key| (place, key)));
+        of_all.filter(|(place, key)| is_first(*place, key)).map(|(_, key)| key).collect()
     }
 
     /// Adds or removes a namespace that declares a host.
