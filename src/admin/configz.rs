@@ -199,10 +199,11 @@ fn metadata(meta: &ObjectMeta) -> Value {
     Value::Object(set.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// An object as Go writes istiod's own form of it (`config.Config`).
-pub(super) fn config<T: Stored + Serialize>(object: &Object<T>) -> Value {
+/// An object as Go writes istiod's own form of it (`config.Config`); `domain` is the DNS suffix of Kubernetes services.
+pub(super) fn config<T: Stored + Serialize>(object: &Object<T>, domain: &str) -> Value {
     let mut config = json!({
         "type": group_version_kind(T::KIND),
+        "domain": domain,
         // Go writes the zero of time, and a status without anything in it.
         "creationTimestamp": reply::time(object.meta.created),
         "Spec": to_proto_json(&object.spec),
@@ -265,10 +266,11 @@ mod tests {
         let spec = DestinationRule { host: "web".to_owned(), ..DestinationRule::default() };
         let expected = json!({
             "type": { "group": "networking.istio.io", "version": "v1", "kind": "DestinationRule" },
-            "name": "web", "namespace": "shop", "generation": 3, "resourceVersion": "7", "labels": { "empty": "" },
+            "name": "web", "namespace": "shop", "domain": "cluster.local",
+            "generation": 3, "resourceVersion": "7", "labels": { "empty": "" },
             "creationTimestamp": "0001-01-01T00:00:00Z",
             "Spec": { "host": "web" }, "Status": {}, "Extra": null,
         });
-        assert_eq!(config(&Object { meta: meta("web"), spec }), expected);
+        assert_eq!(config(&Object { meta: meta("web"), spec }, "cluster.local"), expected);
     }
 }

@@ -33,24 +33,25 @@ pub(super) async fn sidecarz(
     let version = last.map_or_else(Arc::default, |sent| sent.version.clone());
     let proxy = info.proxy;
     let asked = proxy.clone();
+    let domain = state.push.context().mesh.settings.domain_suffix.clone();
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
         ids.first().map(|id| engine.ask(*id, &DescribeScope))
     };
     match scratch::ask(&state, vec![asked], ask).await.flatten() {
-        Some(scope) => reply::json(&parameters, &scope_of(&proxy, &version, &scope)),
+        Some(scope) => reply::json(&parameters, &scope_of(&proxy, &version, &domain, &scope)),
         None => reply::ended(),
     }
 }
 
-/// One proxy's scope; `version` is that of the last response that it was sent.
-fn scope_of(proxy: &Proxy, version: &str, scope: &ScopeDescription) -> Value {
+/// One proxy's scope; `version` is that of the last response that it was sent, `domain` the DNS suffix of Kubernetes services.
+fn scope_of(proxy: &Proxy, version: &str, domain: &str, scope: &ScopeDescription) -> Value {
     let services = |all: &[Arc<Service>]| all.iter().map(|service| describe(service)).collect::<Vec<_>>();
     let by_host: Map<String, Value> =
         scope.services.iter().map(|service| (service.key.hostname.to_string(), describe(service))).collect();
     let rules: Map<String, Value> = scope
         .destination_rules
         .iter()
-        .map(|(host, rules)| (host.to_string(), Value::Array(rules.iter().map(rule).collect())))
+        .map(|(host, rules)| (host.to_string(), Value::Array(rules.iter().map(|one| rule(one, domain)).collect())))
         .collect();
     let sidecar = scope.sidecar.as_ref();
     let policy = match &scope.outbound_policy {
@@ -77,11 +78,11 @@ fn scope_of(proxy: &Proxy, version: &str, scope: &ScopeDescription) -> Value {
 }
 
 /// DestinationRules that count as one.
-fn rule(rule: &RuleDescription) -> Value {
+fn rule(rule: &RuleDescription, domain: &str) -> Value {
     let export_to: Map<String, Value> = rule.export_to.iter().map(|to| (to.clone(), json!({}))).collect();
     let from: Vec<Value> =
         rule.from.iter().map(|name| json!({ "Namespace": name.namespace, "Name": &*name.name })).collect();
-    json!({ "exportTo": export_to, "rule": config(&rule.rule), "from": from })
+    json!({ "exportTo": export_to, "rule": config(&rule.rule, domain), "from": from })
 }
 
 /// The service ports that the workload of each connected proxy serves, by the proxy.

@@ -9,8 +9,13 @@ use serde_json::{Map, Value, json};
 
 use super::proxies::{self, Missing};
 use super::reply::{self, Parameters};
+use super::scratch;
 use super::state::AdminState;
+use navarch_push::engine::{Engine, ProxyId};
+use navarch_push::proxy::Locality;
+use navarch_push::proxy_view::{EffectiveLabels, EffectiveLocality};
 use navarch_push::resource::ResourceType;
+use navarch_registry::model::Labels;
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::{ConnectionInfo, Mark, TypeInfo};
 
@@ -38,11 +43,18 @@ pub(super) async fn adsz(
     if parameters.get("push").is_some_and(|push| !push.is_empty()) {
         return format!("Pushed to {} servers\n", state.connections.resend()).into_response();
     }
-    let clients: Vec<Value> = match proxies::chosen(&state, &visibility, &parameters) {
-        Ok(chosen) => chosen.iter().map(watches).collect(),
+    let chosen = match proxies::chosen(&state, &visibility, &parameters) {
+        Ok(chosen) => chosen,
         Err(missing) => return missing.into_response(),
     };
-    reply::json(&parameters, &page(&clients))
+    let asked = chosen.iter().map(|info| info.proxy.clone()).collect();
+    let ask = |engine: &mut Engine, ids: &[ProxyId]| {
+        let ask_one = |id: &ProxyId| (engine.ask(*id, &EffectiveLabels), engine.ask(*id, &EffectiveLocality));
+        ids.iter().map(ask_one).collect::<Vec<_>>()
+    };
+    let Some(places) = scratch::ask(&state, asked, ask).await else { return reply::ended() };
+    let clients = chosen.iter().zip(places).map(|(info, (labels, locality))| watches(info, &labels, &locality));
+    reply::json(&parameters, &page(&clients.collect::<Vec<_>>()))
 }
 
 /// Ends the stream of a proxy (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
@@ -66,14 +78,15 @@ fn page(clients: &[Value]) -> Value {
     }
 }
 
-/// One proxy as `adsz` shows it.
-fn watches(info: &ConnectionInfo) -> Value {
+/// One proxy as `adsz` shows it, with the labels and the locality that its configuration is made for.
+fn watches(info: &ConnectionInfo, labels: &Labels, locality: &Locality) -> Value {
     let mut client = client(info);
     let watches: Map<String, Value> =
         info.types.iter().map(|kind| (kind.kind.type_url().to_owned(), json!(names(kind)))).collect();
-    client.insert("labels".to_owned(), json!(info.proxy.labels));
+    client.insert("labels".to_owned(), reply::map(labels));
     client.insert("metadata".to_owned(), (*info.proxy.metadata).clone());
-    client.insert("locality".to_owned(), locality(info));
+    let Locality { region, zone, sub_zone } = locality;
+    client.insert("locality".to_owned(), json!({ "region": &**region, "zone": &**zone, "sub_zone": &**sub_zone }));
     let mut client = Value::Object(client);
     reply::leave_out_unset(&mut client);
     // A watch without names is one.
@@ -95,12 +108,6 @@ fn client(info: &ConnectionInfo) -> Map<String, Value> {
 /// The names that a type's watch holds.
 fn names(kind: &TypeInfo) -> Vec<&str> {
     kind.names.iter().map(|name| name.as_str()).collect()
-}
-
-/// The locality as sent.
-fn locality(info: &ConnectionInfo) -> Value {
-    let locality = &info.proxy.locality;
-    json!({ "region": &*locality.region, "zone": &*locality.zone, "sub_zone": &*locality.sub_zone })
 }
 
 /// One proxy as `syncz` shows it.

@@ -135,6 +135,12 @@ fn objects(case: &Case) -> Result<Vec<Value>, String> {
     let documents = yaml::documents(&input).map(|document| yaml::parse(document.text, Schema::V1_2));
     let mut objects = documents.collect::<Result<Vec<Value>, _>>().map_err(|error| error.reason.to_string())?;
     objects.retain(|object| !object.is_null());
+    let owners =
+        objects.iter_mut().filter_map(|object| object.pointer_mut("/metadata/ownerReferences")?.as_array_mut());
+    for owner in owners.flatten().filter_map(Value::as_object_mut) {
+        // Without one the server takes no owner.
+        owner.entry("uid").or_insert_with(|| "1d9c8a52-2f0b-4c53-8a34-0a4f6a4d2c11".into());
+    }
     let mut data = serde_json::Map::new();
     for (key, file) in [("mesh", "mesh.yaml"), ("meshNetworks", "networks.yaml")] {
         data.extend(case.file(file).map(|text| (key.to_owned(), Value::from(text))));

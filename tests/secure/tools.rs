@@ -220,6 +220,9 @@ async fn the_questions_of_istioctl_are_answered_over_xds() -> Result<()> {
     for name in PAGES.map(|page| page.split('?').next().unwrap_or_default()) {
         ensure!(list.iter().any(|listed| listed == name), "{name} is not in {list:?}");
     }
+    // Labels are those that selectors match, with those of the place where the proxy runs.
+    let adsz: serde_json::Value = serde_json::from_str(&page("adsz").await?)?;
+    ensure!(adsz["clients"][0]["labels"]["topology.istio.io/cluster"] == "Kubernetes", "{adsz}");
     ensure!(page("edsz").await?.contains("You must provide a proxyID in the query string"));
     ensure!(page("edsz?proxyID=x").await?.contains("Proxy not connected to this Pilot instance"));
     ensure!(page("nothing").await?.contains("404 page not found"));

@@ -29,7 +29,7 @@ struct OwnLabels;
 
 /// The labels that selectors match, topology labels included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct EffectiveLabels;
+pub struct EffectiveLabels;
 
 /// Whether a label selector selects the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ struct SelectedBy(Arc<Labels>);
 
 /// The locality of the proxy: from its labels, else from its node message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct EffectiveLocality;
+pub struct EffectiveLocality;
 
 impl View<'_> {
     /// The proxy that this view is for.
