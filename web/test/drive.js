@@ -149,7 +149,7 @@ async function trace() {
   await page.getByLabel("Port").fill("");
   await page.getByLabel("Claims of its token").fill('{"iss": "https://issuer.example", "sub": "me"}');
   await page.getByRole("button", { name: "Trace" }).click();
-  await page.getByText("claims shop.example.com").waitFor();
+  await page.getByText("has a host that matches shop.example.com").first().waitFor();
   await page.getByText("does not check tokens").first().waitFor();
   await picture("trace-gateway");
   await page.getByLabel("Claims of its token").fill("none");
