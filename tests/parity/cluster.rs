@@ -137,9 +137,9 @@ fn objects(case: &Case) -> Result<Vec<Value>, String> {
     objects.retain(|object| !object.is_null());
     let owners =
         objects.iter_mut().filter_map(|object| object.pointer_mut("/metadata/ownerReferences")?.as_array_mut());
-    for owner in owners.flatten().filter_map(Value::as_object_mut) {
-        // Without one the server takes no owner.
-        owner.entry("uid").or_insert_with(|| "1d9c8a52-2f0b-4c53-8a34-0a4f6a4d2c11".into());
+    for owner in owners.flatten().filter(|owner| owner["uid"].as_str().is_none_or(str::is_empty)) {
+        // The server takes no owner without one.
+        owner["uid"] = "1d9c8a52-2f0b-4c53-8a34-0a4f6a4d2c11".into();
     }
     let mut data = serde_json::Map::new();
     for (key, file) in [("mesh", "mesh.yaml"), ("meshNetworks", "networks.yaml")] {
