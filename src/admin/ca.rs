@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use navarch_security::ca::keeper::{Order, Orders, RotateError};
+use navarch_security::ca::keeper::{RotateError, RotationCommand, RotationCommands};
 
 /// The header with the command. A page in a browser cannot set it for another site (CSRF).
 pub const COMMAND: &str = "x-navarch-ca-command";
@@ -15,27 +15,27 @@ pub const COMMAND: &str = "x-navarch-ca-command";
 /// The status of the roots.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     match state.roots.get() {
-        Some(orders) => shown(&parameters, orders),
+        Some(commands) => shown(&parameters, commands),
         None => (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response(),
     }
 }
 
 /// Runs the command of the header, and returns the new status.
-pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, parameters: Parameters) -> Response {
-    let Some(orders) = state.roots.get() else {
+pub(super) async fn command(State(state): State<AdminState>, headers: HeaderMap, parameters: Parameters) -> Response {
+    let Some(commands) = state.roots.get() else {
         return (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response();
     };
-    let order = match headers.get(COMMAND).and_then(|value| value.to_str().ok()) {
-        Some("begin") => Order::Begin,
-        Some("switch") => Order::Switch,
-        Some("switch-regardless") => Order::SwitchRegardless,
+    let command = match headers.get(COMMAND).and_then(|value| value.to_str().ok()) {
+        Some("begin") => RotationCommand::Begin,
+        Some("switch") => RotationCommand::Switch,
+        Some("switch-regardless") => RotationCommand::SwitchRegardless,
         Some(_) | None => {
             let text = format!("{COMMAND} must be begin, switch or switch-regardless");
             return (StatusCode::BAD_REQUEST, text).into_response();
         }
     };
-    match orders.give(order).await {
-        Ok(()) => shown(&parameters, orders),
+    match commands.send(command).await {
+        Ok(()) => shown(&parameters, commands),
         Err(error) => {
             let code = match error {
                 RotateError::Refused(_) => StatusCode::CONFLICT,
@@ -47,6 +47,6 @@ pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, p
 }
 
 /// The status as a response.
-fn shown(parameters: &Parameters, orders: &Orders) -> Response {
-    reply::json(parameters, &json!(*orders.status()))
+fn shown(parameters: &Parameters, commands: &RotationCommands) -> Response {
+    reply::json(parameters, &json!(*commands.status()))
 }

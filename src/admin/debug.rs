@@ -90,7 +90,7 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/ambientz", get(ambientz::ambientz))
         .route("/debug/applied", get(applied::applied))
         .route("/debug/authorizationz", get(policies::authorizationz))
-        .route("/debug/ca", get(ca::status).post(ca::order))
+        .route("/debug/ca", get(ca::status).post(ca::command))
         .route("/debug/cachez", get(cachez::cachez))
         .route("/debug/clusterz", get(clusterz::clusterz))
         .route("/debug/connections", get(syncz::connections))

@@ -51,8 +51,8 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
         let digest = tokio::task::spawn_blocking(move || configuration::digest(&digested)).await;
         health.configuration = digest.unwrap_or_default();
     }
-    if let Some(orders) = state.roots.get() {
-        certificates::roots(&orders.status(), now, &mut health);
+    if let Some(commands) = state.roots.get() {
+        certificates::roots(&commands.status(), now, &mut health);
     }
     if let Some(certificates) = state.certificates.get() {
         certificates.tell(now, &mut health);

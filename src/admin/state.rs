@@ -14,7 +14,7 @@ use super::rollout::RolloutControl;
 use super::scratch::PlanLimit;
 use navarch_net::rejections::Rejections;
 use navarch_push::worker::PushHandle;
-use navarch_security::ca::keeper::Orders;
+use navarch_security::ca::keeper::RotationCommands;
 use navarch_source::Problem;
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -64,7 +64,7 @@ pub struct AdminState {
     /// All metrics.
     pub metrics: Arc<Exposition>,
     /// The keeper of the roots, once there is a CA.
-    pub roots: Arc<OnceLock<Orders>>,
+    pub roots: Arc<OnceLock<RotationCommands>>,
     /// The CA's chain and what ports show, once they are served.
     pub certificates: Arc<OnceLock<Certificates>>,
     /// Whom limits turned away.

@@ -21,7 +21,7 @@ use navarch_security::api_server::ApiServer;
 use navarch_security::authenticate::{
     Gatekeeper, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews, TrustedNetworks,
 };
-use navarch_security::ca::keeper::{self, KeeperConfig, Orders, RootKeeper};
+use navarch_security::ca::keeper::{self, KeeperConfig, RootKeeper, RotationCommands};
 use navarch_security::ca::root_store::{self, RootStore};
 use navarch_security::ca::rotation::RotationRules;
 use navarch_security::ca::service::{CertificateService, CertificateServiceConfig};
@@ -125,7 +125,7 @@ pub(super) struct Security {
     /// The authority in force.
     pub(super) authority: CurrentAuthority,
     /// Commands to the keeper of the roots.
-    pub(super) orders: Orders,
+    pub(super) commands: RotationCommands,
     /// TLS of ports.
     pub(super) tls: ServingTls,
     /// Certificates for workloads.
@@ -211,7 +211,7 @@ pub(super) async fn start(
     metrics: Metrics,
     (stop, tasks): (&CancellationToken, &mut Tasks),
 ) -> anyhow::Result<Security> {
-    let (keeper, authority, orders) = roots(config, names, client, push).await?;
+    let (keeper, authority, commands) = roots(config, names, client, push).await?;
     let registration = config.registration.clone().map(registration::with_roots);
     let mesh: MeshRoots = {
         let push = push.clone();
@@ -257,7 +257,7 @@ pub(super) async fn start(
     super::spawn("trust bundle", tasks, async move {
         super::until(&stopped, trust.run()).await.map_or(Ok(()), super::finish)
     });
-    Ok(Security { authority, orders, tls, certificates })
+    Ok(Security { authority, commands, tls, certificates })
 }
 
 /// Where the server's own certificate comes from.
@@ -333,7 +333,7 @@ async fn roots(
     names: Names<'_>,
     client: Option<&kube::Client>,
     push: &PushHandle,
-) -> anyhow::Result<(RootKeeper, CurrentAuthority, Orders)> {
+) -> anyhow::Result<(RootKeeper, CurrentAuthority, RotationCommands)> {
     let (self_signed, rotation) = match (client, &config.state) {
         // A root that signs nothing is not stored.
         _ if !config.signs => (RootStore::Memory, RootStore::Memory),

@@ -15,7 +15,7 @@ use super::{Config, Tasks, ended_unasked, spawn, write_back};
 use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
 use navarch_security::authenticate::Gatekeeper;
-use navarch_security::ca::{self, keeper::Orders};
+use navarch_security::ca::{self, keeper::RotationCommands};
 use navarch_webhook::registration::Announcements;
 use navarch_webhook::{self, Webhooks};
 use navarch_xds::Ads;
@@ -38,7 +38,7 @@ pub(super) struct TlsPorts {
     /// What is counted of its calls.
     pub(super) call_metrics: GrpcMetrics,
     /// The keeper of the CA's roots and the current certificates, once there is a CA.
-    pub(super) kept: (Arc<OnceLock<Orders>>, Arc<OnceLock<Certificates>>),
+    pub(super) kept: (Arc<OnceLock<RotationCommands>>, Arc<OnceLock<Certificates>>),
     /// Receives the configuration for remote clusters, once it is known.
     pub(super) remotes: watch::Sender<Option<ToldRemotes>>,
 }
@@ -130,8 +130,8 @@ impl TlsPorts {
             });
         }
         // Nobody else sets them.
-        let (orders, certificates) = self.kept;
-        let _ = orders.set(security.orders);
+        let (commands, certificates) = self.kept;
+        let _ = commands.set(security.commands);
         let _ = certificates.set(Certificates { authority, serving });
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
         let published = config.security.signs.then_some(Published { roots, revocations });

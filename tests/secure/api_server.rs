@@ -10,7 +10,7 @@ use navarch::api::object::NamespacedName;
 use navarch::pki::KeyType;
 use navarch::security::api_server::ApiServer;
 use navarch::security::authenticate::{Credentials, Gatekeeper, TokenReviews, TrustedNetworks};
-use navarch::security::ca::keeper::{self, KeeperConfig, Order};
+use navarch::security::ca::keeper::{self, KeeperConfig, RotationCommand};
 use navarch::security::ca::root_store::{self, RootStore};
 use navarch::security::ca::rotation::{Missing, Phase, RotationRules};
 use navarch::security::ca::{Bundle, PluggedIn};
@@ -102,7 +102,7 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
         clock: std::time::SystemTime::now,
     };
     let (one, other) = tokio::join!(keeper::start(config("one")), keeper::start(config("other")));
-    let ((one, ours, orders), (other, theirs, _)) = (one?, other?);
+    let ((one, ours, commands), (other, theirs, _)) = (one?, other?);
     ensure!(ours.get().roots() == theirs.get().roots(), "one of them won");
     let old = ours.get().roots().pem().to_owned();
     let mut tasks = tokio::task::JoinSet::new();
@@ -110,10 +110,10 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let there = absent.clone();
     tasks.spawn(one.run(Arc::new(|_| Vec::new())));
     tasks.spawn(other.run(Arc::new(move |_| there.lock().unwrap().clone())));
-    orders.give(Order::Begin).await?;
+    commands.send(RotationCommand::Begin).await?;
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
-    while !orders.status().missing.iter().any(|one| one.who == "web-1.shop") {
-        ensure!(tokio::time::Instant::now() < end, "the other's proxies count: {:?}", orders.status());
+    while !commands.status().missing.iter().any(|one| one.who == "web-1.shop") {
+        ensure!(tokio::time::Instant::now() < end, "the other's proxies count: {:?}", commands.status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(theirs.get().root_certificates().len() == 2, "the other trusts both");
@@ -121,8 +121,8 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     ensure!(ours.get().roots().pem().starts_with(&old), "the old one signs while one is missing");
     absent.lock().unwrap().clear();
     let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    while orders.status().phase != Phase::Retiring {
-        ensure!(tokio::time::Instant::now() < end, "the other's word frees the way: {:?}", orders.status());
+    while commands.status().phase != Phase::Retiring {
+        ensure!(tokio::time::Instant::now() < end, "the other's word frees the way: {:?}", commands.status());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let new = ours.get().roots().pem().to_owned();

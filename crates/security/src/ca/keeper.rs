@@ -4,7 +4,7 @@
 //! restart continues where the last process was.
 
 mod begin;
-mod orders;
+mod commands;
 mod report;
 mod status;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-pub use orders::{Order, Orders, RotateError};
+pub use commands::{RotateError, RotationCommand, RotationCommands};
 pub use status::{RootRole, RootStatus, RotationStatus};
 
 use super::bundle::BundleError;
@@ -24,9 +24,9 @@ use super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::Clock;
 use begin::Begun;
+use commands::PendingCommand;
 use navarch_api::error_chain::chain;
 use navarch_api::file_events::FileEvents;
-use orders::PendingOrder;
 
 /// Returns the proxies that do not trust all of these roots (PEM) yet.
 pub type FindMissing = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
@@ -36,7 +36,7 @@ pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send
 /// Interval of reconciliation; the folder of a plugged-in CA is also watched.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Capacity of the command channel.
-const ORDERS: usize = 8;
+const MAX_PENDING_COMMANDS: usize = 8;
 
 /// Configuration of the keeper.
 #[derive(Clone)]
@@ -115,7 +115,7 @@ pub struct RootKeeper {
     /// Publishes the status.
     status: watch::Sender<Arc<RotationStatus>>,
     /// Commands of operators.
-    orders: mpsc::Receiver<PendingOrder>,
+    commands: mpsc::Receiver<PendingCommand>,
 }
 
 impl std::fmt::Debug for RootKeeper {
@@ -131,13 +131,13 @@ impl std::fmt::Debug for RootKeeper {
 ///
 /// # Errors
 /// If there is no usable authority.
-pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, Orders), KeeperError> {
+pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, RotationCommands), KeeperError> {
     let Begun { store, set, version, found, problem } = begin::begin(&config).await?;
     let now = (config.clock)();
     let (switch, current) = in_force(set.authority(now)?);
     let first = RotationStatus::of(&set, &store, &[], problem.as_deref(), &config.rules);
     let (status, told) = watch::channel(Arc::new(first));
-    let (sender, orders) = mpsc::channel(ORDERS);
+    let (sender, commands) = mpsc::channel(MAX_PENDING_COMMANDS);
     let mut keeper = RootKeeper {
         store,
         set,
@@ -152,13 +152,13 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
         is_recorded: false,
         switch,
         status,
-        orders,
+        commands,
         config,
     };
     if let Err(error) = keeper.announce().await {
         tracing::warn!(problem = chain(&error), "failed to publish this replica's CA state");
     }
-    Ok((keeper, current, Orders::new(sender, told)))
+    Ok((keeper, current, RotationCommands::new(sender, told)))
 }
 
 impl RootKeeper {
@@ -172,9 +172,9 @@ impl RootKeeper {
                     self.look(&find_missing).await;
                     at_most = self.config.look;
                 }
-                Some(asked) = self.orders.recv() => {
+                Some(asked) = self.commands.recv() => {
                     self.look(&find_missing).await;
-                    let answer = self.obey(asked.order).await;
+                    let answer = self.execute(asked.command).await;
                     self.tell();
                     // The caller may have gone.
                     drop(asked.answer.send(answer));

@@ -38,18 +38,21 @@ fn config(folder: &Path) -> KeeperConfig {
 type Absent = Arc<Mutex<Vec<Missing>>>;
 
 /// A keeper at work, and who is missing.
-async fn at_work(config: KeeperConfig, tasks: &mut tokio::task::JoinSet<()>) -> (CurrentAuthority, Orders, Absent) {
-    let (keeper, authority, orders) = start(config).await.unwrap();
+async fn at_work(
+    config: KeeperConfig,
+    tasks: &mut tokio::task::JoinSet<()>,
+) -> (CurrentAuthority, RotationCommands, Absent) {
+    let (keeper, authority, commands) = start(config).await.unwrap();
     let absent = Absent::default();
     let missing = absent.clone();
     tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
-    (authority, orders, absent)
+    (authority, commands, absent)
 }
 
 /// Waits for a phase.
-async fn reach(orders: &Orders, phase: Phase) {
-    let reached = polled(|| orders.status().phase == phase).await;
-    assert!(reached, "{phase:?} is not reached: {:?}", orders.status());
+async fn reach(commands: &RotationCommands, phase: Phase) {
+    let reached = polled(|| commands.status().phase == phase).await;
+    assert!(reached, "{phase:?} is not reached: {:?}", commands.status());
 }
 
 fn late() -> Missing {
@@ -60,30 +63,30 @@ fn late() -> Missing {
 async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    let (authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     let old = authority.get().roots().pem().to_owned();
-    assert_eq!(orders.give(Order::Switch).await, Err(Refusal::NothingToDo.into()));
+    assert_eq!(commands.send(RotationCommand::Switch).await, Err(Refusal::NothingToDo.into()));
     *absent.lock() = vec![late()];
-    orders.give(Order::Begin).await.unwrap();
-    assert_eq!(orders.give(Order::Begin).await, Err(Refusal::UnderWay.into()));
-    assert_eq!(orders.give(Order::Switch).await, Err(Refusal::Missing(vec![late()]).into()));
+    commands.send(RotationCommand::Begin).await.unwrap();
+    assert_eq!(commands.send(RotationCommand::Begin).await, Err(Refusal::UnderWay.into()));
+    assert_eq!(commands.send(RotationCommand::Switch).await, Err(Refusal::Missing(vec![late()]).into()));
     assert_eq!(authority.get().root_certificates().len(), 2);
     let signs = authority.get().not_after();
     tasks.shutdown().await;
 
-    let (authority, orders, absent) = {
-        let (keeper, authority, orders) = start(config(folder.path())).await.unwrap();
+    let (authority, commands, absent) = {
+        let (keeper, authority, commands) = start(config(folder.path())).await.unwrap();
         let absent: Absent = Arc::new(Mutex::new(vec![late()]));
         let missing = absent.clone();
         tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
-        (authority, orders, absent)
+        (authority, commands, absent)
     };
-    assert_eq!(orders.status().phase, Phase::Distributing);
+    assert_eq!(commands.status().phase, Phase::Distributing);
     assert_eq!((authority.get().not_after(), authority.get().root_certificates().len()), (signs, 2));
     absent.lock().clear();
-    reach(&orders, Phase::Retiring).await;
+    reach(&commands, Phase::Retiring).await;
     assert!(authority.get().roots().pem().contains("BEGIN") && authority.get().roots().pem() != old);
-    let roles: Vec<_> = orders.status().roots.iter().map(|root| root.role).collect();
+    let roles: Vec<_> = commands.status().roots.iter().map(|root| root.role).collect();
     assert_eq!(roles, [RootRole::Signing, RootRole::Former]);
     let first = std::fs::read_to_string(folder.path().join("state/ca-cert.pem")).unwrap();
     assert_ne!(first, old, "the new one signs");
@@ -114,11 +117,11 @@ async fn a_root_in_a_folder_is_made_once_and_its_key_is_private() {
 async fn whoever_insists_is_obeyed() {
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    let (_authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    let (_authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     *absent.lock() = vec![late()];
-    orders.give(Order::Begin).await.unwrap();
-    orders.give(Order::SwitchRegardless).await.unwrap();
-    assert_eq!(orders.status().phase, Phase::Retiring);
+    commands.send(RotationCommand::Begin).await.unwrap();
+    commands.send(RotationCommand::SwitchRegardless).await.unwrap();
+    assert_eq!(commands.status().phase, Phase::Retiring);
 }
 
 /// Puts a CA into the folder of the plugged-in one.
@@ -136,27 +139,27 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     let (one, two) = (root(), root());
     plug(folder.path(), &one);
     let mut tasks = tokio::task::JoinSet::new();
-    let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    let (authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     assert_eq!(authority.get().roots().pem(), one.roots);
     assert!(!folder.path().join("state/state.json").exists(), "no root is made beside a CA that is plugged in");
-    assert_eq!(orders.give(Order::Begin).await, Err(Refusal::PluggedIn.into()));
+    assert_eq!(commands.send(RotationCommand::Begin).await, Err(Refusal::PluggedIn.into()));
     *absent.lock() = vec![late()];
     plug(folder.path(), &two);
-    reach(&orders, Phase::Distributing).await;
+    reach(&commands, Phase::Distributing).await;
     assert_eq!(authority.get().root_certificates().len(), 2);
     tasks.shutdown().await;
 
     // The old one's key is in no file of the folder any more, and yet it goes on signing.
-    let (authority, orders, absent) = {
-        let (keeper, authority, orders) = start(config(folder.path())).await.unwrap();
+    let (authority, commands, absent) = {
+        let (keeper, authority, commands) = start(config(folder.path())).await.unwrap();
         let absent: Absent = Arc::new(Mutex::new(Vec::new()));
         let missing = absent.clone();
-        assert_eq!(orders.status().phase, Phase::Distributing);
+        assert_eq!(commands.status().phase, Phase::Distributing);
         tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
-        (authority, orders, absent)
+        (authority, commands, absent)
     };
     absent.lock().clear();
-    reach(&orders, Phase::Retiring).await;
+    reach(&commands, Phase::Retiring).await;
     assert_eq!(authority.get().root_certificates().len(), 2);
     tasks.shutdown().await;
     let (_, authority, _) = start(config(folder.path())).await.unwrap();
@@ -165,8 +168,8 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
 
 /// What signs and what is trusted after a start.
 async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<String>) {
-    let (_, authority, orders) = start(config).await.unwrap();
-    let status = orders.status();
+    let (_, authority, commands) = start(config).await.unwrap();
+    let status = commands.status();
     let signing = status.roots.iter().find(|root| root.role == RootRole::Signing).unwrap();
     let trusted = authority.get().root_certificates().len();
     (signing.fingerprint.clone(), trusted, status.phase, status.problem.clone())
@@ -189,10 +192,10 @@ async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs(
     assert_eq!((signing, trusted, phase), (fingerprint(&one), 2, Phase::Distributing));
     // It is put back: what was to sign is given up at the next change that is seen, and not at a start.
     let mut tasks = tokio::task::JoinSet::new();
-    let (_authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    let (_authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     *absent.lock() = vec![late()];
     plug(folder.path(), &one);
-    reach(&orders, Phase::Settled).await;
+    reach(&commands, Phase::Settled).await;
     tasks.shutdown().await;
 
     // The files are gone: the last CA stays in use, and the problem is reported.
@@ -242,11 +245,11 @@ async fn broken_files_change_nothing() {
     let folder = tempfile::tempdir().unwrap();
     plug(folder.path(), &root());
     let mut tasks = tokio::task::JoinSet::new();
-    let (authority, orders, _absent) = at_work(config(folder.path()), &mut tasks).await;
+    let (authority, commands, _absent) = at_work(config(folder.path()), &mut tasks).await;
     let before = authority.get().roots().pem().to_owned();
     std::fs::write(folder.path().join("cacerts/ca-cert.pem"), root().certificate).unwrap();
-    until(|| orders.status().problem.is_some()).await;
-    let problem = orders.status().problem.clone().unwrap();
+    until(|| commands.status().problem.is_some()).await;
+    let problem = commands.status().problem.clone().unwrap();
     assert!(problem.contains("does not match its certificate"), "{problem}");
     assert_eq!(authority.get().roots().pem(), before);
 }
@@ -350,7 +353,7 @@ async fn a_full_disk_is_survived_and_tried_again() {
         return;
     };
     let mut tasks = tokio::task::JoinSet::new();
-    let (authority, orders, _absent) = at_work(config(&folder), &mut tasks).await;
+    let (authority, commands, _absent) = at_work(config(&folder), &mut tasks).await;
     let (state, before) = (folder.join("state"), authority.get().roots().pem().to_owned());
     let kept = std::fs::read(state.join("state.json")).unwrap();
     let fill = || {
@@ -358,16 +361,16 @@ async fn a_full_disk_is_survived_and_tried_again() {
         while std::io::Write::write_all(&mut filler, &[0; 512]).is_ok() {}
     };
     fill();
-    let error = orders.give(Order::Begin).await.unwrap_err();
+    let error = commands.send(RotationCommand::Begin).await.unwrap_err();
     assert!(chain(&error).contains("No space left"), "{}", chain(&error));
     assert_eq!(std::fs::read(state.join("state.json")).unwrap(), kept, "the last version stays");
     assert_eq!(authority.get().roots().pem(), before, "what is not kept is not in force");
     std::fs::remove_file(state.join("ca-cert.pem")).unwrap();
     fill();
-    until(|| orders.status().problem.as_ref().is_some_and(|problem| problem.contains("ca-cert.pem"))).await;
+    until(|| commands.status().problem.as_ref().is_some_and(|problem| problem.contains("ca-cert.pem"))).await;
     std::fs::remove_file(folder.join("filler")).unwrap();
-    until(|| state.join("ca-cert.pem").exists() && orders.status().problem.is_none()).await;
-    orders.give(Order::Begin).await.unwrap();
+    until(|| state.join("ca-cert.pem").exists() && commands.status().problem.is_none()).await;
+    commands.send(RotationCommand::Begin).await.unwrap();
     tasks.shutdown().await;
     child.kill().unwrap();
     child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What operators may ask of the keeper of the roots.
+//! Commands of operators that rotate the roots.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use super::status::RotationStatus;
 use super::{KeeperError, RootKeeper};
 use navarch_api::error_chain::chain;
 
-/// An order.
+/// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum RotationCommand {
     /// Make a new root and distribute it; it signs when everybody trusts it.
     Begin,
     /// Have the root that is being distributed sign now, if everybody trusts it.
@@ -20,7 +20,7 @@ pub enum Order {
     SwitchRegardless,
 }
 
-/// Why an order is not obeyed.
+/// Why a command is not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RotateError {
     /// It is not safe, or there is nothing to do.
@@ -34,63 +34,63 @@ pub enum RotateError {
     NoKeeper,
 }
 
-/// An order that waits for its answer.
-pub(super) struct PendingOrder {
-    pub(super) order: Order,
+/// A command that waits for its answer.
+pub(super) struct PendingCommand {
+    pub(super) command: RotationCommand,
     /// Where the answer goes.
     pub(super) answer: oneshot::Sender<Result<(), RotateError>>,
 }
 
-/// Takes orders for the keeper, and tells where things stand. Clones are one.
+/// Sends commands to the keeper, and has its status. All clones are of one keeper.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct RotationCommands {
     /// To the keeper.
-    sender: mpsc::Sender<PendingOrder>,
+    sender: mpsc::Sender<PendingCommand>,
     /// From the keeper.
     status: watch::Receiver<Arc<RotationStatus>>,
 }
 
-impl std::fmt::Debug for PendingOrder {
+impl std::fmt::Debug for PendingCommand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PendingOrder").field("order", &self.order).finish_non_exhaustive()
+        f.debug_struct("PendingCommand").field("command", &self.command).finish_non_exhaustive()
     }
 }
 
-impl Orders {
+impl RotationCommands {
     /// To a keeper and from it.
-    pub(super) fn new(sender: mpsc::Sender<PendingOrder>, status: watch::Receiver<Arc<RotationStatus>>) -> Self {
+    pub(super) fn new(sender: mpsc::Sender<PendingCommand>, status: watch::Receiver<Arc<RotationStatus>>) -> Self {
         Self { sender, status }
     }
 
-    /// Where things stand.
+    /// The status of the rotation.
     #[must_use]
     pub fn status(&self) -> Arc<RotationStatus> {
         self.status.borrow().clone()
     }
 
-    /// Gives an order and waits until it is obeyed or refused.
+    /// Sends a command and waits until it is executed or refused.
     ///
     /// # Errors
     /// When it is refused or fails.
-    pub async fn give(&self, order: Order) -> Result<(), RotateError> {
+    pub async fn send(&self, command: RotationCommand) -> Result<(), RotateError> {
         let (answer, answered) = oneshot::channel();
-        let asked = PendingOrder { order, answer };
+        let asked = PendingCommand { command, answer };
         self.sender.send(asked).await.map_err(|_| RotateError::NoKeeper)?;
         answered.await.map_err(|_| RotateError::NoKeeper)?
     }
 }
 
 impl RootKeeper {
-    /// Obeys an order, after a look at all.
-    pub(super) async fn obey(&mut self, order: Order) -> Result<(), RotateError> {
+    /// Executes a command.
+    pub(super) async fn execute(&mut self, command: RotationCommand) -> Result<(), RotateError> {
         if let Some(problem) = &self.problem {
             return Err(RotateError::Failed(problem.clone()));
         }
         let failed = |error: KeeperError| RotateError::Failed(chain(&error));
-        let next = self.ordered(order).map_err(failed)??;
+        let next = self.set_after(command).map_err(failed)??;
         self.keep(next.clone()).await.map_err(failed)?;
         if self.set == next {
-            tracing::info!(?order, "root rotation command done");
+            tracing::info!(?command, "root rotation command done");
             Ok(())
         } else {
             Err(RotateError::Failed(
@@ -99,18 +99,18 @@ impl RootKeeper {
         }
     }
 
-    /// The set that an order leads to.
-    fn ordered(&self, order: Order) -> Result<Result<RootSet, Refusal>, KeeperError> {
+    /// The set after a command.
+    fn set_after(&self, command: RotationCommand) -> Result<Result<RootSet, Refusal>, KeeperError> {
         let now = (self.config.clock)();
         let rules = &self.config.rules;
-        Ok(match order {
-            Order::Begin if self.set.origin == Origin::PluggedIn => Err(Refusal::PluggedIn),
-            Order::Begin if self.set.next.is_some() => Err(Refusal::UnderWay),
-            Order::Begin => self.set.begin((self.config.make)(now)?, Origin::SelfSigned, rules, now)?,
-            Order::Switch if self.set.next.is_some() && !self.missing.is_empty() => {
+        Ok(match command {
+            RotationCommand::Begin if self.set.origin == Origin::PluggedIn => Err(Refusal::PluggedIn),
+            RotationCommand::Begin if self.set.next.is_some() => Err(Refusal::UnderWay),
+            RotationCommand::Begin => self.set.begin((self.config.make)(now)?, Origin::SelfSigned, rules, now)?,
+            RotationCommand::Switch if self.set.next.is_some() && !self.missing.is_empty() => {
                 Err(Refusal::Missing(self.missing.clone()))
             }
-            Order::Switch | Order::SwitchRegardless => self.set.switch(rules, now)?,
+            RotationCommand::Switch | RotationCommand::SwitchRegardless => self.set.switch(rules, now)?,
         })
     }
 }
