@@ -4,18 +4,16 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use navarch::api::mesh::MeshConfig;
 use navarch::api::settings::Settings;
 use navarch::push::context::PushContext;
-use navarch::push::mesh_state::{Change, MeshState};
 use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::{Plan, plan_of};
 use navarch_answers::why::WhyNot;
-use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
+use navarch_answers::why_not::{Origin, Others, Request, why_not};
 use serde_json::json;
 
-use super::waypoint::changes;
+use super::waypoint::{changes, context_of, snapshots};
 
 /// A gateway that is asked at 80 and 443 and listens on 8080 and 8443, and `web` behind it.
 const EDGE: &str = "apiVersion: networking.istio.io/v1
@@ -106,21 +104,14 @@ fn mesh(more: &str) -> Arc<PushContext> {
         )
         .unwrap();
     }
-    let mut state = MeshState::new(Settings::default());
-    let config = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
-    state.apply(std::iter::once(config).chain(changes(&(yaml + more))).collect::<Vec<_>>());
-    state.context()
+    context_of(Settings::default(), &(yaml + more))
 }
 
 /// What becomes of a request to a host at a port, with the claims of a token, at the gateway.
 fn at_gateway(more: &str, to: (&str, Option<u16>, &str), claims: Option<&serde_json::Value>) -> WhyNot {
     let context = mesh(more);
     let mirror = Mirror::of(&context, implied(&context));
-    let places = mirror
-        .clients()
-        .enumerate()
-        .map(|(at, client)| ProxySnapshot { proxy: client.proxy.clone(), had: mirror.had(at) });
-    let places: Vec<ProxySnapshot> = places.collect();
+    let places = snapshots(&mirror);
     let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
     let gateway = at("10.2.0.1".parse().unwrap()).unwrap();
     let (host, port, path) = to;

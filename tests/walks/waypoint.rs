@@ -7,6 +7,7 @@ use std::sync::Arc;
 use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::object::NamespacedName;
+use navarch::api::settings::Settings;
 use navarch::push::context::PushContext;
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::ProxyKind;
@@ -108,21 +109,28 @@ pub(crate) fn changes(yaml: &str) -> Vec<Change> {
 /// The snapshot of the shop, in ambient mode.
 pub(crate) fn snapshot(more: &str) -> Arc<PushContext> {
     let on = |name: &str| (name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned());
-    let mut state = MeshState::new(navarch::cli::environment::settings(on).unwrap());
+    context_of(navarch::cli::environment::settings(on).unwrap(), &shop(more))
+}
+
+/// The snapshot of these objects with Istio's default mesh config.
+pub(crate) fn context_of(settings: Settings, yaml: &str) -> Arc<PushContext> {
+    let mut state = MeshState::new(settings);
     let mesh = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
-    state.apply(std::iter::once(mesh).chain(changes(&shop(more))).collect::<Vec<_>>());
+    state.apply(std::iter::once(mesh).chain(changes(yaml)).collect::<Vec<_>>());
     state.context()
+}
+
+/// Each proxy of a mirror, with what it has.
+pub(crate) fn snapshots(mirror: &Mirror) -> Vec<ProxySnapshot> {
+    let proxies = mirror.clients().enumerate();
+    proxies.map(|(at, client)| ProxySnapshot { proxy: client.proxy.clone(), had: mirror.had(at) }).collect()
 }
 
 /// Why a request of a pod to a host fails, with the proxies that the shop implies.
 pub(crate) fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
-    let places = mirror
-        .clients()
-        .enumerate()
-        .map(|(at, client)| ProxySnapshot { proxy: client.proxy.clone(), had: mirror.had(at) });
-    let places: Vec<ProxySnapshot> = places.collect();
+    let places = snapshots(&mirror);
     let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
     let name = NamespacedName::new("shop", pod);
     let origin = match ambient(&context, &name) {
