@@ -64,22 +64,23 @@ func (p proxy) node() (*core.Node, error) {
 type answers map[string][]any
 
 // How long istiod may take to answer one proxy.
-const patience = 10 * time.Second
+const answerTimeout = 10 * time.Second
 
 // Asks as the recorded cases were asked for: clusters, their endpoints, listeners, their routes, then what is named anywhere.
 func ask(connection *grpc.ClientConn, of proxy) (answers, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	identity := fmt.Sprintf("spiffe://cluster.local/ns/%s/sa/%s", of.Namespace, of.metadata()["SERVICE_ACCOUNT"])
 	ctx = metadata.AppendToOutgoingContext(ctx, identityKey, identity)
-	if of.isGRPC() {
-		return askGRPC(ctx, connection, of)
-	}
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(connection).DeltaAggregatedResources(ctx)
+	node, err := of.node()
 	if err != nil {
 		return nil, err
 	}
-	node, err := of.node()
+	service := discovery.NewAggregatedDiscoveryServiceClient(connection)
+	if of.isGRPC() {
+		return askGRPC(ctx, service, node, of)
+	}
+	stream, err := service.DeltaAggregatedResources(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -226,12 +227,8 @@ func (d *delta) items(response *discovery.DeltaDiscoveryResponse) []any {
 }
 
 // Asks as a gRPC application does: listeners by name, the routes that they name, their clusters, the endpoints of these.
-func askGRPC(ctx context.Context, connection *grpc.ClientConn, of proxy) (answers, error) {
-	stream, err := discovery.NewAggregatedDiscoveryServiceClient(connection).StreamAggregatedResources(ctx)
-	if err != nil {
-		return nil, err
-	}
-	node, err := of.node()
+func askGRPC(ctx context.Context, service discovery.AggregatedDiscoveryServiceClient, node *core.Node, of proxy) (answers, error) {
+	stream, err := service.StreamAggregatedResources(ctx)
 	if err != nil {
 		return nil, err
 	}

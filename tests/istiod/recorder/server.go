@@ -83,15 +83,16 @@ func start(t test.Failer, folder string) (*xds.FakeDiscoveryServer, error) {
 			return nil, err
 		}
 	}
-	networks := mesh.EmptyMeshNetworks()
+	empty := mesh.EmptyMeshNetworks()
+	networks := &empty
 	if text, err := os.ReadFile(filepath.Join(folder, "networks.yaml")); err == nil {
 		parsed, err := mesh.ParseMeshNetworks(string(text))
 		if err != nil {
 			return nil, err
 		}
-		networks = *parsed
+		networks = parsed
 	}
-	options.NetworksWatcher = meshwatcher.NewFixedNetworksWatcher(&networks)
+	options.NetworksWatcher = meshwatcher.NewFixedNetworksWatcher(networks)
 	server := xds.NewFakeDiscoveryServer(t, options)
 	// The fake server adds the clusters in any order; istiod has its own cluster first.
 	for range attempts {
