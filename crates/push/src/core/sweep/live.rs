@@ -95,8 +95,8 @@ impl Core {
         Some(steps)
     }
 
-    /// Marks what an answer of a proxy depends on that is asked for since the answers were marked: an answer that stays needs those
-    /// below it. Returns the number of steps.
+    /// Marks what the answers of a proxy depend on that stay, just before the others are removed: results may have come to ask for more
+    /// since [`Self::mark_derived`] looked. It did nearly all, in slices, so these are few steps; returns their number.
     pub(super) fn mark_answers(&mut self, sweep: &mut Sweep, at: usize) -> usize {
         let mut steps = 0;
         loop {
