@@ -48,6 +48,8 @@ fn canon(value: Value) -> Value {
     let mut map: serde_json::Map<String, Value> = map.into_iter().map(|(key, value)| (key, canon(value))).collect();
     sort(map.get_mut("virtualHosts"), name);
     sort(map.get_mut("domains"), key);
+    // Of a Service to ztunnel: istiod makes it of a set.
+    sort(map.get_mut("subjectAltNames"), key);
     if let Some(matches) = map.get_mut("match") {
         sort(matches.get_mut("headers"), key);
         sort(matches.get_mut("queryParameters"), key);

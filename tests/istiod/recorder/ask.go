@@ -209,6 +209,9 @@ func (d *delta) items(response *discovery.DeltaDiscoveryResponse) []any {
 		d.err = errors.Join(d.err, err)
 		if d.wrap {
 			item := map[string]any{"name": of.Name, "resource": value}
+			if isOwnService(item) {
+				continue
+			}
 			if len(of.Aliases) > 0 {
 				aliases := slices.Clone(of.Aliases)
 				sort.Strings(aliases)

@@ -51,6 +51,7 @@ func canon(value any) any {
 		}
 		sortField(of, "virtualHosts", nameOf)
 		sortField(of, "domains", keyOf)
+		sortField(of, "subjectAltNames", keyOf)
 		if match, ok := of["match"].(map[string]any); ok {
 			sortField(match, "headers", keyOf)
 			sortField(match, "queryParameters", keyOf)

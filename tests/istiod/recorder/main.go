@@ -1,12 +1,15 @@
 // Program recorder writes what istiod answers to the proxies of parity cases, see docs/parity.md.
 //
-//	recorder [-prune] [-runs N] [-out NAME] FOLDER
+//	recorder [-prune] [-runs N] [-out NAME] [-clusters] FOLDER
 //
 // FOLDER holds <area>/<case>/ with input.yaml, proxies.yaml and so on; each case gets the folder NAME ("expect"). With -prune
 // objects that an API server or Istio's validation would refuse are taken out of the inputs first. istiod runs within this process
 // over a fake API server. It reads its environment once, when the process starts, keeps what it made of a mesh's access log
 // format for the process's life, and may panic: so a child process records the cases of one environment and MeshConfig, and a case
 // that ends the child is told and left out.
+//
+// With -clusters the program pilot-discovery runs instead, with one kube-apiserver for each cluster of a case: only so there is an
+// ambient index of several clusters.
 package main
 
 import (
@@ -20,11 +23,14 @@ import (
 )
 
 var (
-	prune   = flag.Bool("prune", false, "take out of the inputs what would be refused")
-	outName = flag.String("out", "expect", "name of the folder of answers in each case")
-	runs    = flag.Int("runs", 1, "times that istiod is asked; answers that differ between them are left out")
-	child   = flag.Bool("child", false, "record the folders on the standard input in this process")
-	istio   = flag.String("istio", os.Getenv("NAVARCH_ISTIO_SOURCE"), "folder of the Istio module, for its CRDs")
+	prune         = flag.Bool("prune", false, "take out of the inputs what would be refused")
+	outName       = flag.String("out", "expect", "name of the folder of answers in each case")
+	runs          = flag.Int("runs", 1, "times that istiod is asked; answers that differ between them are left out")
+	child         = flag.Bool("child", false, "record the folders on the standard input in this process")
+	clusters      = flag.Bool("clusters", false, "ask the program pilot-discovery, over one kube-apiserver for each cluster of a case")
+	istiodProgram = flag.String("istiod", toolFolder("NAVARCH_ISTIOD", "istiod"), "folder of pilot-discovery")
+	kubePrograms  = flag.String("kube", toolFolder("KUBEBUILDER_ASSETS", "kube"), "folder of etcd and kube-apiserver")
+	istio         = flag.String("istio", os.Getenv("NAVARCH_ISTIO_SOURCE"), "folder of the Istio module, for its CRDs")
 )
 
 // What a child says before and after each case.
@@ -40,6 +46,10 @@ func main() {
 	if err != nil || len(folders) == 0 {
 		fmt.Fprintln(os.Stderr, "recorder: no cases under", flag.Arg(0))
 		os.Exit(1)
+	}
+	if *clusters {
+		recordEach(folders)
+		return
 	}
 	type settings struct{ environment, mesh string }
 	bySettings := map[settings][]string{}
@@ -59,6 +69,15 @@ func main() {
 		}
 	}
 	fmt.Fprintf(os.Stderr, "recorder: %d cases, %d not recorded\n", len(folders), bad)
+}
+
+// The folder that a variable names, or one of those that scripts/tools and scripts/istiod have made.
+func toolFolder(variable, name string) string {
+	if folder := os.Getenv(variable); folder != "" {
+		return folder
+	}
+	home, _ := os.UserHomeDir()
+	return filepath.Join(envOr("NAVARCH_TOOLS", filepath.Join(home, ".cache/navarch/tools")), name)
 }
 
 // Cases of one child: istiod's own collections are never freed whole.

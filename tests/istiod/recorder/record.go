@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"google.golang.org/grpc"
 	"sigs.k8s.io/yaml"
 
 	"istio.io/istio/pkg/test"
@@ -39,12 +40,21 @@ func record(folder string) error {
 	if err := yaml.Unmarshal(text, &proxies); err != nil {
 		return err
 	}
-	first, err := texts(folder, proxies)
+	answersOf := texts
+	if *clusters {
+		world, err := startWorld(folder)
+		if err != nil {
+			return err
+		}
+		defer world.stop()
+		answersOf = world.texts
+	}
+	first, err := answersOf(folder, proxies)
 	if err != nil {
 		return err
 	}
 	for range *runs - 1 {
-		next, err := texts(folder, proxies)
+		next, err := answersOf(folder, proxies)
 		if err != nil {
 			return err
 		}
@@ -81,6 +91,10 @@ func askAll(t test.Failer, folder string, proxies []proxy, out map[string][]byte
 		return err
 	}
 	defer connection.Close()
+	return askEach(connection, proxies, out)
+}
+
+func askEach(connection *grpc.ClientConn, proxies []proxy, out map[string][]byte) error {
 	// A gateway gets the scope of its namespace's sidecars where one of them came before it, and its own where none did.
 	order := slices.Clone(proxies)
 	slices.SortStableFunc(order, func(a, b proxy) int { return cmp.Compare(a.rank(), b.rank()) })
@@ -115,4 +129,19 @@ func write(folder string, proxies []proxy, texts map[string][]byte) error {
 		}
 	}
 	return nil
+}
+
+// Records cases one after the other; each has its own istiod.
+func recordEach(files []string) {
+	bad := 0
+	for _, file := range files {
+		folder := filepath.Dir(file)
+		if err := record(folder); err != nil {
+			fmt.Fprintln(os.Stderr, failed+folder+":", err)
+			bad++
+			continue
+		}
+		fmt.Fprintln(os.Stderr, recorded+folder)
+	}
+	fmt.Fprintf(os.Stderr, "recorder: %d cases, %d not recorded\n", len(files), bad)
 }
