@@ -46,11 +46,16 @@ impl Query for SharesOf {
             return shares;
         }
         let mesh = view.get(&MeshFacts);
+        let parts = remote_parts(view, &self.0);
+        // A remote cluster keeps the workloads of a Service to itself that is not multi-cluster there.
+        let belongs =
+            |cluster: &ClusterId| *cluster == mesh.cluster || parts.iter().any(|part| part.cluster == *cluster);
         let mut seen: BTreeSet<(&ClusterId, Option<&Arc<str>>)> = BTreeSet::new();
         for endpoint in view.endpoints(&self.0).iter().flat_map(|endpoints| &endpoints.endpoints) {
             let workload = &endpoint.workload;
             // A workload has an endpoint for each port.
-            if workload.network != mesh.network && seen.insert((&workload.cluster, endpoint.addresses.first())) {
+            let is_counted = workload.network != mesh.network && belongs(&workload.cluster);
+            if is_counted && seen.insert((&workload.cluster, endpoint.addresses.first())) {
                 let share = shares.entry(workload.network.clone()).or_default();
                 share.capacity = share.capacity.saturating_add(endpoint.weight.max(1));
                 share.identities.extend(Some(&workload.identity).filter(|identity| !identity.is_empty()).cloned());
