@@ -131,14 +131,12 @@ func writeAtOnce(objects []placed) error {
 // Writes an object, and its status behind it.
 func (s *apiServer) put(object *unstructured.Unstructured) error {
 	kind := object.GroupVersionKind()
-	schema, ok := collections.All.FindByGroupVersionAliasesKind(resource.FromKubernetesGVK(&kind))
-	if !ok {
-		return fmt.Errorf("istiod does not read %s", kind)
+	name, isInNamespace, err := resourceOf(kind)
+	if err != nil {
+		return err
 	}
-	name := schema.GroupVersionResource()
-	name.Version = kind.Version
 	var client dynamic.ResourceInterface = s.client.Resource(name)
-	if !schema.IsClusterScoped() {
+	if isInNamespace {
 		if object.GetNamespace() == "" {
 			object.SetNamespace("default")
 		}
@@ -152,7 +150,7 @@ func (s *apiServer) put(object *unstructured.Unstructured) error {
 	options := metav1.ApplyOptions{FieldManager: "recorder", Force: true}
 	// A kind may have been defined just now.
 	var refused error
-	err := poll("not taken", func() error {
+	err = poll("not taken", func() error {
 		_, err := client.Apply(context.Background(), object.GetName(), object, options)
 		if err != nil && !isPassing(err) {
 			refused = err
@@ -172,10 +170,25 @@ func (s *apiServer) put(object *unstructured.Unstructured) error {
 	return err
 }
 
+// The kinds of the MCS API, whose group and version are settings of istiod.
+var mcsKinds = map[string]string{"ServiceExport": "serviceexports", "ServiceImport": "serviceimports"}
+
+// What the API server calls a kind, and whether its objects are in namespaces.
+func resourceOf(kind k8sschema.GroupVersionKind) (k8sschema.GroupVersionResource, bool, error) {
+	if plural, ok := mcsKinds[kind.Kind]; ok && kind.Group == "multicluster.x-k8s.io" {
+		return kind.GroupVersion().WithResource(plural), true, nil
+	}
+	schema, ok := collections.All.FindByGroupVersionAliasesKind(resource.FromKubernetesGVK(&kind))
+	if !ok {
+		return k8sschema.GroupVersionResource{}, false, fmt.Errorf("istiod does not read %s", kind)
+	}
+	return kind.GroupVersion().WithResource(schema.Plural()), !schema.IsClusterScoped(), nil
+}
+
 // Whether a server may take what it refuses as soon as it knows the kind.
 func isPassing(err error) bool {
 	status, ok := err.(apierrors.APIStatus)
-	return !ok || status.Status().Code == http.StatusNotFound || status.Status().Code >= http.StatusInternalServerError
+	return !ok || slices.Contains([]int32{http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, status.Status().Code)
 }
 
 // Has istiod read another cluster.
