@@ -31,9 +31,11 @@ pub enum ServiceReach {
     Cluster,
     /// Endpoints of all clusters of the mesh.
     Mesh,
+    /// What a ServiceEntry declares, for all clusters; of other clusters nothing.
+    Entry,
 }
 
-/// The scope of a service; `None` if no Service declares it.
+/// The scope of a service; `None` if nothing declares it, or only remote clusters for themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServiceReachOf(ServiceKey);
 
@@ -64,7 +66,8 @@ pub(crate) fn are_joined(view: &View<'_>) -> bool {
     view.mesh().settings.gateway_api.east_west
 }
 
-/// The scope of a service; `None` if multi-network ambient mode is disabled, or no Service declares it.
+/// The scope of a service; `None` if multi-network ambient mode is disabled, nothing declares the service, or only remote clusters do
+/// for themselves.
 #[must_use]
 pub fn reach(view: &View<'_>, key: &ServiceKey) -> Option<ServiceReach> {
     if are_joined(view) { *view.get(&ServiceReachOf(key.clone())) } else { None }
@@ -140,6 +143,9 @@ impl Query for ServiceReachOf {
     type Value = Option<ServiceReach>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
+        if let Origin::ServiceEntry(_) = origin(&self.0, view)? {
+            return Some(ServiceReach::Entry);
+        }
         let name = service_name(view, &self.0)?;
         if let Some(own) = view.object::<Service>(&name) {
             let is_far = is_far(view, &own.meta.labels, view.namespace_labels(&self.0.namespace));

@@ -19,9 +19,9 @@ use crate::mtls::{self, MtlsMode, NamespaceMtls};
 use navarch_ambient::networks::{self, ServiceReach};
 use navarch_api::istio::{ClientTlsMode, Subset, TrafficPolicy};
 use navarch_api::names::Namespace;
-use navarch_push::proxy::Locality;
+use navarch_push::proxy::{Locality, ProxyKind};
 use navarch_push::view::View;
-use navarch_registry::model::{Discoverability, Endpoint, Health, Service, TlsMode};
+use navarch_registry::model::{Discoverability, Endpoint, Health, Service, TlsMode, Workload};
 
 /// The length of `unix://`, with which paths of endpoints begin.
 const UNIX_PREFIX: usize = 7;
@@ -66,8 +66,8 @@ struct Builder<'a, 'v> {
     unhealthy: bool,
     /// Whether only endpoints of the proxy's cluster are sent.
     cluster_local: bool,
-    /// Whether the service reaches no other cluster of an ambient mesh.
-    stays: bool,
+    /// Which clusters of an ambient mesh of several networks serve it.
+    reach: Option<ServiceReach>,
     /// Cached policies by namespace.
     policies: BTreeMap<Namespace, NamespaceMtls>,
     /// The gateways between networks.
@@ -126,7 +126,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             tls: tls_of_rule(target),
             unhealthy: health::sends_unhealthy_under(settings, target.service, outlier),
             cluster_local: super::cluster_local::is_cluster_local(view, &target.service.key.hostname),
-            stays: networks::reach(view, &target.service.key) == Some(ServiceReach::Cluster),
+            reach: networks::reach(view, &target.service.key),
             policies: BTreeMap::new(),
             gateways: view.get(&Gateways { with_names: target.by_dns }),
         }
@@ -156,7 +156,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         {
             return false;
         }
-        if (self.cluster_local || self.stays) && proxy.cluster_id() != workload.cluster {
+        if self.cluster_local && proxy.cluster_id() != workload.cluster || !self.is_within_reach(workload) {
             return false;
         }
         if endpoint.port == 0 && endpoint.addresses.first().is_some_and(|path| path.len() > MAX_UNIX_PATH + UNIX_PREFIX)
@@ -174,6 +174,22 @@ impl<'a, 'v> Builder<'a, 'v> {
             || (!self.gateways.is_empty() && !is_in_network(self.view, &workload.network));
         let settings = &self.view.mesh().settings;
         discoverable && placed && health::is_sent(settings, self.target.service, endpoint, self.unhealthy)
+    }
+
+    /// Whether the service may be served to the proxy by a workload of its cluster or another one.
+    fn is_within_reach(&self, workload: &Workload) -> bool {
+        let proxy = self.view.proxy();
+        let in_own_cluster = proxy.cluster_id() == workload.cluster;
+        match self.reach {
+            None | Some(ServiceReach::Mesh) => true,
+            Some(ServiceReach::Cluster) => in_own_cluster,
+            // What it lists holds for all clusters, but gateways of ambient mode pass no requests to it.
+            Some(ServiceReach::Entry) => {
+                let is_listed = workload.cluster == self.view.mesh().settings.cluster_id;
+                let is_passed = proxy.kind() == ProxyKind::Sidecar || is_in_network(self.view, &workload.network);
+                in_own_cluster || is_listed && is_passed
+            }
+        }
     }
 
     /// An endpoint as Envoy has it.
