@@ -78,12 +78,16 @@ fn key_of(service: &NamespacedName, view: &View<'_>) -> ServiceKey {
 }
 
 /// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry, else a Service of
-/// remote clusters. Aliases, and services that are exported to nobody, declare nothing.
+/// remote clusters. Aliases, and services that are exported to nobody, declare nothing. Ambient mode has no hosts in `clusterset.local`.
 pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
+    let is_in_cluster_domain = key.hostname.as_str().ends_with(&*view.mesh().settings.domain_suffix);
     let mut remote = None;
     for service in view.services_of(key).iter().filter(|service| service.resolution != Resolution::Alias) {
         let name = &service.origin.name;
         if service.origin.kind == Kind::Service {
+            if !is_in_cluster_domain {
+                continue;
+            }
             if view.object::<Service>(name).is_some() {
                 return Some(Origin::Service(name.clone()));
             }
