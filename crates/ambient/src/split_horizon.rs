@@ -11,7 +11,7 @@ use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
-use navarch_registry::model::ServiceKey;
+use navarch_registry::model::{Health, ServiceKey};
 use navarch_registry::remote_gateway::KnownGateway;
 
 use crate::mesh::MeshFacts;
@@ -48,15 +48,19 @@ impl Query for SharesOf {
         let mesh = view.get(&MeshFacts);
         let parts = remote_parts(view, &self.0);
         // A remote cluster keeps the workloads of a Service to itself that is not multi-cluster there.
-        let belongs =
-            |cluster: &ClusterId| *cluster == mesh.cluster || parts.iter().any(|part| part.cluster == *cluster);
+        let own_network = |cluster: &ClusterId| {
+            let part = parts.iter().find(|part| part.cluster == *cluster).map(|part| &part.network);
+            if *cluster == mesh.cluster { Some(&mesh.network) } else { part }
+        };
         let mut seen: BTreeSet<(&ClusterId, Option<&Arc<str>>)> = BTreeSet::new();
         for endpoint in view.endpoints(&self.0).iter().flat_map(|endpoints| &endpoints.endpoints) {
             let workload = &endpoint.workload;
+            let Some(of_cluster) = own_network(&workload.cluster) else { continue };
+            // A WorkloadEntry says where it is; a pod is in the network of its cluster, whatever its labels.
+            let network = if endpoint.health == Health::Unknown { &workload.network } else { of_cluster };
             // A workload has an endpoint for each port.
-            let is_counted = workload.network != mesh.network && belongs(&workload.cluster);
-            if is_counted && seen.insert((&workload.cluster, endpoint.addresses.first())) {
-                let share = shares.entry(workload.network.clone()).or_default();
+            if *network != mesh.network && seen.insert((&workload.cluster, endpoint.addresses.first())) {
+                let share = shares.entry(network.clone()).or_default();
                 share.capacity = share.capacity.saturating_add(endpoint.weight.max(1));
                 share.identities.extend(Some(&workload.identity).filter(|identity| !identity.is_empty()).cloned());
             }
