@@ -163,8 +163,11 @@ impl Addresses {
             objects.iter().any(|object| matches!(object.kind, Kind::KubernetesGateway | Kind::Namespace))
         };
         let came_or_went = || !step.before.remotes.keys().eq(step.now.remotes.keys());
+        let network = |objects: &Objects| network(objects, step.settings);
+        let clusters =
+            || step.now.remotes.iter().map(|(cluster, objects)| (cluster.clone(), network(objects))).collect();
         let moved = (may_move(&step.changed.own) || step.changed.remotes.values().any(may_move) || came_or_went())
-            && self.far.set_ways(network(step.now.own, step.settings), gateways(step));
+            && self.far.set_ways(network(step.now.own), clusters(), gateways(step));
         if moved {
             let known: BTreeSet<ServiceKey> =
                 self.far.services().chain(step.directory.endpoints.keys()).cloned().collect();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::address_name::AddressName;
 use super::directory::Directory;
-use super::model::ServiceKey;
+use super::model::{Endpoint, Health, ServiceKey};
 use super::remote_gateway::KnownGateways;
 use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 
@@ -17,6 +17,8 @@ use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 pub struct FarNames {
     /// The network of the cluster that configures the mesh.
     own: NetworkId,
+    /// Those of remote clusters.
+    clusters: BTreeMap<ClusterId, NetworkId>,
     gateways: KnownGateways,
     names: BTreeMap<ServiceKey, BTreeSet<ResourceName>>,
 }
@@ -31,10 +33,15 @@ pub struct NameChange {
 }
 
 impl FarNames {
-    /// Sets the network and the gateways; returns whether they differ. Then all services must be updated.
-    pub fn set_ways(&mut self, own: NetworkId, gateways: KnownGateways) -> bool {
-        let differ = self.own != own || self.gateways != gateways;
-        (self.own, self.gateways) = (own, gateways);
+    /// Sets the networks of all clusters and the gateways; returns whether they differ. Then all services must be updated.
+    pub fn set_ways(
+        &mut self,
+        own: NetworkId,
+        clusters: BTreeMap<ClusterId, NetworkId>,
+        gateways: KnownGateways,
+    ) -> bool {
+        let differ = self.own != own || self.clusters != clusters || self.gateways != gateways;
+        (self.own, self.clusters, self.gateways) = (own, clusters, gateways);
         differ
     }
 
@@ -46,7 +53,7 @@ impl FarNames {
     /// Updates the names of a service from its endpoints. Costs the number of these.
     pub fn update(&mut self, key: &ServiceKey, directory: &Directory, change: &mut NameChange) {
         let endpoints = directory.endpoints.get(key).into_iter().flat_map(|endpoints| &endpoints.endpoints);
-        let networks = endpoints.map(|endpoint| &endpoint.workload.network).filter(|network| **network != self.own);
+        let networks = endpoints.map(|endpoint| self.network(endpoint)).filter(|network| **network != self.own);
         let networks: BTreeSet<&NetworkId> = networks.collect();
         let name = |network: &NetworkId| {
             let gateway = Arc::from(self.gateways.into_network(network).first()?.name());
@@ -62,6 +69,17 @@ impl FarNames {
         let old = old.unwrap_or_default();
         old.difference(&new).for_each(|name| change.remove(name.clone()));
         new.difference(&old).for_each(|name| change.add(name.clone()));
+    }
+}
+
+impl FarNames {
+    /// The network in which ztunnel knows a workload: a WorkloadEntry says it, a pod is in that of its cluster, whatever its labels.
+    fn network<'a>(&'a self, endpoint: &'a Endpoint) -> &'a NetworkId {
+        let workload = &endpoint.workload;
+        if endpoint.health == Health::Unknown {
+            return &workload.network;
+        }
+        self.clusters.get(&workload.cluster).unwrap_or(&self.own)
     }
 }
 
