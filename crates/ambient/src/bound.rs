@@ -183,7 +183,7 @@ impl Query for BindingOf {
         Some(Arc::new(Binding {
             waypoint: Hop::of(service.waypoint.as_ref()?)?,
             weighted: weighted.filter_map(|one| Some((Hop::of(one.destination.as_ref()?)?, one.weight))).collect(),
-            at_ingress: service.ingress_use_waypoint,
+            at_ingress: service.ingress_use_waypoint || services::is_taken_at_ingress_here(&self.0, view),
         }))
     }
 }

@@ -168,6 +168,18 @@ fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -
     said_of_ingress(meta, namespace).unwrap_or_default()
 }
 
+/// Whether ingress gateways use the waypoint of a service of remote clusters because its namespace says so in the configuration cluster:
+/// this counts, as in Istio, where neither the Service nor the namespace of its cluster says anything.
+pub(super) fn is_taken_at_ingress_here(key: &ServiceKey, view: &View<'_>) -> bool {
+    let is_said_here = namespace(&key.namespace, view).is_some_and(|here| uses_waypoint_at_ingress(here, None));
+    let parts = if is_said_here { networks::remote_parts(view, key) } else { Arc::default() };
+    parts.first().is_some_and(|first| {
+        let meta = &first.object.meta;
+        let there = namespace_there(&Home::Remote(first.cluster.clone()), &key.namespace, view);
+        view.object::<Declared>(&meta.key).is_none() && said_of_ingress(meta, there).is_none()
+    })
+}
+
 /// The label of a service, or of its namespace, for whether ingress gateways use its waypoint.
 pub(super) fn said_of_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
     let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)))?;
