@@ -100,12 +100,15 @@ pub(crate) fn remote_parts(view: &View<'_>, key: &ServiceKey) -> Arc<Vec<RemoteP
     view.get(&RemotePartsOf(key.clone()))
 }
 
-/// The Service of a remote cluster, if it is multi-cluster.
+/// The Service of a remote cluster, if it is multi-cluster; none is without multi-network ambient mode.
 pub(crate) fn far_service<'a>(
     view: &'a View<'_>,
     cluster: &ClusterId,
     name: &NamespacedName,
 ) -> Option<&'a Arc<Object<Service>>> {
+    if !are_joined(view) {
+        return None;
+    }
     let home = Home::Remote(cluster.clone());
     let object = view.object_in::<Service>(&home, name)?;
     let namespace = namespace_there(&home, &name.namespace, view);
