@@ -1,12 +1,16 @@
 //! A child process whose output goes to a file and that ends with its handle.
 
 use std::fs::File;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::time::Instant;
+
+/// The signal that asks a process to end.
+const SIGTERM: i32 = 15;
 
 /// A running child process. Dropping it kills it.
 #[derive(Debug)]
@@ -76,12 +80,14 @@ impl Process {
     /// Asks it to end (SIGTERM) and waits; kills it after `patience`. Says whether it ended by itself.
     ///
     /// # Errors
-    /// When the operating system does not let it be waited for.
+    /// When it crashes, or the operating system does not let it be waited for.
     pub async fn stop(mut self, patience: Duration) -> Result<bool> {
         let end = Instant::now() + patience;
         self.signal("TERM")?;
         while Instant::now() < end {
-            if self.child.try_wait()?.is_some() {
+            if let Some(status) = self.child.try_wait()? {
+                let crashed = status.signal().filter(|signal| *signal != SIGTERM);
+                anyhow::ensure!(crashed.is_none(), "{} crashed: {status}", self.name);
                 return Ok(true);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

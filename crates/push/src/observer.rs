@@ -1,10 +1,9 @@
 //! An observer of the push thread: it sees each input and each published collection, in the order of the work. The record is one.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-use imbl::Vector;
 
 use super::context::PushContext;
 use super::engine::{Interest, ProxyId};
@@ -25,8 +24,9 @@ pub struct PublishedCollection {
     pub collection: Arc<Collection>,
 }
 
-/// What objects were before their last change, the latest last; `None` where there was none.
-pub type Before = Vector<(ObjectRef, Option<AnyObject>)>;
+/// What objects were before their last change, the latest last; `None` where there was none. Few enough to be copied with a change
+/// while there is another copy.
+pub type Before = Arc<VecDeque<(ObjectRef, Option<AnyObject>)>>;
 
 /// One thing that was done.
 #[derive(Clone, Debug)]

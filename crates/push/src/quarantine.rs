@@ -87,7 +87,7 @@ impl Quarantine {
             }
             Change::Removed(name) => {
                 self.release(&name);
-                self.before.retain(|(known, _)| *known != name);
+                self.forget(&name);
                 Some(Change::Removed(name))
             }
             Change::Quarantine(name, said) => self.begin(name, said, seen),
@@ -127,11 +127,19 @@ impl Quarantine {
 
     /// Stores the previous version of an object.
     fn remember(&mut self, name: ObjectRef, object: Option<AnyObject>) {
-        self.before.retain(|(known, _)| *known != name);
-        if self.before.len() >= MAX_PREVIOUS_VERSIONS {
-            self.before.pop_front();
+        self.forget(&name);
+        let before = Arc::make_mut(&mut self.before);
+        if before.len() >= MAX_PREVIOUS_VERSIONS {
+            before.pop_front();
         }
-        self.before.push_back((name, object));
+        before.push_back((name, object));
+    }
+
+    /// Drops the previous version of an object, if it is known.
+    fn forget(&mut self, name: &ObjectRef) {
+        if let Some(at) = self.before.iter().position(|(known, _)| known == name) {
+            Arc::make_mut(&mut self.before).remove(at);
+        }
     }
 }
 
@@ -140,6 +148,7 @@ mod tests {
     use super::*;
     use crate::mesh_state::MeshState;
     use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::object::NamespacedName;
     use navarch_api::settings::Settings;
 
     fn rule(host: &str) -> AnyObject {
@@ -189,5 +198,35 @@ mod tests {
         state.apply([Change::Quarantine(rule("bad").object_ref(), "no".into())]);
         assert_eq!(host(&state), None);
         assert_eq!(state.context().quarantined.values().next().and_then(|one| one.served), None);
+    }
+
+    #[test]
+    fn previous_versions_are_freed_once_whatever_copies_there_are() {
+        let objects: Vec<AnyObject> =
+            (0..2 * MAX_PREVIOUS_VERSIONS).map(|number| rule(&format!("h{number}"))).collect();
+        let name = |number: usize| ObjectRef {
+            kind: Kind::VirtualService,
+            name: NamespacedName::new("shop", &format!("v{number}")),
+        };
+        let mut quarantine = Quarantine::default();
+        let mut copies = Vec::new();
+        // Each object changes twice, the second time in another order, while recorders hold what was remembered before.
+        for round in 0..2 {
+            for at in 0..objects.len() {
+                let number = (at * (1 + 6 * round)) % objects.len();
+                quarantine.remember(name(number), Some(objects[number].clone()));
+                copies.push(quarantine.before().clone());
+                copies.truncate(3);
+            }
+        }
+        let remembered: Vec<&ObjectRef> = quarantine.before().iter().map(|(name, _)| name).collect();
+        let last: Vec<ObjectRef> = (0..objects.len()).map(|at| name((at * 7) % objects.len())).collect();
+        assert_eq!(remembered, last[MAX_PREVIOUS_VERSIONS..].iter().collect::<Vec<_>>());
+        drop((quarantine, copies));
+        let counts = objects.iter().map(|object| {
+            let AnyObject::VirtualService(rule) = object else { panic!("it is a VirtualService") };
+            Arc::strong_count(rule)
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), vec![1; objects.len()]);
     }
 }

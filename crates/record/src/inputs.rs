@@ -92,7 +92,7 @@ impl Inputs {
         let others = self.objects.iter().filter(|(name, _)| !remembered.contains_key(name));
         all.extend(others.map(|(_, object)| Change::Put(object.clone())));
         // In the order of eviction: first the previous versions, then the current ones.
-        for (name, good) in before {
+        for (name, good) in &**before {
             all.extend(good.iter().cloned().map(Change::Put));
             all.extend(self.objects.get(name).cloned().map(Change::Put));
         }
