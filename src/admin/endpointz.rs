@@ -29,7 +29,7 @@ fn describe(endpoints: &ServiceEndpoints) -> Value {
         // A Service and a ServiceEntry may have one host. The endpoints of ServiceEntries alone have the number of a service port.
         let is_of_entry = endpoint.legacy_port_key != 0;
         let registry = super::registryz::registry(if is_of_entry { Registry::External } else { Registry::Kubernetes });
-        shards.entry(format!("{registry}/{}", endpoint.workload.cluster)).or_default().push(one(endpoint));
+        shards.entry(format!("{registry}/{}", endpoint.workload.location.cluster)).or_default().push(one(endpoint));
     }
     let accounts: Map<String, Value> =
         endpoints.service_accounts.iter().map(|account| (account.to_string(), json!({}))).collect();
@@ -37,15 +37,16 @@ fn describe(endpoints: &ServiceEndpoints) -> Value {
 }
 
 fn one(endpoint: &Endpoint) -> Value {
-    let workload = &endpoint.workload;
+    let (workload, location) = (&endpoint.workload, &endpoint.workload.location);
+    let dns_name = workload.dns_name.as_deref();
     json!({
-        "Labels": reply::map(&workload.labels),
+        "Labels": reply::map(&workload.labels().to_map()),
         "Addresses": endpoint.addresses,
         "ServicePortName": endpoint.port_name,
         "LegacyClusterPortKey": endpoint.legacy_port_key,
         "ServiceAccount": &*workload.identity,
-        "Network": workload.network,
-        "Locality": { "Label": &*workload.locality, "ClusterID": workload.cluster },
+        "Network": location.network,
+        "Locality": { "Label": &*location.locality, "ClusterID": location.cluster },
         "EndpointPort": endpoint.port,
         "LbWeight": endpoint.weight,
         "TLSMode": match workload.tls_mode {
@@ -54,11 +55,11 @@ fn one(endpoint: &Endpoint) -> Value {
         },
         "Namespace": workload.namespace,
         "WorkloadName": &*workload.name,
-        "HostName": &*workload.hostname,
-        "SubDomain": &*workload.subdomain,
+        "HostName": dns_name.map_or("", |name| &name.hostname),
+        "SubDomain": dns_name.map_or("", |name| &name.subdomain),
         "HealthStatus": health(endpoint.health),
         "SendUnhealthyEndpoints": endpoint.send_unhealthy,
-        "NodeName": &*workload.node,
+        "NodeName": &*location.node,
     })
 }
 
@@ -78,17 +79,19 @@ mod tests {
     use std::sync::Arc;
 
     use navarch_api::names::{ClusterId, PortName};
+    use navarch_registry::Location;
     use navarch_registry::model::{Discoverability, Workload};
 
     use super::*;
 
     fn endpoint(legacy_port_key: u16) -> Endpoint {
+        let location = Arc::new(Location { cluster: ClusterId::new("east"), ..Location::default() });
         Endpoint {
             addresses: vec!["10.0.0.1".into()],
             port_name: PortName::new("http"),
             legacy_port_key,
             port: 8080,
-            workload: Arc::new(Workload { cluster: ClusterId::new("east"), ..Workload::default() }),
+            workload: Arc::new(Workload { location, ..Workload::default() }),
             health: Health::Unhealthy,
             send_unhealthy: true,
             weight: 0,

@@ -59,7 +59,7 @@ pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
     let Some(node) = view.proxy().meta("NODE_NAME").filter(|node| !node.is_empty()) else { return Vec::new() };
     let mut names = Vec::new();
     for home in homes(view) {
-        let pods = view.pods_on_in(&home, &node).map(|pod| there(&home, AddressName::Pod(pod.clone())));
+        let pods = view.pods_on_in(&home, &node).map(|pod| there(&home, AddressName::Pod(pod)));
         names.extend(pods.map(|pod| pod.to_resource_name(&mesh.cluster)));
     }
     names
@@ -69,7 +69,8 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
     let mut names: Vec<AddressName> = Vec::new();
     for home in homes(view) {
         for object in view.objects_at_in(&home, address.address) {
-            names.extend(workloads_in(&home, object, view).into_iter().filter(|name| has_address(name, address, view)));
+            names
+                .extend(workloads_in(&home, &object, view).into_iter().filter(|name| has_address(name, address, view)));
         }
     }
     for known in network_gateways::of_remotes(view) {
@@ -228,7 +229,7 @@ fn of_service(home: &Home, name: &NamespacedName, service: &ServiceFacts, view: 
         let Some(slice) = view.object_in::<EndpointSlice>(home, &object.name) else { continue };
         let pods = slice.spec.endpoints.iter().filter_map(|one| one.pod.clone());
         candidates.extend(pods.map(|pod| there(home, AddressName::Pod(pod))));
-        candidates.extend(workloads_in(home, object, view));
+        candidates.extend(workloads_in(home, &object, view));
     }
     candidates
 }
@@ -249,7 +250,7 @@ fn selected_pods(home: &Home, service: &ServiceFacts, view: &View<'_>) -> Vec<Na
     let namespace = &service.key.namespace;
     let pods = |label| {
         let objects = view.objects_with_in(home, label).filter(|object| object.kind == Kind::Pod);
-        objects.map(|object| object.name.clone()).collect::<Vec<_>>()
+        objects.map(|object| object.name).collect::<Vec<_>>()
     };
     match LabelKey::of_selector(namespace, &service.selector).map(pods).min_by_key(Vec::len) {
         Some(pods) => pods,

@@ -50,8 +50,8 @@ pub(crate) fn at(text: &str, view: &View<'_>) -> Vec<ResourceName> {
         for object in view.objects_at_in(&home, address.address) {
             // In ambient mode Services and others have addresses, too.
             let name = match object.kind {
-                Kind::Pod => AddressName::Pod(object.name.clone()),
-                Kind::WorkloadEntry => AddressName::WorkloadEntry(object.name.clone()),
+                Kind::Pod => AddressName::Pod(object.name),
+                Kind::WorkloadEntry => AddressName::WorkloadEntry(object.name),
                 _ => continue,
             };
             let name = there(&home, name);
@@ -96,8 +96,9 @@ fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
 fn of_pod(home: &Home, name: &NamespacedName, view: &View<'_>) -> Option<Workload> {
     let own = own_fields_of_pod(view.object_in::<Pod>(home, name)?)?;
     let known = view.workload_in(home, name)?;
-    let mut workload = Workload { network: known.network.to_string(), cluster_id: known.cluster.to_string(), ..own };
-    set_names(&mut workload, &known.labels, &known.name);
+    let (network, cluster_id) = (known.location.network.to_string(), known.location.cluster.to_string());
+    let mut workload = Workload { network, cluster_id, ..own };
+    set_names(&mut workload, &known.own_labels, &known.name);
     Some(workload)
 }
 

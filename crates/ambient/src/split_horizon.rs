@@ -55,11 +55,11 @@ impl Query for SharesOf {
         let mut seen: BTreeSet<(&ClusterId, Option<&Arc<str>>)> = BTreeSet::new();
         for endpoint in view.endpoints(&self.0).iter().flat_map(|endpoints| &endpoints.endpoints) {
             let workload = &endpoint.workload;
-            let Some(of_cluster) = own_network(&workload.cluster) else { continue };
+            let Some(of_cluster) = own_network(&workload.location.cluster) else { continue };
             // A WorkloadEntry says where it is; a pod is in the network of its cluster, whatever its labels.
-            let network = if endpoint.health == Health::Unknown { &workload.network } else { of_cluster };
+            let network = if endpoint.health == Health::Unknown { &workload.location.network } else { of_cluster };
             // A workload has an endpoint for each port.
-            if *network != mesh.network && seen.insert((&workload.cluster, endpoint.addresses.first())) {
+            if *network != mesh.network && seen.insert((&workload.location.cluster, endpoint.addresses.first())) {
                 let share = shares.entry(network.clone()).or_default();
                 share.capacity = share.capacity.saturating_add(endpoint.weight.max(1));
                 share.identities.extend(Some(&workload.identity).filter(|identity| !identity.is_empty()).cloned());

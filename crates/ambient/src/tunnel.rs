@@ -36,7 +36,7 @@ impl Query for TakesHbone {
                     let pod = view.object_in::<Pod>(home, &object.name).filter(|pod| !pod.spec.is_terminal());
                     return self.0 == view.get(&MeshFacts).network && pod.is_some_and(|pod| is_redirected(&pod.meta));
                 }
-                let workloads = workloads_in(home, object, view);
+                let workloads = workloads_in(home, &object, view);
                 workloads.iter().any(|name| has_address(name, &at, view) && takes_tunnel(name, view))
             })
         })

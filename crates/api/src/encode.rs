@@ -67,8 +67,9 @@ fn metadata(meta: &ObjectMeta) -> Map<String, Value> {
     if !uid.is_empty() {
         add("uid", json!(uid));
     }
-    if let Some((kind, name)) = &meta.controller {
-        let owner = json!({ "apiVersion": "", "kind": &**kind, "name": &**name, "uid": "", "controller": true });
+    if let Some(owner) = &meta.controller {
+        let owner =
+            json!({ "apiVersion": "", "kind": &*owner.kind, "name": &*owner.name, "uid": "", "controller": true });
         add("ownerReferences", json!([owner]));
     }
     if meta.deleting {

@@ -27,7 +27,7 @@ pub use ingress::{Ingress, IngressBackend, IngressClass, IngressPath, IngressPor
 pub use namespace::Namespace;
 pub use node::{Node, NodeAddress, NodeAddressType};
 pub(super) use pod::DEFAULT_SERVICE_ACCOUNT;
-pub use pod::{ContainerPort, Pod, PodPhase};
+pub use pod::{ContainerPort, Pod, PodDns, PodPhase};
 pub use port::Protocol;
 pub(super) use port::port_number;
 pub use secret::{Secret, SecretBytes};

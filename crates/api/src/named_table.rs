@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::growth::push_tight;
 use super::hash_index::HashIndex;
 use super::object::NamespacedName;
 
@@ -55,11 +56,7 @@ impl<T: HasName> NamedTable<T> {
             return (number, place.replace(thing));
         }
         let number = self.free.pop().unwrap_or_else(|| {
-            if self.places.len() == self.places.capacity() {
-                // Doubled, half of the room would lie idle; to copy more often costs little.
-                self.places.reserve_exact(self.places.len() / 4 + 4);
-            }
-            self.places.push(None);
+            push_tight(&mut self.places, None);
             u32::try_from(self.places.len() - 1).expect("memory ends before numbers do")
         });
         self.by_name.insert(thing.name(), number);

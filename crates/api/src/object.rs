@@ -32,10 +32,19 @@ pub struct ObjectMeta {
     pub generation: i64,
     /// `metadata.uid`.
     pub uid: Uid,
-    /// `metadata.ownerReferences` that are controllers: `(kind, name)`.
-    pub controller: Option<(Arc<str>, Arc<str>)>,
+    /// The first of `metadata.ownerReferences` that is a controller.
+    pub controller: Option<Arc<ControllerRef>>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+}
+
+/// What controls an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ControllerRef {
+    /// Its kind: `ReplicaSet`, `Job` and others.
+    pub kind: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
 }
 
 /// An object of one kind: metadata and the typed rest.
@@ -305,9 +314,8 @@ impl HasTexts for ObjectMeta {
         self.key.share(texts);
         self.labels.share(texts);
         self.annotations.share(texts);
-        if let Some((kind, name)) = &mut self.controller {
-            texts.share(kind);
-            texts.share(name);
+        if let Some(controller) = &mut self.controller {
+            texts.share_controller(controller);
         }
     }
 }
@@ -317,6 +325,11 @@ impl NamespacedName {
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self::of(Namespace::new(namespace), Arc::from(name))
+    }
+
+    /// Whether there is another copy.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
     /// From its parts.

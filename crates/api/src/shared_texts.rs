@@ -5,6 +5,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::hash::keyed_hash;
+use super::kubernetes::ContainerPort;
+use super::object::{ControllerRef, NamespacedName};
+use super::shared_names::SharedNames;
 use super::text_map::TextMap;
 
 /// How many texts, and how many maps, are remembered at the most.
@@ -19,6 +22,12 @@ pub struct SharedTexts {
     texts: Recent<Arc<str>>,
     /// Labels and annotations as a whole: those of the pods of one workload are mostly alike.
     maps: Recent<TextMap>,
+    /// The ports of pods, as a whole as well.
+    ports: Recent<Arc<[ContainerPort]>>,
+    /// What controls pods.
+    controllers: Recent<Arc<ControllerRef>>,
+    /// The names of pods.
+    pods: SharedNames,
 }
 
 /// Values by hash. Of two that fall into one place the later stays.
@@ -84,6 +93,12 @@ impl fmt::Debug for SharedTexts {
 }
 
 impl SharedTexts {
+    /// Nothing known yet but the names of pods.
+    #[must_use]
+    pub fn with_pods(pods: SharedNames) -> Self {
+        Self { pods, ..Self::default() }
+    }
+
     /// Puts the known copy of a text in its place; what is not known is from now on.
     pub fn share(&mut self, text: &mut Arc<str>) {
         // The empty text takes no allocation.
@@ -132,6 +147,52 @@ impl SharedTexts {
         let new: TextMap = entries.into_iter().map(|(key, value)| (self.text(key), self.text(value))).collect();
         self.maps.put(new.clone());
         new
+    }
+
+    /// Ports, those that are known if they are equal.
+    pub(super) fn ports(&mut self, ports: Vec<ContainerPort>) -> Arc<[ContainerPort]> {
+        if ports.is_empty() {
+            return Arc::default();
+        }
+        if let Some(known) = self.ports.get(ports.as_slice(), |known| **known == *ports) {
+            return known.clone();
+        }
+        let new: Arc<[ContainerPort]> = ports.into();
+        self.ports.put(new.clone());
+        new
+    }
+
+    /// Puts the known copy of ports in their place; of no effect on their names once the ports were copied.
+    pub(super) fn share_ports(&mut self, ports: &mut Arc<[ContainerPort]>) {
+        for port in Arc::get_mut(ports).into_iter().flatten() {
+            port.name.share(self);
+        }
+        *ports = self.ports(ports.to_vec());
+    }
+
+    /// What controls an object.
+    pub(super) fn controller(&mut self, kind: &str, name: &str) -> Arc<ControllerRef> {
+        let mut controller = Arc::new(ControllerRef { kind: self.text(kind), name: self.text(name) });
+        self.share_controller(&mut controller);
+        controller
+    }
+
+    /// Puts the known copy in place of what controls an object.
+    pub(super) fn share_controller(&mut self, controller: &mut Arc<ControllerRef>) {
+        if let Some(owner) = Arc::get_mut(controller) {
+            self.share(&mut owner.kind);
+            self.share(&mut owner.name);
+        }
+        match self.controllers.get(controller, |known| known == controller) {
+            Some(known) => *controller = known.clone(),
+            None => self.controllers.put(controller.clone()),
+        }
+    }
+
+    /// Puts the known copy of a pod's name in its place.
+    pub(super) fn share_pod(&mut self, name: &mut NamespacedName) {
+        name.share(self);
+        self.pods.share(name);
     }
 
     /// The same for a map. Where it is not known, its texts are shared; of no effect on them once the map was copied.

@@ -134,16 +134,16 @@ impl Pods {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for endpoint in endpoints.endpoints.iter().filter(|endpoint| is_usable(endpoint, service)) {
             let workload = &endpoint.workload;
-            let in_network = same_or_empty(workload.network.as_str(), network.as_str());
-            let in_cluster = same_or_empty(workload.cluster.as_str(), cluster.as_str());
+            let in_network = same_or_empty(workload.location.network.as_str(), network.as_str());
+            let in_cluster = same_or_empty(workload.location.cluster.as_str(), cluster.as_str());
             let is_new = endpoint.addresses.first().is_some_and(|address| seen.insert(address));
             if !is_new {
                 continue;
             }
             let addresses = endpoint.addresses.iter().map(ToString::to_string);
-            if !workload.subdomain.is_empty() && in_network {
+            if let Some(dns) = workload.dns_name.as_ref().filter(|_| in_network) {
                 let Some((_, domain)) = service.key.hostname.as_str().split_once('.') else { continue };
-                let short = format!("{}.{}", workload.hostname, workload.subdomain);
+                let short = format!("{}.{}", dns.hostname, dns.subdomain);
                 let name = PodName { host: format!("{short}.{domain}"), short };
                 let place = if in_cluster { &mut pods.local } else { &mut pods.remote };
                 place.entry(name).or_default().extend(addresses.clone());

@@ -11,16 +11,18 @@ use std::sync::Arc;
 use self::sweep::{Sweep, Swept};
 
 use super::attr::AttrValue;
+use super::deps::{Dep, Deps};
 use super::engine::runs::Runs;
 use super::engine::{EngineConfig, EngineSizes, Interest};
 use super::fact::FactKey;
-use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Deps, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
+use super::memo::{AnyQuery, AttrDef, AttrId, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
 use super::node_list::NodeList;
 use super::notice::Notices;
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::tree::Tree;
+use navarch_api::growth::push_tight;
 use navarch_api::hash::KeyedMap;
 use navarch_api::hash_index::{HashIndex, KeyHash};
 use navarch_api::names::ResourceName;
@@ -199,8 +201,8 @@ impl Core {
         match self.queries.get_mut(id.0) {
             Some(slot) => *slot = Some(query),
             None => {
-                self.queries.push(Some(query));
-                self.trees.push(None);
+                push_tight(&mut self.queries, Some(query));
+                push_tight(&mut self.trees, None);
             }
         }
         self.query_index.insert_at(hash, number(id.0));
@@ -233,7 +235,7 @@ impl Core {
         let id = self.free_facts.pop_first().unwrap_or(FactId(self.facts.len()));
         match self.facts.get_mut(id.0) {
             Some(slot) => *slot = fact,
-            None => self.facts.push(fact),
+            None => push_tight(&mut self.facts, fact),
         }
         self.fact_index.insert_at(hash, number(id.0));
         id
@@ -371,7 +373,7 @@ impl Core {
             let mut tree = self.trees.get(query.0).and_then(Option::as_ref);
             for value in &path {
                 tree = match tree {
-                    Some(Tree::Branch { children, .. }) => children.get(value),
+                    Some(Tree::Branch(branch)) => branch.children.get(value),
                     Some(Tree::Leaf(_)) | None => None,
                 };
             }
@@ -380,11 +382,11 @@ impl Core {
                 match tree {
                     None => return Lookup::Nothing,
                     Some(Tree::Leaf(id)) => return Lookup::Node(*id),
-                    Some(Tree::Branch { attr, children }) => {
-                        let known = self.proxies.get(&proxy).and_then(|state| state.answers.get(attr));
-                        let Some(value) = known else { break *attr };
+                    Some(Tree::Branch(branch)) => {
+                        let known = self.proxies.get(&proxy).and_then(|state| state.answers.get(&branch.attr));
+                        let Some(value) = known else { break branch.attr };
                         path.push(*value);
-                        tree = children.get(value);
+                        tree = branch.children.get(value);
                     }
                 }
             };
@@ -398,7 +400,7 @@ impl Core {
     pub(super) fn keep(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
         let id = NodeId(self.next_node);
         self.next_node += 1;
-        let deps = Deps::from(frame.deps);
+        let deps: Deps = frame.deps.into_iter().collect();
         // An empty list made of a vector would be an allocation of its own.
         let attrs: Arc<[(AttrId, ValueId)]> = if frame.attrs.is_empty() { Arc::default() } else { frame.attrs.into() };
         let remarks = frame.remarks.into_texts();

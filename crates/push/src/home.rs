@@ -134,26 +134,28 @@ impl View<'_> {
     }
 
     /// The objects of a cluster that may be found at an address.
-    pub fn objects_at_in(&self, home: &Home, address: IpAddr) -> impl Iterator<Item = &ObjectRef> {
+    pub fn objects_at_in(&self, home: &Home, address: IpAddr) -> impl Iterator<Item = ObjectRef> + use<'_> {
         self.index_of(home, AddressKey::Address(address)).into_iter().flat_map(move |index| index.at(address))
     }
 
     /// The pods on a node of a cluster.
-    pub fn pods_on_in<'a>(&'a self, home: &Home, node: &'a Arc<str>) -> impl Iterator<Item = &'a NamespacedName> {
-        self.index_of(home, AddressKey::Node(node.clone())).into_iter().flat_map(move |index| index.on(node))
+    pub fn pods_on_in(&self, home: &Home, node: &Arc<str>) -> impl Iterator<Item = NamespacedName> + use<'_> {
+        let index = self.index_of(home, AddressKey::Node(node.clone()));
+        index.map(|index| index.on(node)).into_iter().flatten()
     }
 
     /// The EndpointSlices of a cluster that list a pod of it.
-    pub fn slices_of_pod_in<'a>(
-        &'a self,
+    pub fn slices_of_pod_in(
+        &self,
         home: &Home,
-        pod: &'a NamespacedName,
-    ) -> impl Iterator<Item = &'a NamespacedName> {
-        self.index_of(home, AddressKey::Pod(pod.clone())).into_iter().flat_map(move |index| index.slices_of(pod))
+        pod: &NamespacedName,
+    ) -> impl Iterator<Item = NamespacedName> + use<'_> {
+        let index = self.index_of(home, AddressKey::Pod(pod.clone()));
+        index.map(|index| index.slices_of(pod)).into_iter().flatten()
     }
 
     /// The objects of a cluster that may have a label.
-    pub fn objects_with_in(&self, home: &Home, label: LabelKey) -> impl Iterator<Item = &ObjectRef> {
+    pub fn objects_with_in(&self, home: &Home, label: LabelKey) -> impl Iterator<Item = ObjectRef> + use<'_> {
         self.index_of(home, AddressKey::Label(label)).into_iter().flat_map(move |index| index.with(label))
     }
 

@@ -15,6 +15,7 @@ mod addresses;
 pub mod attr;
 pub mod context;
 mod core;
+mod deps;
 pub mod engine;
 pub mod fact;
 mod fair_queue;

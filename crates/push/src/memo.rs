@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::attr::{Attr, AttrValue};
+use super::deps::{Dep, Deps};
 use super::fact::FactKey;
 use super::node_list::NodeList;
 use super::notice::Notice;
@@ -38,15 +39,6 @@ pub(super) struct ValueId(pub(super) usize);
 
 /// A result of any type.
 pub(super) type Value = Arc<dyn Any + Send + Sync>;
-
-/// What a result was computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Dep {
-    /// A fact of the snapshot.
-    Fact(FactId),
-    /// Another result.
-    Node(NodeId),
-}
 
 /// A kept result with its trace.
 #[derive(Clone)]
@@ -104,48 +96,6 @@ impl Node {
         if fault.is_some() || !remarks.is_empty() || self.rare.is_some() {
             let rare = self.rare_mut();
             (rare.fault, rare.remarks) = (fault, remarks);
-        }
-    }
-}
-
-/// A list of [`Dep`]s in half the memory: a resource of ambient mode has a dozen, and there is one for each workload.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Deps(Arc<[u64]>);
-
-impl Deps {
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn contains(&self, dep: Dep) -> bool {
-        self.0.contains(&dep.packed())
-    }
-
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Dep> {
-        self.0.iter().map(|packed| Dep::unpacked(*packed))
-    }
-}
-
-impl From<Vec<Dep>> for Deps {
-    fn from(deps: Vec<Dep>) -> Self {
-        Self(deps.into_iter().map(Dep::packed).collect())
-    }
-}
-
-impl Dep {
-    /// Packed into a number: ids are counts, and far below 2^63.
-    fn packed(self) -> u64 {
-        match self {
-            Self::Fact(FactId(id)) => (id as u64) << 1,
-            Self::Node(NodeId(id)) => id << 1 | 1,
-        }
-    }
-
-    fn unpacked(packed: u64) -> Self {
-        let id = packed >> 1;
-        match packed & 1 {
-            0 => Self::Fact(FactId(usize::try_from(id).expect("it was made of one"))),
-            _ => Self::Node(NodeId(id)),
         }
     }
 }
@@ -293,19 +243,4 @@ impl Failure {
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Arc::from(text.unwrap_or("panic without a message"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packed_dependencies_are_what_they_were() {
-        let last = (1 << 63) - 1;
-        let all = [Dep::Fact(FactId(0)), Dep::Node(NodeId(0)), Dep::Node(NodeId(last)), Dep::Fact(FactId(7))];
-        let deps = Deps::from(all.to_vec());
-        assert_eq!(deps.iter().collect::<Vec<_>>(), all);
-        assert!(all.iter().all(|dep| deps.contains(*dep)) && !deps.contains(Dep::Node(NodeId(7))));
-        assert_eq!(deps.len(), all.len());
-    }
 }

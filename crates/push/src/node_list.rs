@@ -2,6 +2,7 @@
 //! an allocation for four.
 
 use super::memo::NodeId;
+use navarch_api::growth::push_tight;
 
 /// Ids of results, in the order in which they were added until they are sorted.
 #[derive(Clone, Default)]
@@ -39,7 +40,7 @@ impl NodeList {
         match &mut self.0 {
             Entries::None => self.0 = Entries::One(id),
             Entries::One(first) => self.0 = Entries::Many(Box::new(Many(vec![*first, id]))),
-            Entries::Many(many) => many.0.push(id),
+            Entries::Many(many) => push_tight(&mut many.0, id),
         }
     }
 

@@ -261,12 +261,8 @@ fn registered_labels(view: &View<'_>) -> Option<Labels> {
     let proxy = view.proxy();
     let home = proxy.home();
     if let Some(workload) = proxy.pod().and_then(|pod| view.workload_in(&home, &pod).cloned()) {
-        // The node comes from the proxy. Unchanged labels are shared.
-        let labels = &workload.labels;
-        if labels.get(NODE_LABEL) == proxy.meta("NODE_NAME").as_ref() {
-            return Some(labels.clone());
-        }
-        let others = labels.iter().filter(|(label, _)| &***label != NODE_LABEL);
+        // The node comes from the proxy.
+        let others = workload.labels().iter().filter(|(label, _)| &***label != NODE_LABEL);
         return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
     }
     // ServiceEntries are read from the configuration cluster only.
@@ -277,7 +273,7 @@ fn registered_labels(view: &View<'_>) -> Option<Labels> {
     let mut here = ips.iter().filter_map(|ip| view.targets_at(*ip));
     here.find_map(|at| {
         let own = proxy.namespace_among(at.workloads.keys().cloned())?;
-        at.workloads.get(&own).map(|workload| workload.labels.clone()).filter(|labels| !labels.is_empty())
+        at.workloads.get(&own).map(|workload| workload.labels().to_map()).filter(|labels| !labels.is_empty())
     })
 }
 

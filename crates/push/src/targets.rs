@@ -100,7 +100,7 @@ fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> V
     let mut targets = Vec::new();
     for object in view.list_in::<Declared>(home, &name.namespace) {
         let selector = &object.spec.selector;
-        if selector.is_empty() || !selects(selector, &labels) {
+        if selector.is_empty() || !selects(selector, &*labels) {
             continue;
         }
         let host = format!("{}.{}.svc.{suffix}", object.meta.key.name, name.namespace);

@@ -11,13 +11,17 @@ use navarch_api::hash::KeyedMap;
 pub(super) enum Tree {
     /// All questions answered.
     Leaf(NodeId),
-    /// The next question.
-    Branch {
-        /// What is asked.
-        attr: AttrId,
-        /// Where each answer leads.
-        children: Children,
-    },
+    /// The next question. Boxed: there is a tree for each query, and most are leaves.
+    Branch(Box<Branch>),
+}
+
+/// A question and where its answers lead.
+#[derive(Clone)]
+pub(super) struct Branch {
+    /// What is asked.
+    pub(super) attr: AttrId,
+    /// Where each answer leads.
+    pub(super) children: Children,
 }
 
 /// Trees by answer. Most questions are only ever answered in one way, for which a table would take room for four.
@@ -77,9 +81,8 @@ impl Children {
 impl Tree {
     /// A path that leads through all `attrs` to `node`.
     fn path(attrs: &[(AttrId, ValueId)], node: NodeId) -> Self {
-        attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| Self::Branch {
-            attr: *attr,
-            children: Children::One(*value, Box::new(Some(below))),
+        attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| {
+            Self::Branch(Box::new(Branch { attr: *attr, children: Children::One(*value, Box::new(Some(below))) }))
         })
     }
 
@@ -95,8 +98,8 @@ impl Tree {
             return;
         };
         match (tree, attrs) {
-            (Self::Branch { attr, children }, [(asked, value), rest @ ..]) if attr == asked => {
-                Self::insert(children.place(*value), rest, node, dropped);
+            (Self::Branch(branch), [(asked, value), rest @ ..]) if branch.attr == *asked => {
+                Self::insert(branch.children.place(*value), rest, node, dropped);
             }
             (stale, _) => {
                 stale.leaves(dropped);
@@ -110,8 +113,8 @@ impl Tree {
     pub(super) fn remove(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId) {
         let empty = match (slot.as_mut(), attrs) {
             (Some(Self::Leaf(id)), []) => *id == node,
-            (Some(Self::Branch { attr, children }), [(asked, value), rest @ ..]) if attr == asked => {
-                children.remove(*value, rest, node)
+            (Some(Self::Branch(branch)), [(asked, value), rest @ ..]) if branch.attr == *asked => {
+                branch.children.remove(*value, rest, node)
             }
             _ => false,
         };
@@ -124,12 +127,10 @@ impl Tree {
     fn leaves(&self, into: &mut Vec<NodeId>) {
         match self {
             Self::Leaf(id) => into.push(*id),
-            Self::Branch { children: Children::One(_, child), .. } => {
-                child.iter().for_each(|child| child.leaves(into));
-            }
-            Self::Branch { children: Children::Many(trees), .. } => {
-                trees.values().flatten().for_each(|child| child.leaves(into));
-            }
+            Self::Branch(branch) => match &branch.children {
+                Children::One(_, child) => child.iter().for_each(|child| child.leaves(into)),
+                Children::Many(trees) => trees.values().flatten().for_each(|child| child.leaves(into)),
+            },
         }
     }
 }
@@ -147,8 +148,8 @@ mod tests {
     fn find(tree: Option<&Tree>, answers: &[(AttrId, ValueId)]) -> Option<u64> {
         match (tree?, answers) {
             (Tree::Leaf(id), []) => Some(id.0),
-            (Tree::Branch { attr, children }, [(asked, value), rest @ ..]) if attr == asked => {
-                find(children.get(value), rest)
+            (Tree::Branch(branch), [(asked, value), rest @ ..]) if branch.attr == *asked => {
+                find(branch.children.get(value), rest)
             }
             _ => None,
         }

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use super::attr::{Attr, AttrDerived, AttrValue};
 use super::context::PushContext;
 use super::core::{Core, Derived, Lookup};
+use super::deps::Dep;
 use super::fact::FactKey;
-use super::memo::{AttrDef, AttrId, Dep, Deps, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
+use super::memo::{AttrDef, AttrId, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
 use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
 use super::query::{DerivedValue, ProxyQuery, Query};
@@ -377,7 +378,7 @@ impl View<'_> {
             false => core.open(id),
         }
         let Some(node) = core.nodes.get_mut(&id) else { return };
-        let old = std::mem::replace(&mut node.deps, Deps::from(frame.deps));
+        let old = std::mem::replace(&mut node.deps, frame.deps.into_iter().collect());
         let deps = node.deps.clone();
         node.dirty = false;
         node.verified_at = revision;

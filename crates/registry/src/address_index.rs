@@ -10,13 +10,13 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use imbl::{OrdMap, OrdSet};
+use imbl::OrdMap;
 
 use super::address_name::AddressName;
 use super::model::{Labels, ServiceKey};
+use super::object_index::ObjectIndex;
 use super::remote_gateway::{RemoteGateway, remote_gateways};
 use navarch_api::any_object::AnyObject;
 use navarch_api::cidr::Cidr;
@@ -52,12 +52,8 @@ pub struct LabelKey(u64);
 /// The names and the objects by key. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct AddressIndex {
-    by_address: OrdSet<(IpAddr, ObjectRef)>,
-    /// Pods by node.
-    by_node: OrdSet<(Arc<str>, NamespacedName)>,
-    /// EndpointSlices by pod.
-    by_pod: OrdSet<(NamespacedName, NamespacedName)>,
-    by_label: OrdSet<(u64, ObjectRef)>,
+    /// By the hash of their keys.
+    objects: ObjectIndex,
     /// Number of objects with each name. Pods are not counted, since each has a name of its own.
     brought: OrdMap<ResourceName, usize>,
 }
@@ -143,11 +139,11 @@ impl AddressIndex {
                 |objects: &Objects| objects.any(object).map(|object| Traits::of(&object, scope)).unwrap_or_default();
             let (old, new) = (traits(before), traits(now));
             for key in old.keys.difference(&new.keys) {
-                self.remove(key, object);
+                self.objects.remove(keyed_hash(key), object);
                 change.keys.insert(key.clone());
             }
             for key in new.keys.difference(&old.keys) {
-                self.insert(key, object);
+                self.objects.insert(keyed_hash(key), object);
                 change.keys.insert(key.clone());
             }
             for name in old.names.difference(&new.names) {
@@ -167,49 +163,28 @@ impl AddressIndex {
     }
 
     /// The objects at an address.
-    pub fn at(&self, address: IpAddr) -> impl Iterator<Item = &ObjectRef> {
-        let from = (address, first_object());
-        let here = self.by_address.range((Bound::Included(from), Bound::Unbounded));
-        here.take_while(move |(other, _)| *other == address).map(|(_, object)| object)
+    pub fn at(&self, address: IpAddr) -> impl Iterator<Item = ObjectRef> + use<'_> {
+        self.with_key(&AddressKey::Address(address))
     }
 
     /// The pods on a node.
-    pub fn on<'a>(&'a self, node: &'a Arc<str>) -> impl Iterator<Item = &'a NamespacedName> {
-        let here = self.by_node.range((Bound::Included((node.clone(), NamespacedName::default())), Bound::Unbounded));
-        here.take_while(move |(other, _)| other == node).map(|(_, pod)| pod)
+    pub fn on(&self, node: &Arc<str>) -> impl Iterator<Item = NamespacedName> + use<'_> {
+        self.with_key(&AddressKey::Node(node.clone())).map(|pod| pod.name)
     }
 
     /// The EndpointSlices that list a pod.
-    pub fn slices_of<'a>(&'a self, pod: &'a NamespacedName) -> impl Iterator<Item = &'a NamespacedName> {
-        let here = self.by_pod.range((Bound::Included((pod.clone(), NamespacedName::default())), Bound::Unbounded));
-        here.take_while(move |(other, _)| other == pod).map(|(_, slice)| slice)
+    pub fn slices_of(&self, pod: &NamespacedName) -> impl Iterator<Item = NamespacedName> + use<'_> {
+        self.with_key(&AddressKey::Pod(pod.clone())).map(|slice| slice.name)
     }
 
     /// The objects with a label.
-    pub fn with(&self, label: LabelKey) -> impl Iterator<Item = &ObjectRef> {
-        let from = (label.0, first_object());
-        let here = self.by_label.range((Bound::Included(from), Bound::Unbounded));
-        here.take_while(move |(other, _)| *other == label.0).map(|(_, object)| object)
+    pub fn with(&self, label: LabelKey) -> impl Iterator<Item = ObjectRef> + use<'_> {
+        self.with_key(&AddressKey::Label(label))
     }
 
-    /// Adds an object to a key.
-    fn insert(&mut self, key: &AddressKey, object: &ObjectRef) {
-        match key {
-            AddressKey::Address(address) => _ = self.by_address.insert((*address, object.clone())),
-            AddressKey::Node(node) => _ = self.by_node.insert((node.clone(), object.name.clone())),
-            AddressKey::Pod(pod) => _ = self.by_pod.insert((pod.clone(), object.name.clone())),
-            AddressKey::Label(label) => _ = self.by_label.insert((label.0, object.clone())),
-        }
-    }
-
-    /// Removes an object from a key.
-    fn remove(&mut self, key: &AddressKey, object: &ObjectRef) {
-        match key {
-            AddressKey::Address(address) => _ = self.by_address.remove(&(*address, object.clone())),
-            AddressKey::Node(node) => _ = self.by_node.remove(&(node.clone(), object.name.clone())),
-            AddressKey::Pod(pod) => _ = self.by_pod.remove(&(pod.clone(), object.name.clone())),
-            AddressKey::Label(label) => _ = self.by_label.remove(&(label.0, object.clone())),
-        }
+    /// The objects with a key.
+    fn with_key(&self, key: &AddressKey) -> impl Iterator<Item = ObjectRef> + use<'_> {
+        self.objects.get(keyed_hash(key))
     }
 
     /// Adds a reference to a name.
@@ -236,11 +211,6 @@ impl AddressIndex {
             change.removed.insert(name.clone());
         }
     }
-}
-
-/// The lower bound of all object references.
-fn first_object() -> ObjectRef {
-    ObjectRef { kind: Kind::Namespace, name: NamespacedName::default() }
 }
 
 /// The addresses of a pod as a workload; none once it has ended.

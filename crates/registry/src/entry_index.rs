@@ -44,14 +44,14 @@ impl EntryIndex {
             if let Some(ip) = old.ip() {
                 self.by_address.remove(&ip, *number);
             }
-            self.by_label.remove(&name.namespace, &old.workload.labels, *number);
+            self.by_label.remove(&name.namespace, old.workload.labels(), *number);
         }
         if let Some(entry) = entry {
             let (number, _) = self.entries.put(entry.clone());
             if let Some(ip) = entry.ip() {
                 self.by_address.insert(&ip, number);
             }
-            self.by_label.insert(&name.namespace, &entry.workload.labels, number);
+            self.by_label.insert(&name.namespace, entry.workload.labels(), number);
         }
         old.map(|(_, old)| old)
     }
@@ -74,7 +74,7 @@ impl EntryIndex {
     /// The WorkloadEntries of a namespace that have the labels that a selector asks for, by name.
     pub(super) fn selected(&self, namespace: &Namespace, selector: &Labels) -> Vec<&Arc<Instance>> {
         let wanted =
-            |entry: &Arc<Instance>| entry.name.namespace == *namespace && selects(selector, &entry.workload.labels);
+            |entry: &Arc<Instance>| entry.name.namespace == *namespace && selects(selector, entry.workload.labels());
         self.entries.by_name(self.by_label.candidates(namespace, selector), wanted)
     }
 }

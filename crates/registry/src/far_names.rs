@@ -77,9 +77,9 @@ impl FarNames {
     fn network<'a>(&'a self, endpoint: &'a Endpoint) -> &'a NetworkId {
         let workload = &endpoint.workload;
         if endpoint.health == Health::Unknown {
-            return &workload.network;
+            return &workload.location.network;
         }
-        self.clusters.get(&workload.cluster).unwrap_or(&self.own)
+        self.clusters.get(&workload.location.cluster).unwrap_or(&self.own)
     }
 }
 

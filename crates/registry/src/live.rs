@@ -32,6 +32,7 @@ use super::selector_index::{SelectorIndex, selects};
 use super::service_entry_endpoints::EntryEndpoints;
 use super::slice_endpoints::SliceRules;
 use super::slice_index::SliceIndex;
+use super::workload_labels::WorkloadLabels;
 use super::world::{Role, World};
 use navarch_api::hash::KeyedMap;
 use navarch_api::hash_index::HashIndex;
@@ -211,7 +212,7 @@ impl Registry {
         }
         let mut work = Work::sort(changed);
         for workload in touched {
-            let entries = self.entries_selecting(&workload.namespace, &workload.labels);
+            let entries = self.entries_selecting(&workload.namespace, workload.labels());
             work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
         }
         self.run(objects, work, others)
@@ -283,7 +284,7 @@ impl Registry {
     }
 
     /// The Kubernetes Services of a namespace that select these labels, by name.
-    fn services_selecting(&self, namespace: &Namespace, labels: &Labels) -> Vec<&ServiceState> {
+    fn services_selecting(&self, namespace: &Namespace, labels: WorkloadLabels<'_>) -> Vec<&ServiceState> {
         self.services.by_name(&self.service_selectors.candidates(namespace, labels), |state| {
             let is_here = state.object.meta.key.namespace == *namespace;
             is_here && state.selector().is_some_and(|selector| selects(selector, labels))
@@ -291,7 +292,7 @@ impl Registry {
     }
 
     /// The ServiceEntries of a namespace that select these labels, by name.
-    fn entries_selecting(&self, namespace: &Namespace, labels: &Labels) -> Vec<&ServiceEntryState> {
+    fn entries_selecting(&self, namespace: &Namespace, labels: WorkloadLabels<'_>) -> Vec<&ServiceEntryState> {
         self.service_entries.by_name(&self.entry_selectors.candidates(namespace, labels), |state| {
             let is_here = state.object.meta.key.namespace == *namespace;
             is_here && state.selector.as_ref().is_some_and(|selector| selects(selector, labels))

@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::location::Location;
 use super::protocol::Protocol;
-use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId, PortName, ServiceAccount};
+use super::workload_labels::WorkloadLabels;
+use navarch_api::names::{ClusterId, Hostname, Namespace, PortName, ServiceAccount};
 use navarch_api::object::ObjectRef;
 use navarch_api::small_map::SmallMap;
 use navarch_api::text_map::TextMap;
@@ -189,8 +191,8 @@ pub struct Endpoint {
 /// What is known of the workload behind endpoints. Shared by all endpoints of one workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// Its labels.
-    pub labels: Labels,
+    /// Its own labels, without those of its location.
+    pub own_labels: Labels,
     /// Its namespace.
     pub namespace: Namespace,
     /// The name of its owner (Deployment…), as Istio derives it from the pod.
@@ -199,20 +201,21 @@ pub struct Workload {
     pub identity: Arc<str>,
     /// The ServiceAccount, empty if unknown.
     pub service_account: ServiceAccount,
-    /// Its network, empty if unknown.
-    pub network: NetworkId,
-    /// `region/zone/subzone`, as written; empty if unknown.
-    pub locality: Arc<str>,
-    /// The cluster it runs in.
-    pub cluster: ClusterId,
+    /// Where it runs.
+    pub location: Arc<Location>,
     /// `istio` or `disabled` (label `security.istio.io/tlsMode`).
     pub tls_mode: TlsMode,
-    /// `spec.hostname` of the pod.
+    /// Its name within a subdomain. Boxed, as few pods have one.
+    pub dns_name: Option<Box<PodDnsName>>,
+}
+
+/// The name by which a pod is found in a subdomain of its headless Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodDnsName {
+    /// `spec.hostname` of the pod, else its name.
     pub hostname: Arc<str>,
     /// `spec.subdomain` of the pod.
     pub subdomain: Arc<str>,
-    /// The node it runs on.
-    pub node: Arc<str>,
 }
 
 /// Whether a workload takes Istio's mTLS.
@@ -296,6 +299,14 @@ impl Service {
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.registry == Registry::Kubernetes && self.resolution == Resolution::Passthrough
+    }
+}
+
+impl Workload {
+    /// Its labels as configuration sees them: its own under those of its location.
+    #[must_use]
+    pub fn labels(&self) -> WorkloadLabels<'_> {
+        WorkloadLabels::new(&self.own_labels, &self.location.labels)
     }
 }
 

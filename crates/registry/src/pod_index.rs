@@ -45,8 +45,12 @@ impl PodIndex {
         }
         let (was, is) = (old.as_ref().map(PodState::labels), new.map(PodState::labels));
         if was != is {
-            was.inspect(|was| self.by_label.remove(&name.namespace, was, number));
-            is.inspect(|is| self.by_label.insert(&name.namespace, is, number));
+            if let Some(was) = was {
+                self.by_label.remove(&name.namespace, was, number);
+            }
+            if let Some(is) = is {
+                self.by_label.insert(&name.namespace, is, number);
+            }
         }
         old
     }
@@ -94,7 +98,7 @@ impl PodIndex {
     pub(super) fn selected_by_workload(&self, namespace: &Namespace, selector: &Labels) -> Vec<&PodState> {
         let own = selector.iter().filter(|(label, _)| !is_of_place(label));
         let own: Labels = own.map(|(label, value)| (label.clone(), value.clone())).collect();
-        let wanted = |pod: &PodState| pod.name().namespace == *namespace && selects(selector, &pod.workload.labels);
+        let wanted = |pod: &PodState| pod.name().namespace == *namespace && selects(selector, pod.workload.labels());
         self.pods.by_name(self.by_label.candidates(namespace, &own), wanted)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::identity::spiffe_id;
 use super::instance::{Instance, InstanceKind};
 use super::locality::{locality_of_labels, locality_of_node};
-use super::model::{Health, Labels, TlsMode, Workload};
+use super::model::{Health, Labels, PodDnsName, TlsMode, Workload};
 use super::workload_labels::WorkloadLocation;
 use super::workload_name::workload_name_of_pod;
 use super::world::World;
@@ -40,7 +40,7 @@ impl PodState {
         if object.spec.phase == PodPhase::Failed {
             return None;
         }
-        let mut workload = workload_of_pod(object, node, world, texts);
+        let mut workload = workload_of_pod(object, node, world);
         workload.share(texts);
         Some(Self { object: object.clone(), workload: Arc::new(workload) })
     }
@@ -114,7 +114,6 @@ impl HasTexts for Workload {
     fn share(&mut self, texts: &mut SharedTexts) {
         texts.share(&mut self.name);
         texts.share(&mut self.identity);
-        texts.share(&mut self.locality);
     }
 }
 
@@ -126,30 +125,28 @@ impl TlsMode {
     }
 }
 
-fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World, texts: &mut SharedTexts) -> Workload {
+fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World) -> Workload {
     let (meta, spec) = (&pod.meta, &pod.spec);
     let locality = match locality_of_labels(&meta.labels) {
         Some(locality) => locality.into_owned(),
         None => node.map(|node| locality_of_node(&node.meta.labels)).unwrap_or_default(),
     };
     let network = world.finder.find(&meta.labels, spec.pod_ips.first().copied());
-    let cluster = world.settings.cluster_id.clone();
-    let node = spec.node.clone().unwrap_or_default();
-    let place = WorkloadLocation { cluster: &cluster, locality: &locality, node: &node, network: &network };
+    let node = spec.node.as_deref().unwrap_or_default();
+    let place = WorkloadLocation { cluster: &world.settings.cluster_id, locality: &locality, node, network: &network };
     // The host name counts only within a subdomain, and is then the pod's name unless another is given.
-    let hostname = spec.subdomain.as_ref().map(|_| spec.hostname.as_ref().unwrap_or(&meta.key.name).clone());
+    let dns_name = spec.dns.as_ref().and_then(|dns| {
+        let hostname = dns.hostname.as_ref().unwrap_or(&meta.key.name).clone();
+        Some(Box::new(PodDnsName { hostname, subdomain: dns.subdomain.clone()? }))
+    });
     Workload {
-        labels: place.label_among(&meta.labels, texts),
+        own_labels: meta.labels.clone(),
         namespace: meta.key.namespace.clone(),
         name: workload_name_of_pod(pod),
         identity: spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),
         service_account: spec.service_account.clone(),
-        locality: Arc::from(locality.as_str()),
+        location: world.locations.of(&place, &meta.labels),
         tls_mode: TlsMode::of_labels(&meta.labels).unwrap_or_default(),
-        hostname: hostname.unwrap_or_default(),
-        subdomain: spec.subdomain.clone().unwrap_or_default(),
-        network,
-        cluster,
-        node,
+        dns_name,
     }
 }

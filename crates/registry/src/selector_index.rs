@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::model::Labels;
+use super::workload_labels::WorkloadLabels;
 use navarch_api::hash_index::HashIndex;
 use navarch_api::names::Namespace;
 
 /// Whether labels have all that a selector asks for; an empty selector asks for nothing.
 #[must_use]
-pub fn selects(selector: &Labels, labels: &Labels) -> bool {
-    selector.len() <= labels.len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+pub fn selects<'a>(selector: &Labels, labels: impl Into<WorkloadLabels<'a>>) -> bool {
+    let labels = labels.into();
+    selector.len() <= labels.max_len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// One label within a namespace, as a key; `None` selects every workload.
@@ -36,8 +38,8 @@ impl SelectorIndex {
 
     /// Who may select these labels in a namespace. To be looked at closely.
     #[must_use]
-    pub(super) fn candidates(&self, namespace: &Namespace, labels: &Labels) -> Vec<u32> {
-        let labels = labels.iter().map(Some).chain([None]);
+    pub(super) fn candidates<'a>(&self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>) -> Vec<u32> {
+        let labels = labels.into().iter().map(Some).chain([None]);
         let mut found: Vec<u32> = labels.flat_map(|label| self.by_label.get(&key(namespace, label))).copied().collect();
         found.sort_unstable();
         found.dedup();
@@ -54,15 +56,15 @@ pub(super) struct LabelIndex {
 
 impl LabelIndex {
     /// Adds something of a namespace with these labels.
-    pub(super) fn insert(&mut self, namespace: &Namespace, labels: &Labels, number: u32) {
-        for label in labels.iter().map(Some).chain([None]) {
+    pub(super) fn insert<'a>(&mut self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>, number: u32) {
+        for label in labels.into().iter().map(Some).chain([None]) {
             self.by_label.insert(&key(namespace, label), number);
         }
     }
 
     /// Takes something that had these labels away.
-    pub(super) fn remove(&mut self, namespace: &Namespace, labels: &Labels, number: u32) {
-        for label in labels.iter().map(Some).chain([None]) {
+    pub(super) fn remove<'a>(&mut self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>, number: u32) {
+        for label in labels.into().iter().map(Some).chain([None]) {
             self.by_label.remove(&key(namespace, label), number);
         }
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::instance::Instance;
-use super::model::{Discoverability, Endpoint, Health, Labels, Resolution, Service, TlsMode, Workload};
+use super::location::Location;
+use super::model::{Discoverability, Endpoint, Health, Resolution, Service, TlsMode, Workload};
 use super::service_entry::{EntryPort, entry_ports};
 use super::workload_entry::{UNIX_PREFIX, instance_of_endpoint};
 use super::world::World;
@@ -81,10 +82,9 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
     let by_dns = matches!(spec.resolution, DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin);
     if spec.endpoints.is_empty() && by_dns {
         let workload = Workload {
-            labels: Labels::new(),
             namespace: meta.key.namespace.clone(),
             name: meta.key.name.clone(),
-            cluster: world.settings.cluster_id.clone(),
+            location: Arc::new(Location { cluster: world.settings.cluster_id.clone(), ..Location::default() }),
             tls_mode: TlsMode::Disabled,
             ..Workload::default()
         };
@@ -112,7 +112,9 @@ pub(super) fn selected_endpoints(spec: &ServiceEntry, mut instances: Vec<Arc<Ins
     let ports = entry_ports(spec);
     let by_dns = matches!(spec.resolution, DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin);
     instances.retain(|instance| by_dns || !instance.only_by_dns);
-    instances.sort_by(|a, b| (a.kind, &a.name, &a.workload.cluster).cmp(&(b.kind, &b.name, &b.workload.cluster)));
+    instances.sort_by(|a, b| {
+        (a.kind, &a.name, &a.workload.location.cluster).cmp(&(b.kind, &b.name, &b.workload.location.cluster))
+    });
     let served = ServedLists::of(spec, instances.len()).endpoints;
     let left_out = instances.len() - served;
     let endpoints = instances.iter().take(served).flat_map(|instance| bind(instance, &ports));

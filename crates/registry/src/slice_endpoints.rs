@@ -118,22 +118,23 @@ fn resolve(
 
 /// The workload of a pod, its network found by the endpoint's address where the pod's own tells none.
 fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
-    if !pod.workload.network.is_empty() {
+    if !pod.workload.location.network.is_empty() {
         return pod.workload.clone();
     }
-    let network = world.finder.find(&pod.workload.labels, Some(address));
+    let network = world.finder.find(&pod.workload.own_labels, Some(address));
     if network.is_empty() {
         return pod.workload.clone();
     }
-    let place = WorkloadLocation { cluster: &pod.workload.cluster, locality: "", node: "", network: &network };
-    let labels = place.label(&pod.workload.labels);
-    Arc::new(Workload { labels, network, ..(*pod.workload).clone() })
+    let known = &pod.workload.location;
+    let place =
+        WorkloadLocation { cluster: &known.cluster, locality: &known.locality, node: &known.node, network: &network };
+    let location = world.locations.of(&place, &pod.workload.own_labels);
+    Arc::new(Workload { location, ..(*pod.workload).clone() })
 }
 
 /// What is known of a workload of which only the address is known.
 fn workload_at(address: IpAddr, world: &World) -> Workload {
     let network = world.finder.find(&Labels::new(), Some(address));
-    let cluster = world.settings.cluster_id.clone();
-    let place = WorkloadLocation { cluster: &cluster, locality: "", node: "", network: &network };
-    Workload { labels: place.label(&Labels::new()), network, cluster, ..Workload::default() }
+    let place = WorkloadLocation { cluster: &world.settings.cluster_id, locality: "", node: "", network: &network };
+    Workload { location: world.locations.of(&place, &Labels::new()), ..Workload::default() }
 }

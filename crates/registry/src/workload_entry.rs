@@ -51,9 +51,9 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World
         "" => locality_of_labels(labels).map(|locality| locality.into_owned()).unwrap_or_default(),
         locality => locality.to_owned(),
     };
-    let cluster = world.settings.cluster_id.clone();
     let network = NetworkId::new(&spec.network);
-    let place = WorkloadLocation { cluster: &cluster, locality: &locality, node: "", network: &network };
+    let place =
+        WorkloadLocation { cluster: &world.settings.cluster_id, locality: &locality, node: "", network: &network };
     let identity = match &*spec.service_account {
         "" => Arc::from(""),
         account => spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), account),
@@ -61,18 +61,14 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World
     // Whoever runs under an account is taken to have a sidecar, unless the label says otherwise.
     let assumed = if spec.service_account.is_empty() { TlsMode::Disabled } else { TlsMode::Istio };
     let workload = Workload {
-        labels: place.label(labels),
+        own_labels: labels.clone(),
         namespace: meta.key.namespace.clone(),
         name: workload_name_of_entry(meta),
         identity,
         service_account: ServiceAccount::new(&spec.service_account),
-        locality: Arc::from(locality.as_str()),
+        location: world.locations.of(&place, labels),
         tls_mode: TlsMode::of_labels(labels).unwrap_or(assumed),
-        hostname: Arc::default(),
-        subdomain: Arc::default(),
-        node: Arc::default(),
-        network,
-        cluster,
+        dns_name: None,
     };
     let address = &*spec.address;
     let port = |(name, number): (&String, &u32)| Some((Arc::from(name.as_str()), u16::try_from(*number).ok()?));

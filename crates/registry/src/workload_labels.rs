@@ -1,10 +1,11 @@
 //! The labels of a workload as configuration sees them: its own and those of the place where it runs.
 
+use std::sync::Arc;
+
 use super::locality::{REGION_LABELS, SUBZONE_LABEL, ZONE_LABELS, split_locality};
 use super::model::Labels;
 use super::networks::NETWORK_LABEL;
 use navarch_api::names::{ClusterId, NetworkId};
-use navarch_api::shared_texts::SharedTexts;
 
 /// The label that names the cluster.
 const CLUSTER_LABEL: &str = "topology.istio.io/cluster";
@@ -16,6 +17,14 @@ pub const NODE_LABEL: &str = "kubernetes.io/hostname";
 pub(super) fn is_of_place(label: &str) -> bool {
     let places = [SUBZONE_LABEL, CLUSTER_LABEL, NODE_LABEL, NETWORK_LABEL];
     places.contains(&label) || REGION_LABELS.contains(&label) || ZONE_LABELS.contains(&label)
+}
+
+/// Labels of a workload under those of its location, which replace them. Merged where they are read: a map of each workload would take
+/// 200 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkloadLabels<'a> {
+    own: &'a Labels,
+    location: Option<&'a Labels>,
 }
 
 /// Where a workload runs.
@@ -31,6 +40,49 @@ pub struct WorkloadLocation<'a> {
     pub network: &'a NetworkId,
 }
 
+impl<'a> WorkloadLabels<'a> {
+    pub(super) fn new(own: &'a Labels, location: &'a Labels) -> Self {
+        Self { own, location: Some(location) }
+    }
+
+    /// The value of a label.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&'a Arc<str>> {
+        self.location.and_then(|labels| labels.get(key)).or_else(|| self.own.get(key))
+    }
+
+    /// Whether there is such a label.
+    #[must_use]
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// All labels, those of the location first; each key once.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<str>)> + use<'a> {
+        let location = self.location;
+        let is_replaced = move |key: &str| location.is_some_and(|labels| labels.contains_key(key));
+        let own = self.own.iter().filter(move |(key, _)| !is_replaced(key));
+        location.into_iter().flatten().chain(own)
+    }
+
+    /// At least the number of labels.
+    pub(super) fn max_len(&self) -> usize {
+        self.own.len() + self.location.map_or(0, Labels::len)
+    }
+
+    /// As a map of their own.
+    #[must_use]
+    pub fn to_map(self) -> Labels {
+        self.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}
+
+impl<'a> From<&'a Labels> for WorkloadLabels<'a> {
+    fn from(own: &'a Labels) -> Self {
+        Self { own, location: None }
+    }
+}
+
 impl WorkloadLocation<'_> {
     /// The labels of a workload that runs here. A network that the workload names itself stays.
     #[must_use]
@@ -40,14 +92,18 @@ impl WorkloadLocation<'_> {
         labels
     }
 
-    /// The same as [`WorkloadLocation::label`], with texts that others have.
-    #[must_use]
-    pub(super) fn label_among(&self, own: &Labels, texts: &mut SharedTexts) -> Labels {
-        let own_entries = own.iter().map(|(label, value)| (&**label, &**value));
-        texts.map(own_entries.chain(self.entries(own)).collect())
+    /// The labels that the place adds to these.
+    pub(super) fn labels(&self, own: &Labels) -> Labels {
+        self.entries(own).map(|(label, value)| (label.into(), value.into())).collect()
     }
 
-    /// The labels that the place adds to these.
+    /// Whether the network is among the labels that the place adds to these.
+    pub(super) fn adds_network(&self, own: &Labels) -> bool {
+        let has_network = own.get(NETWORK_LABEL).is_some_and(|network| !network.is_empty());
+        !self.network.is_empty() && !has_network
+    }
+
+    /// The labels that the place adds to these, as pairs.
     fn entries<'a>(&'a self, own: &Labels) -> impl Iterator<Item = (&'a str, &'a str)> {
         let [region, zone, subzone] = split_locality(self.locality);
         let [region_label, _] = REGION_LABELS;
@@ -60,10 +116,7 @@ impl WorkloadLocation<'_> {
             (NODE_LABEL, self.node),
         ];
         let here = here.into_iter().filter(|(_, value)| !value.is_empty());
-        let has_network = own.get(NETWORK_LABEL).is_some_and(|network| !network.is_empty());
-        let network = (NETWORK_LABEL, self.network.as_str());
-        let network = Some(network).filter(|(_, name)| !name.is_empty() && !has_network);
-        here.chain(network)
+        here.chain(self.adds_network(own).then_some((NETWORK_LABEL, self.network.as_str())))
     }
 }
 
@@ -76,7 +129,11 @@ mod tests {
         let (cluster, network) = (ClusterId::new("c"), NetworkId::new("n"));
         let place = WorkloadLocation { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
         let own = Labels::from([("app".into(), "web".into()), (NETWORK_LABEL.into(), "own".into())]);
-        assert_eq!(place.label(&own), place.label_among(&own, &mut SharedTexts::default()));
+        let here = place.labels(&own);
+        let merged = WorkloadLabels::new(&own, &here);
+        assert_eq!(merged.to_map(), place.label(&own));
+        assert!(merged.iter().all(|(key, value)| merged.get(key) == Some(value)) && merged.iter().count() == 6);
+        assert_eq!((merged.get("app").map(|app| &**app), merged.contains_key("x")), (Some("web"), false));
         let labels: Vec<_> = place.label(&own).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             labels,

@@ -17,8 +17,8 @@ pub fn workload_name_of_pod(pod: &Object<Pod>) -> Arc<str> {
         return name.clone();
     }
     match &pod.meta.controller {
-        Some((kind, name)) if pod.spec.name_is_generated && !name.is_empty() => {
-            owner_of_controller(kind, name, &pod.meta).map_or_else(|| name.clone(), Arc::from)
+        Some(owner) if pod.spec.name_is_generated && !owner.name.is_empty() => {
+            owner_of_controller(&owner.kind, &owner.name, &pod.meta).map_or_else(|| owner.name.clone(), Arc::from)
         }
         Some(_) | None => pod.meta.key.name.clone(),
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::location::Locations;
 use super::model::{Labels, ServiceKey};
 use super::networks::NetworkFinder;
 use navarch_api::cluster_settings::McsMode;
@@ -40,6 +41,8 @@ pub(super) struct World {
     pub networks: MeshNetworks,
     /// Finds networks, by mesh networks and the system namespace.
     pub finder: NetworkFinder,
+    /// Where workloads run.
+    pub locations: Locations,
 }
 
 impl World {
@@ -55,6 +58,7 @@ impl World {
             visibility: mesh.service_entry_visibility.clone(),
             networks: networks.clone(),
             finder: NetworkFinder::new(&settings.cluster_id, networks, Self::system_labels(&settings, objects)),
+            locations: Locations::default(),
             settings,
         }
     }

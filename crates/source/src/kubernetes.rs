@@ -30,6 +30,8 @@ use tokio::task::JoinSet;
 
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::object::Kind;
+use navarch_api::shared_names::SharedNames;
+use navarch_api::shared_texts::SharedTexts;
 use reflector::{Reflector, Target};
 use scope::Tags;
 use stream::Connection;
@@ -91,6 +93,7 @@ impl KubernetesSource {
         let kinds: Vec<Kind> = scope.kinds().collect();
         let (to_sync, mut synced) = mpsc::channel(1);
         let mut waiting = BTreeMap::new();
+        let pods = SharedNames::default();
         // Dropped with the future, and all tasks with it.
         let mut readers = JoinSet::new();
         for kind in &kinds {
@@ -111,6 +114,7 @@ impl KubernetesSource {
                 redefined,
                 events.clone(),
                 to_sync.clone(),
+                SharedTexts::with_pods(pods.clone()),
             );
             readers.spawn(reader.run());
         }

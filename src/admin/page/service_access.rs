@@ -14,6 +14,7 @@ use navarch_api::names::Namespace;
 use navarch_api::object::Object;
 use navarch_envoy::mtls::{MtlsMode, NamespaceMtls};
 use navarch_push::context::PushContext;
+use navarch_registry::WorkloadLabels;
 use navarch_registry::model::{Endpoint, Labels, Service, TlsMode};
 use navarch_store::Stored as _;
 
@@ -103,7 +104,7 @@ impl<'a> Policies<'a> {
         let mut sets: BTreeMap<BTreeSet<(&str, &str)>, BTreeSet<u16>> = BTreeMap::new();
         let mut seen = BTreeMap::new();
         for endpoint in endpoints {
-            let labels = pairs(&endpoint.workload.labels);
+            let labels = pairs(endpoint.workload.labels());
             sets.entry(labels).or_default().insert(endpoint.port);
             seen.insert(endpoint.addresses.first(), endpoint.workload.tls_mode == TlsMode::Istio);
         }
@@ -142,8 +143,8 @@ impl<'a> Policies<'a> {
     }
 }
 
-fn pairs(labels: &Labels) -> BTreeSet<(&str, &str)> {
-    labels.iter().map(|(key, value)| (&**key, &**value)).collect()
+fn pairs<'a>(labels: impl Into<WorkloadLabels<'a>>) -> BTreeSet<(&'a str, &'a str)> {
+    labels.into().iter().map(|(key, value)| (&**key, &**value)).collect()
 }
 
 /// Whether a policy is for workloads with these labels, or for the service by its name (at a waypoint).

@@ -77,7 +77,7 @@ fn services(pod: &Object<Pod>, home: &Home, view: &View<'_>) -> Vec<Arc<ServiceF
     let mut services = selecting.of(&meta.labels, is_wanted);
     let mut seen: BTreeSet<Hostname> = services.iter().map(|service| service.key.hostname.clone()).collect();
     for slice in view.slices_of_pod_in(home, &meta.key) {
-        let Some(service) = (*view.get(&ServiceOfSlice(home.clone(), slice.clone()))).clone() else { continue };
+        let Some(service) = (*view.get(&ServiceOfSlice(home.clone(), slice))).clone() else { continue };
         let Some(facts) = facts_of_service(home, &service, view) else { continue };
         if seen.insert(facts.key.hostname.clone()) {
             services.push(facts);

@@ -45,6 +45,7 @@ pub(super) fn node(node: &Node) -> Fields {
 
 pub(super) fn pod(pod: &Pod) -> Fields {
     let port = |port: &ContainerPort| json!({ "name": port.name, "containerPort": port.port, "protocol": port.protocol.as_str() });
+    let dns = pod.dns.as_deref();
     let ports: Vec<Value> = pod.ports.iter().map(port).collect();
     let phase = match pod.phase {
         PodPhase::Pending => "Pending",
@@ -58,7 +59,8 @@ pub(super) fn pod(pod: &Pod) -> Fields {
     let mut all = fields(json!({
         "spec": {
             "serviceAccountName": pod.service_account, "nodeName": pod.node.as_deref(), "hostNetwork": pod.host_network,
-            "hostname": pod.hostname.as_deref(), "subdomain": pod.subdomain.as_deref(),
+            "hostname": dns.and_then(|dns| dns.hostname.as_deref()),
+            "subdomain": dns.and_then(|dns| dns.subdomain.as_deref()),
             "containers": [{ "name": "all", "ports": ports }],
         },
         "status": { "phase": phase, "conditions": [{ "type": "Ready", "status": ready }], "podIPs": ips },

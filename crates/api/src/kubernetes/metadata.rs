@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as wire;
 
 use crate::field_error::FieldError;
 use crate::names::Namespace;
-use crate::object::{NamespacedName, ObjectMeta};
+use crate::object::{ControllerRef, NamespacedName, ObjectMeta};
 use crate::text_map::TextMap;
 use crate::uid::Uid;
 
@@ -50,7 +50,8 @@ impl TryFrom<wire::ObjectMeta> for ObjectMeta {
             resource_version: text(meta.resource_version),
             generation: meta.generation.unwrap_or_default(),
             uid: meta.uid.map(|uid| Uid::new(&uid)).unwrap_or_default(),
-            controller: controller.map(|owner| (Arc::from(owner.kind), Arc::from(owner.name))),
+            controller: controller
+                .map(|owner| Arc::new(ControllerRef { kind: owner.kind.into(), name: owner.name.into() })),
             deleting: meta.deletion_timestamp.is_some(),
         })
     }
@@ -74,7 +75,8 @@ mod tests {
             ..Default::default()
         };
         let meta = ObjectMeta::try_from(meta).unwrap();
-        assert_eq!(meta.controller, Some(("ReplicaSet".into(), "reviews".into())));
+        let controller = ControllerRef { kind: "ReplicaSet".into(), name: "reviews".into() };
+        assert_eq!(meta.controller, Some(Arc::new(controller)));
     }
 
     #[test]

@@ -24,14 +24,12 @@ pub struct Pod {
     pub node: Option<Arc<str>>,
     /// `spec.hostNetwork`: its addresses are those of its node.
     pub host_network: bool,
-    /// `spec.hostname`.
-    pub hostname: Option<Arc<str>>,
-    /// `spec.subdomain`.
-    pub subdomain: Option<Arc<str>>,
+    /// What the pod is called in DNS, if anything is said.
+    pub dns: Option<Box<PodDns>>,
     /// Whether `metadata.generateName` is set: a controller made the pod from a template.
     pub name_is_generated: bool,
     /// The ports of `spec.containers`, then those of the init containers that run as sidecars, in their order.
-    pub ports: Box<[ContainerPort]>,
+    pub ports: Arc<[ContainerPort]>,
     /// `status.phase`.
     pub phase: PodPhase,
     /// Whether the condition `Ready` is true.
@@ -40,8 +38,17 @@ pub struct Pod {
     pub pod_ips: IpList,
 }
 
-/// One port of a container.
+/// What a pod is called in DNS. Few pods say anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodDns {
+    /// `spec.hostname`.
+    pub hostname: Option<Arc<str>>,
+    /// `spec.subdomain`.
+    pub subdomain: Option<Arc<str>>,
+}
+
+/// One port of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerPort {
     /// `name`, empty when nothing is said.
     pub name: PortName,
@@ -78,6 +85,13 @@ impl Pod {
     #[must_use]
     pub fn port_named(&self, name: &PortName, protocol: Protocol) -> Option<u16> {
         self.ports.iter().find(|port| port.protocol == protocol && port.name == *name).map(|port| port.port)
+    }
+}
+
+impl PodDns {
+    /// `None` if nothing is said.
+    pub(crate) fn new(hostname: Option<Arc<str>>, subdomain: Option<Arc<str>>) -> Option<Box<Self>> {
+        (hostname.is_some() || subdomain.is_some()).then(|| Box::new(Self { hostname, subdomain }))
     }
 }
 
@@ -151,8 +165,7 @@ impl TryFrom<wire::Pod> for Object<Pod> {
             service_account: service_account(spec.service_account_name, spec.service_account),
             node: optional_text(spec.node_name),
             host_network: spec.host_network.unwrap_or_default(),
-            hostname: optional_text(spec.hostname),
-            subdomain: optional_text(spec.subdomain),
+            dns: PodDns::new(optional_text(spec.hostname), optional_text(spec.subdomain)),
             name_is_generated: !text(object.metadata.generate_name.clone()).is_empty(),
             ports: pod_ports(spec.containers, spec.init_containers)?.into(),
             phase: PodPhase::parse(status.phase.as_deref())?,

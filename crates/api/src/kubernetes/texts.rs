@@ -1,7 +1,7 @@
 //! Which texts of Kubernetes objects other objects repeat.
 
 use super::endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
-use super::pod::{ContainerPort, Pod};
+use super::pod::Pod;
 use super::service::Service;
 use super::service_port::{ServicePort, TargetPort};
 use crate::shared_texts::{HasTexts, SharedTexts};
@@ -10,14 +10,10 @@ impl HasTexts for Pod {
     fn share(&mut self, texts: &mut SharedTexts) {
         self.service_account.share(texts);
         self.node.share(texts);
-        self.subdomain.share(texts);
-        self.ports.share(texts);
-    }
-}
-
-impl HasTexts for ContainerPort {
-    fn share(&mut self, texts: &mut SharedTexts) {
-        self.name.share(texts);
+        if let Some(dns) = &mut self.dns {
+            dns.subdomain.share(texts);
+        }
+        texts.share_ports(&mut self.ports);
     }
 }
 
@@ -48,7 +44,9 @@ impl HasTexts for EndpointSlice {
 
 impl HasTexts for Endpoint {
     fn share(&mut self, texts: &mut SharedTexts) {
-        self.pod.share(texts);
+        if let Some(pod) = &mut self.pod {
+            texts.share_pod(pod);
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn groups<'e>(
             continue;
         }
         let member = builder.member(endpoint);
-        let locality = &endpoint.workload.locality;
+        let locality = &endpoint.workload.location.locality;
         let group = groups.entry(locality.clone()).or_insert_with(|| Group {
             locality: Locality::parse(locality),
             priority: 0,
@@ -142,21 +142,21 @@ impl<'a, 'v> Builder<'a, 'v> {
     fn is_sent(&self, endpoint: &Endpoint) -> bool {
         let proxy = self.view.proxy();
         let workload = &endpoint.workload;
-        let on_own_node = || proxy.meta("NODE_NAME").as_deref().unwrap_or("") == &*workload.node;
+        let on_own_node = || proxy.meta("NODE_NAME").as_deref().unwrap_or("") == &*workload.location.node;
         let in_own_cluster = || {
             let own = proxy.cluster_id();
-            own.is_empty() || workload.cluster.is_empty() || own == workload.cluster
+            own.is_empty() || workload.location.cluster.is_empty() || own == workload.location.cluster
         };
         if self.target.service.kubernetes.node_local && !on_own_node() {
             return false;
         }
-        if !workload.network.is_empty()
+        if !workload.location.network.is_empty()
             && let Some(requested) = proxy.meta("REQUESTED_NETWORK_VIEW").filter(|requested| !requested.is_empty())
-            && !requested.split(',').any(|network| network == workload.network.as_str())
+            && !requested.split(',').any(|network| network == workload.location.network.as_str())
         {
             return false;
         }
-        if self.cluster_local && proxy.cluster_id() != workload.cluster || !self.is_within_reach(workload) {
+        if self.cluster_local && proxy.cluster_id() != workload.location.cluster || !self.is_within_reach(workload) {
             return false;
         }
         if endpoint.port == 0 && endpoint.addresses.first().is_some_and(|path| path.len() > MAX_UNIX_PATH + UNIX_PREFIX)
@@ -171,7 +171,7 @@ impl<'a, 'v> Builder<'a, 'v> {
             Discoverability::OwnNode => on_own_node(),
         };
         let placed = endpoint.addresses.first().is_some_and(|address| !address.is_empty())
-            || (!self.gateways.is_empty() && !is_in_network(self.view, &workload.network));
+            || (!self.gateways.is_empty() && !is_in_network(self.view, &workload.location.network));
         let settings = &self.view.mesh().settings;
         discoverable && placed && health::is_sent(settings, self.target.service, endpoint, self.unhealthy)
     }
@@ -179,14 +179,15 @@ impl<'a, 'v> Builder<'a, 'v> {
     /// Whether the service may be served to the proxy by a workload of its cluster or another one.
     fn is_within_reach(&self, workload: &Workload) -> bool {
         let proxy = self.view.proxy();
-        let in_own_cluster = proxy.cluster_id() == workload.cluster;
+        let in_own_cluster = proxy.cluster_id() == workload.location.cluster;
         match self.reach {
             None | Some(ServiceReach::Mesh) => true,
             Some(ServiceReach::Cluster) => in_own_cluster,
             // What it lists holds for all clusters, but gateways of ambient mode pass no requests to it.
             Some(ServiceReach::Entry) => {
-                let is_listed = workload.cluster == self.view.mesh().settings.cluster_id;
-                let is_passed = proxy.kind() == ProxyKind::Sidecar || is_in_network(self.view, &workload.network);
+                let is_listed = workload.location.cluster == self.view.mesh().settings.cluster_id;
+                let is_passed =
+                    proxy.kind() == ProxyKind::Sidecar || is_in_network(self.view, &workload.location.network);
                 in_own_cluster || is_listed && is_passed
             }
         }
@@ -242,9 +243,9 @@ impl<'a, 'v> Builder<'a, 'v> {
         let mut names = Names {
             workload: &workload.name,
             namespace: workload.namespace.as_str(),
-            canonical: wire::canonical_name(&workload.labels, &workload.name),
-            revision: wire::canonical_revision(&workload.labels),
-            cluster: workload.cluster.as_str(),
+            canonical: wire::canonical_name(workload.labels(), &workload.name),
+            revision: wire::canonical_revision(workload.labels()),
+            cluster: workload.location.cluster.as_str(),
             more: None,
         };
         let service = self.target.service;
@@ -265,7 +266,7 @@ impl<'a, 'v> Builder<'a, 'v> {
         let is_of_waypoint = self.target.way == EndpointPath::OfWaypoint;
         let tells = workload.tls_mode == TlsMode::Istio && self.view.mesh().settings.metadata_exchange;
         let more = if tells && !is_of_waypoint {
-            More::of_sidecar(&workload.labels)
+            More::of_sidecar(workload.labels())
         } else if is_tunnelled || is_of_waypoint {
             More::of_discovered(names)
         } else {

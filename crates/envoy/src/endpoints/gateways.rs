@@ -14,8 +14,8 @@ use navarch_api::names::{ClusterId, NetworkId};
 use navarch_push::proxy::{IpFamilies, ProxyKind};
 use navarch_push::query::Query;
 use navarch_push::view::View;
+use navarch_registry::Location;
 use navarch_registry::directory::NetworkGateway;
-use navarch_registry::model::Workload;
 
 /// The gateways of all networks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -180,7 +180,7 @@ fn keep_or_replace(
     shares: &mut BTreeMap<GatewayKey, (NetworkGateway, u32)>,
 ) -> Option<Member> {
     let Behind::Workload(workload) = &member.behind else { return Some(member) };
-    let Workload { network, cluster, .. } = &**workload;
+    let Location { network, cluster, .. } = &*workload.location;
     let gateways = index.towards(network, cluster, client);
     let is_cut_off = || client.joined == Some(Passage::None) || !gateways.iter().any(|gateway| client.reaches(gateway));
     if client.joined.is_some() && !client.is_in(network) && is_cut_off() {

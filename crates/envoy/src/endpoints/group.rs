@@ -86,21 +86,21 @@ impl Behind {
 
 /// A label of a workload, those of its place included; empty if there is none.
 pub(crate) fn workload_label<'a>(workload: &'a Workload, key: &str) -> &'a str {
-    let mut place = workload.locality.splitn(3, '/');
+    let mut place = workload.location.locality.splitn(3, '/');
     let placed = match key {
         REGION => place.next().unwrap_or(""),
         ZONE => place.nth(1).unwrap_or(""),
         SUBZONE => place.nth(2).unwrap_or(""),
-        CLUSTER => workload.cluster.as_str(),
-        NODE => &workload.node,
+        CLUSTER => workload.location.cluster.as_str(),
+        NODE => &workload.location.node,
         _ => "",
     };
     if !placed.is_empty() {
         return placed;
     }
-    match workload.labels.get(key) {
+    match workload.own_labels.get(key) {
         Some(own) if !own.is_empty() => own,
-        Some(_) | None if key == NETWORK => workload.network.as_str(),
+        Some(_) | None if key == NETWORK => workload.location.network.as_str(),
         Some(_) | None => "",
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn workload_label<'a>(workload: &'a Workload, key: &str) -> &'a str {
 /// Whether a workload carries a label, an empty value being one.
 pub(super) fn carries_label(workload: &Workload, key: &str, value: &str) -> bool {
     match workload_label(workload, key) {
-        "" => value.is_empty() && workload.labels.contains_key(key),
+        "" => value.is_empty() && workload.labels().contains_key(key),
         own => own == value,
     }
 }
@@ -116,13 +116,19 @@ pub(super) fn carries_label(workload: &Workload, key: &str, value: &str) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use navarch_registry::Location;
 
     #[test]
     fn labels_of_the_place_come_before_those_of_the_workload() {
         let workload = Workload {
-            labels: [("app", "web"), (ZONE, "old"), ("empty", "")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into(),
-            locality: Arc::from("r1/z1"),
-            network: navarch_api::names::NetworkId::new("n1"),
+            own_labels: [("app", "web"), (ZONE, "old"), ("empty", "")]
+                .map(|(k, v)| (Arc::from(k), Arc::from(v)))
+                .into(),
+            location: Arc::new(Location {
+                locality: Arc::from("r1/z1"),
+                network: navarch_api::names::NetworkId::new("n1"),
+                ..Location::default()
+            }),
             ..Workload::default()
         };
         for (key, value) in [("app", "web"), (REGION, "r1"), (ZONE, "z1"), (SUBZONE, ""), (NETWORK, "n1"), ("x", "")] {

@@ -35,7 +35,7 @@ pub(crate) fn keeps_draining(settings: &Settings, service: &Service) -> bool {
 /// The health of an endpoint, which a label may overrule.
 pub(super) fn effective(settings: &Settings, endpoint: &Endpoint) -> Health {
     let labelled = !settings.draining_label.is_empty()
-        && endpoint.workload.labels.get(settings.draining_label.as_str()).is_some_and(|value| !value.is_empty());
+        && endpoint.workload.labels().get(settings.draining_label.as_str()).is_some_and(|value| !value.is_empty());
     if labelled { Health::Draining } else { endpoint.health }
 }
 

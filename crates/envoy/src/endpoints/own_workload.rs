@@ -31,8 +31,8 @@ pub(super) fn endpoints(view: &View<'_>) -> Vec<LocalityLbEndpoints> {
     let is_alike = |endpoint: &&Arc<Endpoint>| {
         let other = &endpoint.workload;
         other.name == workload
-            && REVISION_LABELS.iter().all(|label| labels.get(*label) == other.labels.get(*label))
-            && Locality::parse(&other.locality).region == region
+            && REVISION_LABELS.iter().all(|label| labels.get(*label) == other.own_labels.get(*label))
+            && Locality::parse(&other.location.locality).region == region
     };
     let target = Target {
         service: &service,

@@ -220,10 +220,10 @@ mod tests {
 
     /// An endpoint with labels.
     fn member(labels: &[(&str, &str)]) -> Member {
-        let labels = labels.iter().map(|&(key, value)| (Arc::from(key), Arc::from(value))).collect();
+        let own_labels = labels.iter().map(|&(key, value)| (Arc::from(key), Arc::from(value))).collect();
         Member {
             wire: LbEndpoint { load_balancing_weight: Some(1), ..LbEndpoint::default() },
-            behind: Behind::Workload(Arc::new(Workload { labels, ..Workload::default() })),
+            behind: Behind::Workload(Arc::new(Workload { own_labels, ..Workload::default() })),
         }
     }
 

@@ -15,8 +15,9 @@ use crate::hbone::{self, FORWARD, INNER, ORIGINAL_DST, ORIGINATE};
 use navarch_ambient::tunnel::takes_hbone;
 use navarch_push::query::Query;
 use navarch_push::view::View;
+use navarch_registry::WorkloadLabels;
 use navarch_registry::directory::NetworkGateway;
-use navarch_registry::model::{Endpoint, Labels, Service, ServiceKey};
+use navarch_registry::model::{Endpoint, Service, ServiceKey};
 
 /// The label of workloads that say what tunnels they take.
 const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
@@ -43,7 +44,7 @@ impl Tunnel {
     /// To a port of a service, through one endpoint of its waypoint.
     pub(super) fn to_waypoint(service: &Service, port: u16, waypoint: &Endpoint) -> Self {
         let address = waypoint.addresses.first().map_or("", |address| address);
-        let vips = service.cluster_vips.get(&waypoint.workload.cluster);
+        let vips = service.cluster_vips.get(&waypoint.workload.location.cluster);
         let vip = vips.and_then(|vips| vips.first()).unwrap_or(&service.default_address);
         Self { local: joined(vip, port), waypoint: Some(joined(address, waypoint.port)) }
     }
@@ -95,7 +96,7 @@ pub(super) fn to_gateway(
 /// Whether an endpoint is reached by HBONE by the view's proxy.
 pub(super) fn is_taken(view: &View<'_>, endpoint: &Endpoint) -> bool {
     let (key, waypoint) = WAYPOINT_LABEL;
-    let labels = &endpoint.workload.labels;
+    let labels = endpoint.workload.labels();
     hbone::sends(view)
         && (labels.get(key).is_some_and(|managed| **managed == *waypoint) || is_supported(view, endpoint, labels))
         && !hbone::is_declined(view)
@@ -104,10 +105,10 @@ pub(super) fn is_taken(view: &View<'_>, endpoint: &Endpoint) -> bool {
 }
 
 /// Whether a workload takes HBONE.
-fn is_supported(view: &View<'_>, endpoint: &Endpoint, labels: &Labels) -> bool {
+fn is_supported(view: &View<'_>, endpoint: &Endpoint, labels: WorkloadLabels<'_>) -> bool {
     let says_so = labels.get(TUNNEL_LABEL).is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http"));
     let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
-    says_so || addresses.into_iter().any(|address| takes_hbone(view, &endpoint.workload.network, address))
+    says_so || addresses.into_iter().any(|address| takes_hbone(view, &endpoint.workload.location.network, address))
 }
 
 /// Whether all endpoints of a service port take HBONE, and there are any.
@@ -122,7 +123,7 @@ impl Query for AllTakeHbone {
         let Some(service) = view.service(&self.0) else { return false };
         let Some(endpoints) = view.endpoints(&self.0) else { return false };
         let mut of_port = of_port(endpoints, service, self.1).peekable();
-        of_port.peek().is_some() && of_port.all(|endpoint| is_supported(view, endpoint, &endpoint.workload.labels))
+        of_port.peek().is_some() && of_port.all(|endpoint| is_supported(view, endpoint, endpoint.workload.labels()))
     }
 }
 

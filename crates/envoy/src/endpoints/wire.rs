@@ -11,7 +11,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
 use crate::build::socket_address;
-use navarch_registry::model::Labels;
+use navarch_registry::WorkloadLabels;
 
 /// The metadata by which a cluster's transport sockets are matched.
 pub(super) const SOCKET_MATCH: &str = "envoy.transport_socket_match";
@@ -53,7 +53,7 @@ pub(super) struct More<'a> {
 
 impl<'a> More<'a> {
     /// As a sidecar tells of its own workload.
-    pub(super) fn of_sidecar(labels: &'a Labels) -> Self {
+    pub(super) fn of_sidecar(labels: WorkloadLabels<'a>) -> Self {
         let label = |keys: &[&str]| first_label(labels, keys).unwrap_or_default();
         Self {
             identity: "",
@@ -70,19 +70,19 @@ impl<'a> More<'a> {
 }
 
 /// The name that metrics use for the service of a workload: by label, else the workload's own.
-pub(super) fn canonical_name<'a>(labels: &'a Labels, workload: &'a str) -> &'a str {
+pub(super) fn canonical_name<'a>(labels: WorkloadLabels<'a>, workload: &'a str) -> &'a str {
     first_label(labels, &[CANONICAL_NAME, "app.kubernetes.io/name", "app"]).unwrap_or(workload)
 }
 
 /// The revision that goes with [`canonical_name`]; empty for `latest`, which need not be said.
-pub(super) fn canonical_revision(labels: &Labels) -> &str {
+pub(super) fn canonical_revision(labels: WorkloadLabels<'_>) -> &str {
     let found = first_label(labels, &[CANONICAL_REVISION, "app.kubernetes.io/version", "version"]);
     found.filter(|revision| *revision != "latest").unwrap_or("")
 }
 
 /// The value of the first of these labels that is there.
-fn first_label<'a>(labels: &'a Labels, keys: &[&str]) -> Option<&'a str> {
-    keys.iter().find_map(|key| labels.get(*key)).map(|value| &**value)
+fn first_label<'a>(labels: WorkloadLabels<'a>, keys: &[&str]) -> Option<&'a str> {
+    keys.iter().find_map(|key| labels.get(key)).map(|value| &**value)
 }
 
 /// The metadata of an endpoint. Written even when empty, as Istio does.
@@ -149,6 +149,7 @@ pub(crate) fn host(first: &str, port: u16, further: &[Arc<str>]) -> HostIdentifi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use navarch_registry::model::Labels;
 
     #[test]
     fn port_zero_is_a_path() {
@@ -160,8 +161,8 @@ mod tests {
     #[test]
     fn the_usual_revision_is_not_said() {
         let labels: Labels = [("app", "web"), ("version", "latest")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into();
-        assert_eq!((canonical_name(&labels, "web-1"), canonical_revision(&labels)), ("web", ""));
-        assert_eq!(canonical_name(&Labels::default(), "web-1"), "web-1");
+        assert_eq!((canonical_name((&labels).into(), "web-1"), canonical_revision((&labels).into())), ("web", ""));
+        assert_eq!(canonical_name((&Labels::default()).into(), "web-1"), "web-1");
     }
 
     #[test]
@@ -170,9 +171,9 @@ mod tests {
             pairs.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect()
         };
         let plain = labels(&[("app", "web"), ("version", "v1"), (CANONICAL_NAME, "shop-web")]);
-        assert_eq!(More::of_sidecar(&plain), More { identity: "", app: "web", version: "v1" });
+        assert_eq!(More::of_sidecar((&plain).into()), More { identity: "", app: "web", version: "v1" });
         let qualified = labels(&[("app", "web"), ("app.kubernetes.io/name", "w"), ("app.kubernetes.io/version", "2")]);
-        assert_eq!(More::of_sidecar(&qualified), More { identity: "", app: "w", version: "2" });
+        assert_eq!(More::of_sidecar((&qualified).into()), More { identity: "", app: "w", version: "2" });
         let names = Names { workload: "web-v1", namespace: "shop", canonical: "web", ..Names::default() };
         let more = More::of_discovered(&names);
         assert_eq!(more, More { identity: "", app: "web", version: "latest" });

@@ -13,7 +13,8 @@
 //! there is none, and all gates open: their dependents are marked as if there were no gates.
 
 use super::{Core, Lookup};
-use crate::memo::{Dep, Deps, NodeId};
+use crate::deps::{Dep, Deps};
+use crate::memo::NodeId;
 use navarch_api::hash::KeyedSet;
 
 /// With more gates waiting, a change affects so much that gates do not pay off.

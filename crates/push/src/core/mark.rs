@@ -1,8 +1,9 @@
 //! Marking: from changed facts up through all that read them.
 
 use super::Core;
+use crate::deps::Dep;
 use crate::fact::FactKey;
-use crate::memo::{Dep, NodeId};
+use crate::memo::NodeId;
 use navarch_api::hash_index::KeyHash;
 
 impl Core {

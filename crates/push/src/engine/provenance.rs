@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::collect::ResourceOf;
 use super::{Engine, ProxyId};
+use crate::deps::Dep;
 use crate::fact::FactKey;
-use crate::memo::{Dep, NodeId, QueryId};
+use crate::memo::{NodeId, QueryId};
 use crate::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
@@ -50,7 +51,8 @@ impl Engine {
                     facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()));
                 }
                 Dep::Node(id) if seen.insert(id) => {
-                    todo.extend(core.nodes.get(&id).iter().flat_map(|node| node.deps.iter().rev()));
+                    let deps: Vec<Dep> = core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()).collect();
+                    todo.extend(deps.into_iter().rev());
                 }
                 Dep::Fact(_) | Dep::Node(_) => {}
             }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Engine, ProxyId};
+use crate::deps::Dep;
 use crate::fact::FactKey;
-use crate::memo::{Dep, NodeId};
+use crate::memo::NodeId;
 use crate::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
 

@@ -171,7 +171,7 @@ fn a_derived_attribute_that_changes_moves_only_its_proxy() {
     let mut next = PushContext::clone(engine.context());
     let name = NamespacedName::new("shop", "p1");
     let labels = [(Arc::from("app"), Arc::from("v2"))].into();
-    let workload = Workload { labels, namespace: Namespace::new("shop"), ..Workload::default() };
+    let workload = Workload { own_labels: labels, namespace: Namespace::new("shop"), ..Workload::default() };
     next.directory.workloads.insert(name.clone(), Arc::new(workload));
     engine.apply(Arc::new(next), vec![FactKey::Workload(name.clone())]);
     assert!(sinks[0].take().is_empty() && sinks[2].take().is_empty());

@@ -132,6 +132,6 @@ impl ServiceEndpoints {
 impl Endpoint {
     /// The sort key within a service: clusters may use the same addresses.
     fn order(&self) -> (&[Arc<str>], &PortName, u16, &ClusterId) {
-        (&self.addresses, &self.port_name, self.port, &self.workload.cluster)
+        (&self.addresses, &self.port_name, self.port, &self.workload.location.cluster)
     }
 }

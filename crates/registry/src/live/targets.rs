@@ -61,7 +61,7 @@ impl Registry {
 
     /// The targets of a pod by Kubernetes Services: those that select it, else those whose slices list its address.
     fn pod_targets(&self, name: &NamespacedName, pod: &PodState) -> Vec<ServiceTarget> {
-        let selecting = self.services_selecting(&name.namespace, pod.labels());
+        let selecting = self.services_selecting(&name.namespace, pod.labels().into());
         let mut targets: Vec<ServiceTarget> = if selecting.is_empty() {
             pod.ip().map(|ip| self.listed_targets(name, ip)).unwrap_or_default()
         } else {
@@ -105,7 +105,7 @@ impl Registry {
         let mut entries = Vec::new();
         let allowed = self.world.settings.services_select_workload_entries;
         for entry in self.entries.at(address).into_iter().filter(|_| allowed) {
-            let states = self.services_selecting(&entry.name.namespace, &entry.workload.labels).into_iter();
+            let states = self.services_selecting(&entry.name.namespace, entry.workload.labels()).into_iter();
             let mut targets: Vec<ServiceTarget> =
                 states.flat_map(|state| targets_of_entry(&state.service, &state.object.spec, entry)).collect();
             targets.sort_by(target_order);

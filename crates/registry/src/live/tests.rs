@@ -285,7 +285,7 @@ fn localities_come_from_nodes_unless_the_pod_says_its_own() {
     let mut house = a_shop();
     let locality = |house: &House| {
         let workload = house.registry.directory().workloads.get(&NamespacedName::new("shop", "web-1")).unwrap();
-        workload.locality.to_string()
+        workload.location.locality.to_string()
     };
     let node = "apiVersion: v1\nkind: Node\nmetadata: { name: n1, labels: { topology.kubernetes.io/region: r, topology.kubernetes.io/zone: z } }\n";
     let change = house.put(node);
@@ -484,5 +484,5 @@ fn the_system_namespace_says_the_network_of_all() {
     let change = house.put("apiVersion: v1\nkind: Namespace\nmetadata: { name: istio-system, labels: { topology.istio.io/network: n1 } }\n");
     assert_eq!(change.endpoints, BTreeSet::from([key("web")]));
     let endpoints = house.registry.directory().endpoints.get(&key("web")).unwrap();
-    assert_eq!(endpoints.endpoints[0].workload.network, "n1");
+    assert_eq!(endpoints.endpoints[0].workload.location.network, "n1");
 }

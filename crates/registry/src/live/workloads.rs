@@ -59,7 +59,7 @@ impl Registry {
                 if self.world.role == Role::Remote {
                     work.touched.push(state.workload.clone());
                 }
-                let labels = &state.workload.labels;
+                let labels = state.workload.labels();
                 let entries = self.entries_selecting(&name.namespace, labels);
                 work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
             }
@@ -83,7 +83,7 @@ impl Registry {
                 if self.world.role == Role::Remote {
                     work.touched.push(entry.workload.clone());
                 }
-                let labels = &entry.workload.labels;
+                let labels = entry.workload.labels();
                 let entries = self.entries_selecting(&name.namespace, labels);
                 work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
                 let services = self.services_selecting(&name.namespace, labels);

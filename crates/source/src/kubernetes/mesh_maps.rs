@@ -23,6 +23,7 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::Namespace;
 use navarch_api::object::Kind;
 use navarch_api::rollout::{self, RolloutFault};
+use navarch_api::shared_texts::SharedTexts;
 
 /// The key of mesh config.
 const MESH: &str = "mesh";
@@ -118,6 +119,7 @@ impl MeshMapSource {
                 redefined,
                 to_maps.clone(),
                 to_sync.clone(),
+                SharedTexts::default(),
             );
             readers.spawn(reader.run());
         }

@@ -89,7 +89,7 @@ pub(super) struct Reflector {
 
 impl Reflector {
     /// A reflector that has read nothing. `redefined` is notified when the definition of the kind changes; `synced` receives the
-    /// kind once, when all its initial objects were sent.
+    /// kind once, when all its initial objects were sent; `texts` are those that objects share.
     pub(super) fn new(
         target: Target,
         (scope, tags): (Arc<KubernetesScope>, watch::Receiver<Option<Tags>>),
@@ -97,10 +97,11 @@ impl Reflector {
         redefined: Arc<Notify>,
         events: mpsc::Sender<Batch>,
         synced: mpsc::Sender<Kind>,
+        texts: SharedTexts,
     ) -> Self {
         Self {
             held: KindObjects::new(target.kind, SOURCE.into()),
-            texts: SharedTexts::default(),
+            texts,
             target,
             scope,
             tags,

@@ -2,7 +2,8 @@
 
 use super::{Core, Sweep};
 use crate::core::Derived;
-use crate::memo::{AttrId, Dep, NodeId, ValueId};
+use crate::deps::Dep;
+use crate::memo::{AttrId, NodeId, ValueId};
 
 impl Core {
     /// Marks a result that is in use from now on, with its dependencies, for a sweep in progress.

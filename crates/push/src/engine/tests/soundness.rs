@@ -68,7 +68,7 @@ pub(super) fn relabel(engine: &mut Engine, pod: &str, app: &str) -> Settled {
     let mut next = PushContext::clone(engine.context());
     let name = NamespacedName::new("shop", pod);
     let labels = [(Arc::from("app"), Arc::from(app))].into();
-    let workload = Workload { labels, namespace: Namespace::new("shop"), ..Workload::default() };
+    let workload = Workload { own_labels: labels, namespace: Namespace::new("shop"), ..Workload::default() };
     next.directory.workloads.insert(name.clone(), Arc::new(workload));
     engine.apply(Arc::new(next), vec![FactKey::Workload(name)])
 }

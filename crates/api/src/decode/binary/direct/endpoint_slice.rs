@@ -71,7 +71,11 @@ fn read_conditions(bytes: &[u8]) -> Result<EndpointConditions, UnexpectedField> 
 /// Reads a `v1.ObjectReference`, where it is to a pod.
 fn read_target(bytes: &[u8], texts: &mut SharedTexts) -> Result<Option<NamespacedName>, UnexpectedField> {
     let [kind, namespace, name] = texts_of(bytes, [1, 2, 3])?;
-    let pod = || NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
+    let pod = || {
+        let mut pod = NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
+        texts.share_pod(&mut pod);
+        pod
+    };
     Ok((kind == "Pod").then(pod))
 }
 

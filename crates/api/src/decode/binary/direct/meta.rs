@@ -82,7 +82,7 @@ fn own(kept: &mut ObjectMeta, bytes: &[u8], texts: &mut SharedTexts) -> Result<(
         }
     }
     if controls && kept.controller.is_none() {
-        kept.controller = Some((texts.text(kind), texts.text(name)));
+        kept.controller = Some(texts.controller(kind, name));
     }
     Ok(())
 }

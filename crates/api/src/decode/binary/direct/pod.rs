@@ -1,9 +1,11 @@
 //! `v1.Pod`, with the field numbers of `binary/pod.rs`.
 
+use std::sync::Arc;
+
 use super::super::fields::{Content, Fields, UnexpectedField, messages, texts as texts_of};
 use super::meta;
 use crate::ip_list::IpList;
-use crate::kubernetes::{ContainerPort, DEFAULT_SERVICE_ACCOUNT, Pod, PodPhase, Protocol, port_number};
+use crate::kubernetes::{ContainerPort, DEFAULT_SERVICE_ACCOUNT, Pod, PodDns, PodPhase, Protocol, port_number};
 use crate::names::{PortName, ServiceAccount};
 use crate::object::Object;
 use crate::shared_texts::SharedTexts;
@@ -11,15 +13,15 @@ use crate::shared_texts::SharedTexts;
 /// Reads a pod; returns its version, too.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Pod>, String), UnexpectedField> {
     let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
-    let metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
+    let mut metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
+    texts.share_pod(&mut metadata.kept.key);
     let mut pod = Pod {
         service_account: ServiceAccount::default(),
         node: None,
         host_network: false,
-        hostname: None,
-        subdomain: None,
+        dns: None,
         name_is_generated: metadata.is_generated,
-        ports: Box::default(),
+        ports: Arc::default(),
         phase: PodPhase::default(),
         ready: false,
         pod_ips: IpList::default(),
@@ -32,6 +34,7 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Pod>
 /// Reads `v1.PodSpec`.
 fn read_spec(pod: &mut Pod, bytes: &[u8], texts: &mut SharedTexts) -> Result<(), UnexpectedField> {
     let (mut account, mut former_account) = ("", "");
+    let (mut hostname, mut subdomain) = (None, None);
     let (mut ports, mut ports_of_sidecars) = (Vec::new(), Vec::new());
     for field in Fields(bytes) {
         match field? {
@@ -46,15 +49,16 @@ fn read_spec(pod: &mut Pod, bytes: &[u8], texts: &mut SharedTexts) -> Result<(),
             (9, content) => former_account = content.text()?,
             (10, content) => pod.node = Some(texts.text(content.text()?)).filter(|node| !node.is_empty()),
             (11, content) => pod.host_network = content.truth()?,
-            (16, content) => pod.hostname = Some(content.text()?).filter(|name| !name.is_empty()).map(Into::into),
-            (17, content) => pod.subdomain = Some(texts.text(content.text()?)).filter(|name| !name.is_empty()),
+            (16, content) => hostname = Some(content.text()?).filter(|name| !name.is_empty()).map(Into::into),
+            (17, content) => subdomain = Some(texts.text(content.text()?)).filter(|name| !name.is_empty()),
             _ => {}
         }
     }
     let account = [account, former_account].into_iter().find(|account| !account.is_empty());
     pod.service_account = ServiceAccount::from(texts.text(account.unwrap_or(DEFAULT_SERVICE_ACCOUNT)));
     ports.append(&mut ports_of_sidecars);
-    pod.ports = ports.into();
+    pod.ports = texts.ports(ports);
+    pod.dns = PodDns::new(hostname, subdomain);
     Ok(())
 }
 

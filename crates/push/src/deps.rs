@@ -1,0 +1,102 @@
+//! What a result was computed from: the list that each kept result has.
+//!
+//! A resource of ambient mode has a dozen dependencies, and there is one for each workload. As an enum each takes 16 bytes; here it
+//! takes three with a million results, as ids are counts.
+
+use std::sync::Arc;
+
+use super::memo::{FactId, NodeId};
+
+/// What a result was computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Dep {
+    /// A fact of the snapshot.
+    Fact(FactId),
+    /// Another result.
+    Node(NodeId),
+}
+
+/// A list of [`Dep`]s, each a number in Protocol Buffers' variable length: seven bits in each byte, the lowest first, and a high bit in
+/// all but the last.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Deps(Arc<[u8]>);
+
+/// The bit that all bytes of a number have but the last.
+const MORE: u8 = 0x80;
+
+impl Deps {
+    /// How many there are. Costs a look at each byte.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().filter(|byte| **byte & MORE == 0).count()
+    }
+
+    pub(super) fn contains(&self, dep: Dep) -> bool {
+        self.iter().any(|other| other == dep)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Dep> {
+        let mut bytes = self.0.iter();
+        std::iter::from_fn(move || {
+            let (mut packed, mut shift) = (0, 0);
+            loop {
+                let byte = *bytes.next()?;
+                packed |= u64::from(byte & !MORE) << shift;
+                shift += 7;
+                if byte & MORE == 0 {
+                    return Some(Dep::unpacked(packed));
+                }
+            }
+        })
+    }
+}
+
+impl FromIterator<Dep> for Deps {
+    fn from_iter<I: IntoIterator<Item = Dep>>(deps: I) -> Self {
+        let mut bytes = Vec::new();
+        for dep in deps {
+            let mut packed = dep.packed();
+            while packed >= u64::from(MORE) {
+                bytes.push(packed.to_le_bytes()[0] | MORE);
+                packed >>= 7;
+            }
+            bytes.push(packed.to_le_bytes()[0]);
+        }
+        Self(bytes.into())
+    }
+}
+
+impl Dep {
+    /// As a number: ids are counts, and far below 2^63.
+    fn packed(self) -> u64 {
+        match self {
+            Self::Fact(FactId(id)) => (id as u64) << 1,
+            Self::Node(NodeId(id)) => id << 1 | 1,
+        }
+    }
+
+    fn unpacked(packed: u64) -> Self {
+        let id = packed >> 1;
+        match packed & 1 {
+            0 => Self::Fact(FactId(usize::try_from(id).expect("it was made of one"))),
+            _ => Self::Node(NodeId(id)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_dependencies_are_what_they_were() {
+        let ids = (0..64).flat_map(|bits| [(1_u64 << bits) - 1, (1 << bits) / 2]).filter(|id| *id < 1 << 63);
+        let mut all: Vec<Dep> = ids.map(|id| Dep::Node(NodeId(id))).collect();
+        all.extend([0, 1, 63, 64, 8191, 8192, usize::MAX >> 1].map(|id| Dep::Fact(FactId(id))));
+        let deps = Deps::from_iter(all.clone());
+        assert_eq!(deps.iter().collect::<Vec<_>>(), all);
+        assert!(all.iter().all(|dep| deps.contains(*dep)) && !deps.contains(Dep::Node(NodeId(5))));
+        assert_eq!(deps.len(), all.len());
+        let none = Deps::from_iter([]);
+        assert_eq!((none.len(), none.iter().next(), none.contains(all[0])), (0, None, false));
+    }
+}
