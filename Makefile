@@ -9,6 +9,7 @@ export CARGO_INCREMENTAL := 0
 ifndef CARGO_TARGET_DIR
 export CARGO_TARGET_DIR := $(HOME)/.cache/navarch/target-ci
 endif
+SOURCE_TIMES := scripts/source-times $(CARGO_TARGET_DIR)
 endif
 
 # Rewritten only on purpose: a lock file that is out of step with Cargo.toml is an error.
@@ -16,6 +17,7 @@ CARGO := cargo
 LOCKED := --locked
 
 test: tools
+	$(SOURCE_TIMES)
 	$(CARGO) fmt --all --check
 	scripts/test-lanes $(MAKE) lint doc
 	$(MAKE) demo DEMO=once
