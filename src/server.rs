@@ -18,6 +18,7 @@ mod http;
 mod ingress;
 mod injector;
 mod kubernetes;
+mod memory;
 mod object_status;
 mod pages;
 mod plan_warnings;
@@ -282,6 +283,7 @@ fn read_sources(
     let starter = Starter { config: sources, keys, metrics, namespace, pod: &config.pod, reload, stop, tasks };
     starter.start((plan, remotes), push.clone(), problems, refusals)?;
     gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
+    memory::give_back(stop, tasks);
     Ok(())
 }
 

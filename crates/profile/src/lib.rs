@@ -12,6 +12,7 @@
 //! This is the one crate with `unsafe`; each use says why it is sound.
 
 mod cpu;
+mod free_memory;
 mod heap;
 mod live;
 mod maps;
@@ -23,6 +24,7 @@ mod stacks;
 mod symbols;
 
 pub use cpu::{CpuError, CpuProfiler, PERIOD};
+pub use free_memory::give_back_free_memory;
 pub use heap::{DefaultSampleType, Profiled, RATE, Totals, snapshot, totals};
 pub use proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 pub use symbols::{NoSymbols, names};
