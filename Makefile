@@ -3,7 +3,7 @@
 .PHONY: test soak conformance mass-comparison fmt lint unit doc demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping, but for the state of incremental builds: as each crate changes
-# from one run to the next, it is 14 GB that nothing reads.
+# from one run to the next, it is 14 GB that nothing reads. Files that are as they were then get their former times, by which cargo goes.
 ifeq ($(CI),true)
 export CARGO_INCREMENTAL := 0
 ifndef CARGO_TARGET_DIR

@@ -1,10 +1,14 @@
-//! The house rules that a compiler does not know: no file that nothing names, no file too long, hashers with a key, one way to read files.
+//! The house rules that a compiler does not know: no file that nothing names, no file too long, hashers with a key, one way to read files;
+//! and which files a new clone compiles.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
-use regex::Regex;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
+
+use regex::Regex;
 
 /// The longest that a file may be, its tests apart.
 const MAX_LINES: usize = 500;
@@ -207,4 +211,38 @@ fn every_regression_in_the_docs_has_a_test_that_exists() {
     }
     assert!(rows.len() > 30, "{} rows", rows.len());
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn files_of_a_new_clone_have_the_times_of_those_that_were_compiled() {
+    let (work, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = |program: &str, arguments: &[&str]| {
+        let status = Command::new(program).args(arguments).current_dir(work.path()).stdout(Stdio::null()).status();
+        assert!(status.unwrap().success(), "{program} {arguments:?}");
+    };
+    let restore = || run(folder("scripts/source-times").to_str().unwrap(), &[target.path().to_str().unwrap()]);
+    let time = |name: &str| fs::metadata(work.path().join(name)).unwrap().modified().unwrap();
+    // Each clone writes all files anew, some hours after the one before.
+    let mut hours = 1;
+    let mut clone = |contents: [&str; 2]| {
+        let now = UNIX_EPOCH + Duration::from_hours(hours);
+        for (name, content) in ["src/same.rs", "src/other.rs"].into_iter().zip(contents) {
+            fs::write(work.path().join(name), content).unwrap();
+            File::options().write(true).open(work.path().join(name)).unwrap().set_modified(now).unwrap();
+        }
+        hours += 1;
+        now
+    };
+    run("git", &["init", "-q"]);
+    fs::create_dir(work.path().join("src")).unwrap();
+    let first = clone(["a", "b"]);
+    run("git", &["add", "src"]);
+    restore();
+    assert_eq!((time("src/same.rs"), time("src/other.rs")), (first, first));
+    let second = clone(["a", "c"]);
+    restore();
+    assert_eq!((time("src/same.rs"), time("src/other.rs")), (first, second));
+    let third = clone(["a", "b"]);
+    restore();
+    assert_eq!((time("src/same.rs"), time("src/other.rs")), (first, third), "an earlier content is a change, too");
 }

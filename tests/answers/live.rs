@@ -209,9 +209,16 @@ async fn what_one_proxy_in_many_refuses_is_told_and_stays_in_force() {
     assert_eq!(told["refusedProxies"][0]["proxy"], "web-2.bookshop");
     assert_eq!(told["refusedProxies"][0]["said"], "I do not know canary-host");
     assert_eq!(told["quarantined"], serde_json::Value::Null, "one of three takes nothing from the others");
-    let address = navarch.monitoring.to_string();
-    let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
-    assert_eq!(code, 3, "{text}");
+    // While other versions are tried on a proxy to find the object, its last response is one that it accepted.
+    let end = Instant::now() + Duration::from_secs(20);
+    let text = loop {
+        let address = navarch.monitoring.to_string();
+        let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
+        if code == 3 {
+            break text;
+        }
+        assert!(Instant::now() < end, "{text}");
+    };
     assert!(text.contains("web-2.bookshop refuses rds: I do not know canary-host"), "{text}");
     assert!(text.contains("next: navarch why push web-2.bookshop"), "{text}");
 }

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::names::ClusterId;
 
-/// What flags and environment say of several clusters. Field docs name Istio's variable or flag.
+/// Settings for several clusters from flags and environment variables. Field docs name Istio's variable or flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSettings {
-    /// `--clusterAliases`: other names of clusters that proxies may give for theirs, each with the name that is meant. Default none.
+    /// `--clusterAliases`: aliases that proxies may send as their cluster id, each with the cluster id it maps to. Default
+    /// none.
     pub aliases: BTreeMap<ClusterId, ClusterId>,
     /// `ENABLE_MCS_SERVICE_DISCOVERY`, `ENABLE_MCS_HOST`, `ENABLE_MCS_CLUSTER_LOCAL`. Default off.
     pub mcs: McsMode,
@@ -19,23 +20,25 @@ pub struct ClusterSettings {
     pub remote_workload_entries: bool,
     /// `PILOT_ENABLE_REMOTE_CREDENTIALS_CONTROLLER`: proxies of remote clusters get Secrets of their cluster. Default true.
     pub remote_credentials: bool,
-    /// `PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API`: Gateways of the Gateway API with the label of a network lead into it. Default true.
+    /// `PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API`: Gateways of the Gateway API with a network label are gateways into that
+    /// network. Default true.
     pub gateways_by_gateway_api: bool,
-    /// The revision of this control plane, by which the ConfigMap of a remote cluster's mesh config is named; empty is `default`.
+    /// The revision of this control plane, which determines the name of the ConfigMap with a remote cluster's mesh config;
+    /// empty is `default`.
     pub revision: String,
 }
 
-/// How much of Kubernetes' multi-cluster services (MCS) counts; each step takes the one before it in.
+/// How much of Kubernetes' multi-cluster services (MCS) is enabled; each mode includes the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum McsMode {
-    /// Nothing: services of one name are one service.
+    /// Disabled: services of the same name in several clusters are one service.
     #[default]
     Off,
-    /// `ENABLE_MCS_SERVICE_DISCOVERY`: endpoints are seen from other clusters only where a ServiceExport says so.
+    /// `ENABLE_MCS_SERVICE_DISCOVERY`: endpoints are visible to other clusters only if a ServiceExport exports them.
     Exports,
     /// `ENABLE_MCS_HOST`: imported services have a host in `clusterset.local`.
     Hosts,
-    /// `ENABLE_MCS_CLUSTER_LOCAL`: hosts in `cluster.local` mean the own cluster alone.
+    /// `ENABLE_MCS_CLUSTER_LOCAL`: hosts in `cluster.local` refer to the client's own cluster only.
     ClusterLocal,
 }
 
@@ -53,7 +56,7 @@ impl Default for ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// The mode that the three variables say: each counts only with those before it.
+    /// The mode that the three variables select: each takes effect only together with those before it.
     #[must_use]
     pub fn mcs_mode(exports: bool, hosts: bool, cluster_local: bool) -> McsMode {
         match (exports, hosts, cluster_local) {
@@ -64,7 +67,7 @@ impl ClusterSettings {
         }
     }
 
-    /// The ConfigMap of the mesh config.
+    /// The name of the ConfigMap with the mesh config.
     #[must_use]
     pub fn mesh_config_map(&self) -> String {
         match self.revision.as_str() {

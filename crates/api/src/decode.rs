@@ -42,7 +42,7 @@ pub enum Format {
 /// The outcome of decoding one object of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The line, from 1, of the error; of the document if there is none.
+    /// The line, from 1, of the error; without an error, that of the document.
     pub line: usize,
     /// The identity of the document's object, as far as it is known.
     pub subject: Subject,

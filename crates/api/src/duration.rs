@@ -18,7 +18,7 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(i64);
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// The text is not a sequence of numbers with units.
@@ -40,7 +40,7 @@ impl JsonSchema for Duration {
 }
 
 impl Duration {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
 
     /// From whole nanoseconds.
@@ -49,13 +49,13 @@ impl Duration {
         Self(nanos)
     }
 
-    /// From whole milliseconds, stopping at the longest span there is.
+    /// From whole milliseconds; saturates at the longest duration.
     #[must_use]
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// From whole seconds, stopping at the longest span there is.
+    /// From whole seconds; saturates at the longest duration.
     #[must_use]
     pub const fn from_secs(seconds: i64) -> Self {
         Self(seconds.saturating_mul(NANOS_PER_SECOND))
@@ -133,7 +133,7 @@ impl Duration {
     }
 }
 
-/// Takes one number with its unit off the front; `None` when there is none.
+/// Parses one number with its unit at the start; `None` if the text does not start with one.
 fn leading_term(text: &str) -> Option<(i128, &str)> {
     let (whole, rest) = leading_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -163,7 +163,8 @@ fn leading_digits(text: &str) -> (&str, &str) {
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// The nanoseconds of a whole number of units; far beyond the range when it does not fit, so that the caller refuses.
+/// The nanoseconds of a whole number of units; a value far out of range if it does not fit, so that the caller rejects
+/// it.
 fn whole_nanos(digits: &str, scale: i128) -> i128 {
     if digits.is_empty() {
         return 0;
@@ -173,7 +174,7 @@ fn whole_nanos(digits: &str, scale: i128) -> i128 {
 
 /// The nanoseconds of a decimal fraction of a unit.
 ///
-/// Goes by floating point, as Go does, so that `0.3333333333333333333h` is twenty minutes for both.
+/// Computed in floating point, as in Go, so that `0.3333333333333333333h` is twenty minutes in both.
 fn fraction_nanos(digits: &str, scale: i128) -> i128 {
     let mut value: u64 = 0;
     let mut divisor = 1.0_f64;

@@ -18,9 +18,9 @@ impl FieldError {
         Self { path: path.into(), reason: reason.into() }
     }
 
-    /// The same error, seen from the message that holds this one as its field `parent`.
+    /// The same error, as seen from the message that contains this one in its field `parent`.
     ///
-    /// Paths are only built for errors, so valid input costs nothing.
+    /// Paths are built for errors only, so valid input has no overhead.
     #[must_use]
     pub fn under(self, parent: &str) -> Self {
         let path = match self.path.as_str() {
@@ -31,7 +31,7 @@ impl FieldError {
         Self { path, reason: self.reason }
     }
 
-    /// The same error, seen from the list `parent` that holds this one at `index`.
+    /// The same error, as seen from the list `parent` that contains this one at `index`.
     #[must_use]
     pub fn under_item(self, parent: &str, index: usize) -> Self {
         self.under(&format!("{parent}[{index}]"))

@@ -1,8 +1,8 @@
 //! Waiting until a file may have changed.
 //!
-//! The folders are watched rather than the files, as Kubernetes and editors replace files by renaming. Some changes make no event (a link
-//! further up is turned, a network file system, a folder that is not there yet), so a wait also ends after an interval. Whoever waits
-//! compares what the files hold.
+//! Folders are watched instead of files, since Kubernetes and editors replace files by renaming. Some changes cause no
+//! event (a symbolic link further up is changed, a network file system, a missing folder), so a wait also ends after an
+//! interval. The caller compares the content of the files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-/// How long a wait for files lasts at most that are watched, as some changes make no event.
+/// The maximum wait for watched files, since some changes cause no event.
 pub const WATCHED_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Events of the folders in which files are.
+/// Events of the folders that contain the files.
 #[derive(Debug)]
 pub struct FileEvents {
     folders: BTreeSet<PathBuf>,
@@ -35,7 +35,7 @@ impl FileEvents {
     /// Watches these folders, without those in them, from now on.
     #[must_use]
     pub fn of_folders(folders: impl IntoIterator<Item = PathBuf>) -> Self {
-        // One waiting event is as good as many.
+        // One pending event has the same effect as several.
         let (sender, events) = mpsc::channel(1);
         let mut new = Self { folders: folders.into_iter().collect(), watcher: None, sender, events };
         new.watch();
@@ -48,21 +48,21 @@ impl FileEvents {
         self.watcher.is_some()
     }
 
-    /// Waits for an event, and no longer than this. Loses no event if it is dropped.
+    /// Waits for an event, up to `at_most`. No event is lost if the future is dropped.
     pub async fn wait(&mut self, at_most: Duration) {
         if tokio::time::timeout(at_most, self.events.recv()).await.is_err() || !self.is_watching() {
-            // A folder may have come, or another one may have taken its place.
+            // A folder may have been created or replaced.
             self.watch();
         }
     }
 
-    /// Watches the folders, those that are watched already once more: the call is idempotent for a folder that is still the same.
+    /// Watches the folders. Watching a folder again has no effect if it is still the same.
     fn watch(&mut self) {
         let watcher = self.watcher.take().or_else(|| {
             let sender = self.sender.clone();
             let tell = move |event: notify::Result<notify::Event>| {
                 if !event.is_ok_and(|event| event.kind.is_access()) {
-                    // A full channel holds an event already.
+                    // A full channel already contains an event.
                     let _ = sender.try_send(());
                 }
             };

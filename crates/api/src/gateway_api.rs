@@ -61,7 +61,7 @@ pub const EXPERIMENTAL_GROUP: &str = "gateway.networking.x-k8s.io";
 /// The group of the Inference Extension's kinds.
 pub const INFERENCE_GROUP: &str = "inference.networking.k8s.io";
 
-/// [`GROUP`], as what is defaulted.
+/// [`GROUP`], as a default of serde.
 fn gateway_group() -> String {
     GROUP.to_owned()
 }

@@ -1,7 +1,7 @@
 //! Growth of vectors that are held for long.
 
-/// Puts an item at the end. A vector that doubles leaves up to half of its room idle; this one grows by an eighth, so that all growth
-/// together copies each item about eight times.
+/// Appends an item. A vector that doubles leaves up to half of its capacity unused; this one grows by an eighth, so
+/// that all growth together copies each item about eight times.
 pub fn push_tight<T>(items: &mut Vec<T>, item: T) {
     if items.len() == items.capacity() {
         items.reserve_exact(items.len() / 8 + 4);

@@ -1,8 +1,8 @@
-//! Hash tables with a random key. Hashes without one are predictable: an attacker can choose names that collide, and each
-//! insertion then costs time linear in the size of the table.
+//! Hash tables with a random key. Hashes without one are predictable: an attacker can choose names that collide, and
+//! each insertion then costs time linear in the size of the table.
 //!
-//! All tables of the crate that are no `BTreeMap` are of these types or of std's; a test in `tests/house.rs` keeps other
-//! hashers out. They cost about as much as ones without a key, std's several times as much.
+//! All tables of the crate, except `BTreeMap`, are of these types or of std's; a test in `tests/house.rs` rejects other
+//! hashers. These types are about as fast as hashers without a key, std's are several times slower.
 
 use std::hash::Hash;
 use std::sync::LazyLock;

@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 use super::hash::{KeyedMap, keyed_hash};
 
-/// An index of numbered items. Neither items nor keys are stored, only eight bytes for each key: so a found item must be
-/// checked, since its key may have the same hash only.
+/// An index of numbered items. It stores only eight bytes per key, neither items nor keys. The caller must check a
+/// found item, since another key can have the same hash.
 #[derive(Clone, Default)]
 pub struct HashIndex {
     /// Entries by hash.
@@ -40,7 +40,8 @@ impl fmt::Debug for HashIndex {
     }
 }
 
-/// The hash of a key in a [`HashIndex`]; for callers whose keys have many types, so that only this is compiled for each.
+/// The hash of a key in a [`HashIndex`], for callers with keys of many types: only the hashing is compiled for each
+/// type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHash(u32);
 
@@ -123,12 +124,12 @@ impl HashIndex {
         self.entries.get(&hash.0).map(|entry| self.numbers(entry)).unwrap_or_default()
     }
 
-    /// Frees memory beyond what this many keys take.
+    /// Frees memory that this many keys do not need.
     pub fn shrink_to(&mut self, keys: usize) {
         self.entries.shrink_to(keys);
     }
 
-    /// The numbers behind an entry.
+    /// The numbers of an entry.
     fn numbers<'a>(&'a self, entry: &'a Entry) -> &'a [u32] {
         match entry.list() {
             Some(at) => self.lists.get(at).expect("an entry with the list tag has its list"),

@@ -52,12 +52,12 @@ pub fn compare_specificity(a: &str, b: &str) -> Ordering {
     is_wildcard(a).cmp(&is_wildcard(b)).then_with(|| b.len().cmp(&a.len())).then_with(|| a.cmp(b))
 }
 
-/// A list of hosts, in which those that mean some name of another host are found without a look at all of them.
+/// A list of hosts that finds the hosts overlapping a given host without a scan of the whole list.
 #[derive(Clone, Debug)]
 pub struct HostIndex<'a, T> {
-    /// What follows the `*` of wildcards, and exact names, each read backwards, with the host itself and its value.
+    /// The suffixes after the `*` of wildcards, and exact names, each reversed, with the host itself and its value.
     sorted: Vec<(Vec<u8>, &'a str, T)>,
-    /// The lengths that the suffixes of wildcards have, shortest first.
+    /// The lengths of the wildcards' suffixes, shortest first.
     wildcards: Vec<usize>,
 }
 
@@ -86,7 +86,7 @@ impl<'a, T: Copy + Ord> HostIndex<'a, T> {
         };
         let from = self.sorted.partition_point(|(own, _, _)| *own < key);
         let mut under = self.sorted.iter().skip(from).take_while(|(own, _, _)| own.starts_with(&key));
-        // Names below an exact one have nothing to do with it: only the equal ones, which come first, are looked at.
+        // An exact name does not match longer names: only equal entries, which come first, are compared.
         let is_met = match is_wildcard(host) {
             true => under.next().is_some(),
             false => under.take_while(|(own, _, _)| *own == key).any(|(_, own, _)| matches(host, own)),
@@ -94,21 +94,21 @@ impl<'a, T: Copy + Ord> HostIndex<'a, T> {
         is_met || self.wildcards.iter().any(covers)
     }
 
-    /// The narrower of `host` and each host of the list that [`matches()`] it, with the value of the latter.
+    /// The narrower of `host` and each host of the list that [`matches()`] it, with the value of the list's host.
     pub fn common<'b>(&self, host: &'b str) -> Vec<(&'b str, T)>
     where
         'a: 'b,
     {
         let key = backwards(host);
         let mut found: Vec<(&'b str, T)> = Vec::new();
-        // What covers it ends what it ends with.
+        // Wildcards that cover `host`: their suffix is a suffix of `host`.
         for length in self.wildcards.iter().take_while(|length| **length <= key.len()) {
             let Some(suffix) = key.get(..*length) else { continue };
             let from = self.sorted.partition_point(|(own, _, _)| own.as_slice() < suffix);
             let same = self.sorted.iter().skip(from).take_while(|(own, _, _)| own == suffix);
             found.extend(same.filter(|(_, own, _)| is_subset_of(host, own)).map(|(_, _, of)| (host, *of)));
         }
-        // What it covers, or is: an exact name is met by itself alone.
+        // Hosts that `host` covers or equals; an exact name covers only itself.
         let from = self.sorted.partition_point(|(own, _, _)| *own < key);
         let under = self.sorted.iter().skip(from);
         let under = under.take_while(|(own, _, _)| if is_wildcard(host) { own.starts_with(&key) } else { *own == key });
@@ -120,15 +120,15 @@ impl<'a, T: Copy + Ord> HostIndex<'a, T> {
     }
 }
 
-/// What a host ends with, the last letter first.
+/// The bytes of an exact name, or of a wildcard's suffix, in reverse order.
 fn backwards(host: &str) -> Vec<u8> {
     wildcard_suffix(host).unwrap_or(host).bytes().rev().collect()
 }
 
 /// The full name of a host that a user wrote.
 ///
-/// A name without a dot is a Kubernetes service of the object's namespace; `*`, IP addresses and names with a dot
-/// stand for themselves. An empty namespace or domain suffix is left out.
+/// A name without a dot is a Kubernetes service of the object's namespace; `*`, IP addresses and names with a dot stay
+/// unchanged. An empty namespace or domain suffix is omitted.
 #[must_use]
 pub fn resolve_short_name<'a>(host: &'a str, namespace: &str, domain_suffix: &str) -> Cow<'a, str> {
     if host.is_empty() || host == "*" || host.contains('.') || is_ip_address(host) {
@@ -153,7 +153,7 @@ impl Hostname {
         matches(self.as_str(), other.as_str())
     }
 
-    /// Whether `outer` covers every name that this host means.
+    /// Whether `outer` covers every name that this host covers.
     #[must_use]
     pub fn subset_of(&self, outer: &Self) -> bool {
         is_subset_of(self.as_str(), outer.as_str())

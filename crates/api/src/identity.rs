@@ -1,4 +1,4 @@
-//! Who a workload is: trust domain, namespace and service account, as a SPIFFE id names them.
+//! The identity of a workload: trust domain, namespace and service account, as in a SPIFFE id.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::names::{ClusterId, Namespace, ServiceAccount, TrustDomain};
 use super::object::NamespacedName;
 
-/// What every SPIFFE id starts with.
+/// The prefix of every SPIFFE id.
 const SCHEME: &str = "spiffe://";
 /// The longest SPIFFE id that the standard allows, in bytes.
 const MAX_BYTES: usize = 2048;
@@ -16,7 +16,7 @@ const MAX_BYTES: usize = 2048;
 /// The identity of a workload; prints as `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// Whose word it depends on.
+    /// The trust domain that issues the identity.
     pub trust_domain: TrustDomain,
     /// The namespace.
     pub namespace: Namespace,
@@ -24,15 +24,15 @@ pub struct Identity {
     pub service_account: ServiceAccount,
 }
 
-/// Who a caller was proved to be: put into a request's extensions by what authenticates. Absent where nobody is asked, as on
-/// plaintext ports.
+/// The authenticated identity of a caller, which the authenticator adds to a request's extensions. Absent without
+/// authentication, as on plaintext ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// All that was proved, in order.
+    /// All authenticated identities, in order.
     pub identities: Vec<Identity>,
-    /// The pod that its token is bound to, where it says so.
+    /// The pod that its token is bound to, if the token contains it.
     pub pod: Option<PodOfCaller>,
-    /// When its token or certificate expires, where that is known. What it has open ends then.
+    /// When its token or certificate expires, if known. Its open streams end then.
     pub expires: Option<Timestamp>,
 }
 
@@ -40,24 +40,25 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CredentialExpiry(pub Timestamp);
 
-/// The pod that a caller runs in, by the word of whoever checked its token. Its namespace is that of the identity.
+/// The pod that a caller runs in, as reported by the verifier of its token. Its namespace is that of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOfCaller {
     /// The pod's name.
     pub name: Arc<str>,
-    /// Its UID, which no later pod of that name has.
+    /// Its UID, which no later pod of the same name has.
     pub uid: Arc<str>,
-    /// The remote cluster whose API server said so; `None` where nobody did, or that of the cluster that configures the mesh.
+    /// The remote cluster whose API server reported the pod; `None` if none did, or if it was the cluster that
+    /// configures the mesh.
     pub cluster: Option<ClusterId>,
 }
 
-/// Why a text is no identity of a workload.
+/// Why a text is not a workload's identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>")]
 pub struct IdentityError(String);
 
 impl Identity {
-    /// Reads a SPIFFE id as Istio writes them: no part is empty or holds a slash, and nothing comes after.
+    /// Parses a SPIFFE id as Istio writes it: no part is empty or contains a slash, and nothing follows.
     ///
     /// # Errors
     /// When it is anything else.
@@ -67,7 +68,7 @@ impl Identity {
             let (namespace, service_account) = path.strip_prefix("ns/")?.split_once("/sa/")?;
             let parts = [trust_domain, namespace, service_account];
             let good = |part: &str| !part.is_empty() && part.bytes().all(is_allowed);
-            // A trust domain may have had a port, or an account's `@`.
+            // A trust domain may contain a port, or the `@` of an account.
             let domain = trust_domain.replace([':', '@'], ".");
             (good(&domain) && good(namespace) && good(service_account)).then_some(parts)
         };
@@ -88,7 +89,7 @@ impl Identity {
     }
 }
 
-/// The signs that may stand in a part of a SPIFFE id.
+/// Whether a part of a SPIFFE id may contain this byte.
 fn is_allowed(sign: u8) -> bool {
     sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_')
 }

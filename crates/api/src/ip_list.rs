@@ -1,16 +1,16 @@
-//! Lists of IP addresses, which mostly hold one.
+//! Lists of IP addresses, which mostly contain one.
 
 use std::net::IpAddr;
 use std::ops::Deref;
 
-/// Addresses in the order in which they were written. One takes no allocation.
+/// Addresses in the order in which they were written. A single address is stored without allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IpList(List);
 
-/// What is in a list; one address always stands as [`List::One`].
+/// The content of a list; a single address is always [`List::One`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum List {
-    /// Nothing.
+    /// Empty.
     #[default]
     None,
     One(IpAddr),

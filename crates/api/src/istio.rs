@@ -1,9 +1,9 @@
-//! Istio's own kinds, as their specs are written: every field of every kind, whether anything reads it yet or not.
+//! Istio's own kinds, as their specs are written: every field of every kind, used or not.
 //!
-//! All API versions of a kind share one spec. The fields are those of `istio.io/api`; names follow the protos, in Rust
-//! case, but where a message is nested or its name taken twice (`TLSmode` is [`ClientTlsMode`] and [`ServerTlsMode`]).
-//! An absent scalar is its zero value, an absent message or wrapper `None`. What is valid is said in
-//! [`validation`](super::validation), not here.
+//! All API versions of a kind share one spec. The fields are those of `istio.io/api`. Names follow the protos, in Rust
+//! case, except where a message is nested or its name is ambiguous (`TLSmode` is [`ClientTlsMode`] and
+//! [`ServerTlsMode`]). An absent scalar is its zero value, an absent message or wrapper `None`.
+//! [`validation`](super::validation) defines what is valid.
 
 mod authorization_policy;
 mod client_tls;

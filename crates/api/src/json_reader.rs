@@ -1,11 +1,12 @@
-//! Reading values of JSON, with the path of what is wrong and of what a type does not know.
+//! Deserialization of JSON values, with the paths of errors and of unknown fields.
 //!
-//! There are two ways to mean JSON. Kubernetes' is strict. Protobuf's JSON mapping, of Istio's kinds and mesh config, is lenient:
-//! fields are found by their camelCase name and by the name that the proto gives them, numbers may stand in quotes, whole numbers
-//! may have a fraction of zero, and `null` is as good as absence. In both the keys of maps stay as they are.
+//! JSON has two mappings. Kubernetes' is strict. Protobuf's JSON mapping, for Istio's kinds and mesh config, is
+//! lenient: fields are found by their camelCase name and by their proto name, numbers may be quoted, whole numbers may
+//! have a fraction of zero, and `null` means absent. In both, the keys of maps stay unchanged.
 //!
-//! One deserializer for both, which knows where it stands: with `serde_ignored` and `serde_path_to_error` around two others, the
-//! code of each type was generated for six of them, and this crate took 411 s of a processor to build in release.
+//! One deserializer implements both and tracks its path. With `serde_ignored` and `serde_path_to_error` around two
+//! other deserializers, the code of each type was generated for six of them, and a release build of this crate took 411
+//! s of CPU time.
 
 mod access;
 #[cfg(test)]
@@ -22,16 +23,16 @@ use serde_json::{Number, Value};
 use super::field_error::FieldError;
 use access::{Items, Members, Variant};
 
-/// How JSON is meant.
+/// The JSON mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mapping {
-    /// As Kubernetes means it.
+    /// Kubernetes' JSON.
     Kubernetes,
-    /// As protobuf's JSON mapping means it.
+    /// Protobuf's JSON mapping.
     Protobuf,
 }
 
-/// Reads a type from a value. Returns the value of the type, and the paths of the fields that the type does not know, in their order.
+/// Deserializes a type from a value. Returns the typed value, and the paths of unknown fields in their order.
 ///
 /// # Errors
 /// With the path of the first field whose value does not fit.
@@ -46,29 +47,28 @@ where
     }
 }
 
-/// What is noted while a value is read.
+/// Results that are collected while a value is deserialized.
 #[derive(Debug)]
 struct Notes {
-    /// How the value is meant.
     mapping: Mapping,
-    /// Paths of the fields that the type does not know.
+    /// Paths of unknown fields.
     unknown_fields: RefCell<Vec<String>>,
     /// The path of the first field whose value does not fit.
     wrong: RefCell<Option<String>>,
 }
 
-/// Where a reader stands.
+/// The path of a reader.
 #[derive(Debug)]
 enum Path<'p> {
     Root,
-    /// At the member of a map or message.
+    /// The member of a map or message.
     Member(&'p Path<'p>, &'p str),
-    /// At the item of a list.
+    /// The item of a list.
     Item(&'p Path<'p>, usize),
 }
 
 impl Path<'_> {
-    /// As users write it, such as `spec.http[0].match`.
+    /// The path as users write it, such as `spec.http[0].match`.
     fn text(&self) -> String {
         let mut text = String::new();
         self.put(&mut text);
@@ -88,7 +88,7 @@ impl Path<'_> {
             }
             Self::Item(parent, index) => {
                 parent.put(text);
-                // Writing to a text does not fail.
+                // Writing to a `String` does not fail.
                 _ = write!(text, "[{index}]");
             }
         }
@@ -104,17 +104,17 @@ struct JsonReader<'p, 'de> {
 }
 
 impl<'de> JsonReader<'_, 'de> {
-    /// Whether the value is meant as protobuf's JSON mapping means it.
+    /// Whether the mapping is protobuf's.
     fn is_lenient(self) -> bool {
         self.notes.mapping == Mapping::Protobuf
     }
 
-    /// Says that the value is not what the visitor expects.
+    /// The error for a value that the visitor does not expect.
     fn invalid_type<'v, V: Visitor<'v>>(self, visitor: &V) -> Error {
         Error::invalid_type(unexpected(self.value), visitor)
     }
 
-    /// Hands an integer to the visitor; the visitor checks the range.
+    /// Passes an integer to the visitor, which checks the range.
     fn integer<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         if !self.is_lenient() {
             return self.number(visitor);
@@ -132,7 +132,7 @@ impl<'de> JsonReader<'_, 'de> {
         }
     }
 
-    /// Hands a float to the visitor.
+    /// Passes a float to the visitor.
     fn float<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         if !self.is_lenient() {
             return self.number(visitor);
@@ -149,12 +149,12 @@ impl<'de> JsonReader<'_, 'de> {
         }
     }
 
-    /// Hands a number to the visitor as it is written.
+    /// Passes a number to the visitor as it is written.
     fn number<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         if self.value.is_number() { self.deserialize_any(visitor) } else { Err(self.invalid_type(&visitor)) }
     }
 
-    /// Hands a list to the visitor, which must take all of it.
+    /// Passes a list to the visitor, which must consume all of it.
     fn list<V: Visitor<'de>>(self, items: &'de [Value], visitor: V) -> Result<V::Value, Error> {
         let mut access = Items::new(items, self.path, self.notes);
         let value = visitor.visit_seq(&mut access)?;
@@ -164,7 +164,7 @@ impl<'de> JsonReader<'_, 'de> {
         Err(Error::invalid_length(items.len(), &"fewer elements in array"))
     }
 
-    /// Hands the members of a map, or the fields of a message that knows `known`, to the visitor.
+    /// Passes the members of a map, or the fields of a message whose fields are `known`, to the visitor.
     fn members<V: Visitor<'de>>(self, known: Option<&'static [&'static str]>, visitor: V) -> Result<V::Value, Error> {
         match self.value {
             Value::Null if self.is_lenient() => visitor.visit_map(Members::empty(self.path, self.notes)),
@@ -176,7 +176,7 @@ impl<'de> JsonReader<'_, 'de> {
     }
 }
 
-/// What to say of a value when something else was expected.
+/// The description of an unexpected value, for errors.
 fn unexpected(value: &Value) -> Unexpected<'_> {
     match value {
         Value::Null => Unexpected::Other("null"),
@@ -193,7 +193,7 @@ fn unexpected(value: &Value) -> Unexpected<'_> {
     }
 }
 
-/// The whole number that is meant, where one is: `2`, `2.0` and `2e0` are the same.
+/// The integer value of a number, if it has one: `2`, `2.0` and `2e0` are equal.
 fn whole(number: &Number) -> Option<i128> {
     if let Some(number) = number.as_i128() {
         return Some(number);
@@ -203,7 +203,7 @@ fn whole(number: &Number) -> Option<i128> {
     format!("{float:.0}").parse().ok()
 }
 
-/// Integers of all widths are read alike; the visitor checks the range.
+/// Integers of all widths are deserialized alike; the visitor checks the range.
 macro_rules! integers {
     ($($method:ident)*) => {
         $(
@@ -292,7 +292,7 @@ impl<'de> Deserializer<'de> for JsonReader<'_, 'de> {
         self.members(None, visitor)
     }
 
-    /// Derived visitors would take a list for the fields in their order; nobody means that.
+    /// Derived visitors would also accept a list of the fields in their order, which neither mapping allows.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,

@@ -1,21 +1,21 @@
-//! Where the keys of token issuers are fetched.
+//! The location of token issuers' keys.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::istio::JwtRule;
 
-/// Where a set of keys is fetched.
+/// Where a key set is fetched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeySource {
     /// At this address.
     Uri(Arc<str>),
-    /// At the address that the issuer tells by OpenID Connect discovery.
+    /// At the address from the issuer's OpenID Connect discovery.
     Issuer(Arc<str>),
 }
 
 impl JwtRule {
-    /// Where the keys of a rule are fetched; `None` where they are given in the rule, or nowhere.
+    /// Where the keys of a rule are fetched; `None` if the rule contains the keys or has no location.
     #[must_use]
     pub fn key_source(&self) -> Option<KeySource> {
         match (self.jwks.as_str(), self.jwks_uri.as_str(), self.issuer.as_str()) {

@@ -1,9 +1,8 @@
-//! Kubernetes' own kinds, cut down to what a control plane reads of them.
+//! Kubernetes' own kinds, reduced to the fields that a control plane reads.
 //!
-//! Objects are taken apart at the door: each type here is made from its `k8s-openapi` twin (`TryFrom` for
-//! `Object<…>`), with the defaults that an API server would have written, and fields that nothing reads are
-//! dropped there and then. A cluster's pods weigh a fraction of their wire form, and a rewrite that touches only
-//! dropped fields compares equal.
+//! Each type is converted on decoding from its `k8s-openapi` counterpart (`TryFrom` for `Object<…>`), with the defaults
+//! of an API server. The conversion drops unused fields. A cluster's pods take a fraction of the size of their wire
+//! form, and an update that changes only dropped fields compares equal.
 
 mod address;
 mod config_map;

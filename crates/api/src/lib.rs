@@ -1,6 +1,6 @@
-//! What users write: Kubernetes and Istio objects as types, their defaults and their validation.
+//! The configuration that users write: Kubernetes and Istio objects as types, their defaults and their validation.
 //!
-//! Knows nothing of stores, proxies or Envoy.
+//! Independent of stores, proxies and Envoy.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -26,6 +26,7 @@ pub mod hbone_settings;
 pub mod hostname;
 pub mod huge_pages;
 pub mod identity;
+pub mod interned;
 pub mod ip_list;
 pub mod istio;
 mod json_reader;
@@ -45,7 +46,6 @@ pub mod regular_file;
 pub mod resolv_conf;
 pub mod rollout;
 pub mod settings;
-pub mod shared_names;
 pub mod shared_texts;
 pub mod small_map;
 pub mod text_error;

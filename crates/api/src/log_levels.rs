@@ -1,16 +1,16 @@
 //! Istio's notation of log levels (`default:info,ads:debug`), which istiod and pilot-agent take as `--log_output_level`.
 
-/// A level that is none of Istio's.
+/// A level that is not one of Istio's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--log_output_level={levels:?}: {level:?} is not a level; use none, fatal, error, warn, info or debug")]
 pub struct LevelError {
-    /// All that was given.
+    /// All levels, as given.
     levels: String,
     level: String,
 }
 
-/// Istio's levels (`default:info,ads:debug`) as a filter of `tracing`: that of `default` or `all` for everything, those of other
-/// scopes for the `targets` of each. Gives the scopes without targets beside.
+/// Converts Istio's levels (`default:info,ads:debug`) to a filter of `tracing`: the level of `default` or `all` applies
+/// to everything, the level of another scope to its `targets`. Also returns the scopes without targets.
 ///
 /// # Errors
 /// When a level is none of Istio's.

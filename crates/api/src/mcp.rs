@@ -1,7 +1,7 @@
-//! Objects of Istio's kinds as control planes tell them each other: MCP over xDS.
+//! Objects of Istio's kinds as control planes exchange them: MCP over xDS.
 //!
-//! A type is asked for by group, version and kind (`networking.istio.io/v1/VirtualService`); a resource is an
-//! `istio.mcp.v1alpha1.Resource`: what is known of the object, and its spec as a message.
+//! A type is requested by group, version and kind (`networking.istio.io/v1/VirtualService`). A resource is an
+//! `istio.mcp.v1alpha1.Resource`: the object's metadata, and its spec as a message.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -18,10 +18,10 @@ use super::envoy_json::codec;
 use super::field_error::FieldError;
 use super::object::{Kind, Object};
 
-/// What a resource of these types is, whatever its kind.
+/// The type URL of a resource of these types, for all kinds.
 pub const RESOURCE_URL: &str = "type.googleapis.com/istio.mcp.v1alpha1.Resource";
 
-/// The mesh config as istiod's clients ask for it, and do without.
+/// The type of the mesh config, which istiod's clients request but do not require.
 pub const MESH_CONFIG_URL: &str = "core/v1alpha1/MeshConfig";
 
 /// The kinds that are served over MCP, each with its type URL and the protobuf message of its spec.
@@ -66,7 +66,7 @@ pub fn type_url(kind: Kind) -> &'static str {
     TYPES.iter().find(|(known, ..)| *known == kind).map_or("", |(_, url, _)| url)
 }
 
-/// The kind that is asked for under a type.
+/// The kind that a type requests.
 #[must_use]
 pub fn kind_of(type_url: &str) -> Option<Kind> {
     TYPES.iter().find(|(_, url, _)| *url == type_url).map(|(kind, ..)| *kind)
@@ -77,7 +77,8 @@ fn message_of(kind: Kind) -> &'static str {
     TYPES.iter().find(|(known, ..)| *known == kind).map_or("", |(.., message)| message)
 }
 
-/// An object as a resource. Its version is the hash of what it says: equal content has an equal version on every replica.
+/// Encodes an object as a resource. Its version is the hash of its content: equal content has the same version on every
+/// replica.
 ///
 /// # Errors
 /// When the kind is not served, or the object has a field that the message of its kind lacks.
@@ -105,7 +106,7 @@ pub fn encode(object: &AnyObject) -> Result<Bytes, FieldError> {
     Ok(resource.encode_to_vec().into())
 }
 
-/// The object that a resource of a kind says, read and checked as one of a file. Its version is the server's.
+/// Decodes the object of a resource, with the same checks as an object of a file. Its version is the server's.
 #[must_use]
 pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
     let mut subject =
@@ -139,7 +140,7 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
         ("annotations".to_owned(), json!(metadata.annotations)),
     ]);
     let created = metadata.create_time.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
-    // Go's zero time means no time.
+    // Go's zero time means unset.
     if let Some(created) = created.filter(|created| created.as_second() > 0) {
         meta.insert("creationTimestamp".to_owned(), json!(created.to_string()));
     }

@@ -1,34 +1,35 @@
-//! The kinds of Kubernetes' multi-cluster services (MCS): which services leave their cluster, and which come in.
+//! The kinds of Kubernetes' multi-cluster services (MCS): which services a cluster exports and imports.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-/// Under which group and version the API of both kinds is served.
+/// The group and version of the API of both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Api {
     /// `MCS_API_GROUP`. Default `multicluster.x-k8s.io`.
     pub group: &'static str,
     /// `MCS_API_VERSION`. Default `v1alpha1`.
     pub version: &'static str,
-    /// The version as the only one.
+    /// The version as a list of one.
     versions: &'static [&'static str],
 }
 
-/// Kubernetes' own.
+/// Kubernetes' default.
 const DEFAULT: Api = Api { group: "multicluster.x-k8s.io", version: "v1alpha1", versions: &["v1alpha1"] };
 
-/// What the process was started with.
+/// The API that the process was started with.
 static API: OnceLock<Api> = OnceLock::new();
 
-/// Group and version, as the process was started with them: as in istiod, they are one for all that it reads.
+/// Returns the group and version that the process was started with. As in istiod, they apply to everything that it
+/// reads.
 #[must_use]
 pub fn api() -> Api {
     *API.get().unwrap_or(&DEFAULT)
 }
 
-/// Has another group and version count. Of effect once, before anything is read: it lives as long as the process.
+/// Sets another group and version for the lifetime of the process. Takes effect once, before anything is read.
 pub fn set_api(group: &str, version: &str) {
     let text = |text: &str| -> &'static str { String::leak(text.to_owned()) };
     let version = text(version);
@@ -48,11 +49,12 @@ impl Api {
 /// The domain of hosts that are the same in all clusters.
 pub const CLUSTER_SET_DOMAIN: &str = "clusterset.local";
 
-/// `multicluster.x-k8s.io/ServiceExport`: the Service of its name is offered to other clusters. Only that it is there counts.
+/// `multicluster.x-k8s.io/ServiceExport`: exports the Service of the same name to other clusters. Only its presence
+/// matters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceExport {}
 
-/// `multicluster.x-k8s.io/ServiceImport`: the services of its name of all clusters, as one cluster sees them.
+/// `multicluster.x-k8s.io/ServiceImport`: the services of the same name in all clusters, as one cluster sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceImport {
@@ -61,11 +63,11 @@ pub struct ServiceImport {
     pub kind: String,
     /// Its virtual addresses in the cluster, as written.
     pub ips: Vec<String>,
-    /// Its ports. Those of the Services count.
+    /// Its ports. The ports of the Services are used instead.
     pub ports: Vec<serde_json::Value>,
-    /// Which endpoint a client comes back to.
+    /// The session affinity of clients.
     pub session_affinity: String,
-    /// How long it does.
+    /// The duration of the session affinity.
     pub session_affinity_config: serde_json::Value,
     /// The address families of `ips`.
     pub ip_families: Vec<String>,
@@ -76,7 +78,7 @@ pub struct ServiceImport {
 }
 
 impl ServiceImport {
-    /// Those of its addresses that are some, sorted as text.
+    /// Its valid addresses, sorted as text.
     #[must_use]
     pub fn addresses(&self) -> Vec<&str> {
         let valid = self.ips.iter().filter(|ip| ip.parse::<IpAddr>().is_ok());

@@ -5,9 +5,9 @@
 //! text ─────┴─ apply ─▶ MeshConfig ─▶ validation ─▶ accepted
 //! ```
 //!
-//! Types carry every field of `mesh/v1alpha1`, whether anything reads it yet or not. Names follow the protos, in Rust
+//! Types carry every field of `mesh/v1alpha1`, used or not. Names follow the protos, in Rust
 //! case. An absent scalar is its zero value, an absent message or wrapper `None`, and a oneof is one `Option` per
-//! member. Two messages that applying always fills stand without `Option`: `default_config` and `default_providers`.
+//! member. Two messages that are always set after applying have no `Option`: `default_config` and `default_providers`.
 
 mod access_log_provider;
 mod apply;

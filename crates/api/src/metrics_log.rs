@@ -1,62 +1,63 @@
-//! What control plane and agent agree on where the agent makes the mesh's metrics out of Envoy's access logs.
+//! The contract between control plane and agent if the agent derives the mesh's metrics from Envoy's access logs.
 //!
-//! The log's name carries what to count, as JSON behind [`PREFIX`]: Envoy sends it once at the start of a stream.
+//! The log's name contains the settings, as JSON after [`PREFIX`]: Envoy sends it once at the start of a stream.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The node metadata by which an agent says that it takes access logs, and that its Envoy can write them.
+/// The key of the node metadata with which an agent declares that it accepts access logs, and that its Envoy can send
+/// them.
 pub const NODE_KEY: &str = "METRICS_FROM_ACCESS_LOGS";
 /// The cluster of the agent's own socket in Envoy's bootstrap.
 pub const CLUSTER: &str = "xds-grpc";
-/// How the names of such logs begin.
+/// The prefix of the names of such logs.
 pub const PREFIX: &str = "istio_metrics ";
 
 /// The tag with an endpoint's `workload;namespace;canonical service;revision;cluster`.
 pub const WORKLOAD_TAG: &str = "workload";
 /// The tag with a cluster's services as JSON.
 pub const SERVICES_TAG: &str = "services";
-/// The tag with the identity of the server, as its certificate has it.
+/// The tag with the identity of the server, from its certificate.
 pub const PEER_TAG: &str = "peer";
-/// The tag with the client's own identity, as its certificate has it.
+/// The tag with the client's own identity, from its certificate.
 pub const OWN_TAG: &str = "own";
-/// The tag with what the peer of a tunnel says of itself: W3C's baggage, with OpenTelemetry's names.
+/// The tag with the baggage (W3C) that the peer of a tunnel sends, with OpenTelemetry's names.
 pub const BAGGAGE_TAG: &str = "baggage";
-/// How the names of tags with values of expressions begin; a number follows.
+/// The prefix of the names of tags with values of expressions; a number follows.
 pub const VALUE_TAG: &str = "value.";
 
-/// The header in which a client's proxy says who the client is, as Istio's proxies do.
+/// The header with the metadata of the client's workload, as Istio's proxies send it.
 pub const PEER_HEADER: &str = "x-envoy-peer-metadata";
-/// The header with the client's node, which goes with it.
+/// The header with the client's node id, sent together with the metadata.
 pub const PEER_ID_HEADER: &str = "x-envoy-peer-metadata-id";
-/// The variable of Envoy's environment with what [`PEER_HEADER`] is to say.
+/// The environment variable of Envoy with the value of [`PEER_HEADER`].
 pub const PEER_VARIABLE: &str = "NAVARCH_PEER_METADATA";
 /// The same for [`PEER_ID_HEADER`].
 pub const PEER_ID_VARIABLE: &str = "NAVARCH_PEER_METADATA_ID";
-/// The variable of Envoy's environment with the baggage of tunnels that it begins.
+/// The environment variable of Envoy with the baggage of tunnels that it opens.
 pub const BAGGAGE_VARIABLE: &str = "NAVARCH_BAGGAGE";
-/// The dynamic metadata in which both headers are kept.
+/// The namespace of the dynamic metadata that stores both headers.
 pub const PEER_NAMESPACE: &str = "istio.peer";
-/// The key of [`PEER_HEADER`] therein.
+/// The key of [`PEER_HEADER`] in that namespace.
 pub const PEER_KEY: &str = "metadata";
-/// The key of [`PEER_ID_HEADER`] therein.
+/// The key of [`PEER_ID_HEADER`] in that namespace.
 pub const PEER_ID_KEY: &str = "id";
 
-/// What the agent is to count of a log's entries.
+/// The metrics that the agent derives from a log's entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsLog {
     /// The side that the listeners are on.
     pub reporter: Reporter,
-    /// Whether a service that nobody knows is called by the request's host.
+    /// Whether an unknown service is named after the request's host.
     #[serde(default)]
     pub host_names_service: bool,
-    /// Whether the control plane tells who a peer is: the agent may subscribe to `istio.workload.Workload` by the names
-    /// `network/address`. An agent that asked another control plane would have its proxy's stream ended.
+    /// Whether the control plane serves the workloads of peers: the agent may subscribe to `istio.workload.Workload` by
+    /// the names `network/address`. Another control plane would close the proxy's stream after such a request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub finds_peers: bool,
-    /// What a Telemetry changes.
+    /// The changes by Telemetry objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricChange>,
 }
@@ -76,39 +77,39 @@ pub enum Reporter {
 /// A change to a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricChange {
-    /// Its name without `istio_`; empty for all.
+    /// The metric's name without `istio_`; empty for all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Whether it is not counted.
+    /// Whether the metric is disabled.
     #[serde(default)]
     pub drop: bool,
-    /// Labels that it does without.
+    /// Labels to remove.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// Labels with other values, and new ones.
+    /// Labels to change or to add.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, LabelValue>,
 }
 
-/// What a label is set to.
+/// The new value of a label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LabelValue {
-    /// This.
+    /// A fixed value.
     Literal(String),
-    /// What entries have under this tag.
+    /// The value of this tag in the log entry.
     Tag(String),
 }
 
 impl MetricsLog {
-    /// The log's name.
+    /// Returns the log's name.
     #[must_use]
     pub fn to_name(&self) -> String {
-        // Maps with keys of text, and texts: there is nothing that JSON lacks.
+        // All keys are strings, so encoding as JSON does not fail.
         format!("{PREFIX}{}", serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// Reads a log's name; `None` if it is no such log's.
+    /// Parses a log's name; `None` if the name is not of such a log.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         serde_json::from_str(name.strip_prefix(PREFIX)?).ok()

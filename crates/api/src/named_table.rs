@@ -1,4 +1,4 @@
-//! Things that bear their names, by name and by number.
+//! Items with names, by name and by number.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::growth::push_tight;
 use super::hash_index::HashIndex;
 use super::object::NamespacedName;
 
-/// What bears a name.
+/// An item with a name.
 pub trait HasName {
     /// The name.
     fn name(&self) -> &NamespacedName;
@@ -19,13 +19,12 @@ impl<T: HasName + ?Sized> HasName for Arc<T> {
     }
 }
 
-/// Things by the names that they bear; no name is kept twice. Each has a number as long as it is there, which is what other
-/// indexes keep of it.
+/// Items by their unique names. Each item has a number as long as it is in the table; other indexes store the number.
 #[derive(Clone)]
 pub struct NamedTable<T> {
-    /// The things, each at its number.
+    /// The items, each at the index of its number.
     places: Vec<Option<T>>,
-    /// Numbers that are free.
+    /// Unused numbers.
     free: Vec<u32>,
     /// Numbers by name.
     by_name: HashIndex,
@@ -43,13 +42,13 @@ impl<T: fmt::Debug> fmt::Debug for NamedTable<T> {
     }
 }
 
-/// A number as a place.
+/// A number as an index.
 fn place(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 impl<T: HasName> NamedTable<T> {
-    /// Puts a thing in place of the one of its name, which is given back. The number stays.
+    /// Inserts an item, or replaces the item of the same name and returns the old one. The number stays the same.
     pub fn put(&mut self, thing: T) -> (u32, Option<T>) {
         if let Some(number) = self.number(thing.name()) {
             let place = self.places.get_mut(place(number)).expect("numbers that are given lead to places");
@@ -66,7 +65,7 @@ impl<T: HasName> NamedTable<T> {
         (number, None)
     }
 
-    /// Takes the thing of a name away, with the number that it had.
+    /// Removes the item of a name, and returns it with its number.
     pub fn remove(&mut self, name: &NamespacedName) -> Option<(u32, T)> {
         let number = self.number(name)?;
         let thing = self.places.get_mut(place(number))?.take()?;
@@ -75,37 +74,37 @@ impl<T: HasName> NamedTable<T> {
         Some((number, thing))
     }
 
-    /// The number of the thing of a name.
+    /// The number of the item with this name.
     #[must_use]
     pub fn number(&self, name: &NamespacedName) -> Option<u32> {
         let is_it = |number: &u32| self.at(*number).is_some_and(|thing| thing.name() == name);
         self.by_name.get(name).iter().copied().find(is_it)
     }
 
-    /// The thing of a name.
+    /// The item with this name.
     #[must_use]
     pub fn get(&self, name: &NamespacedName) -> Option<&T> {
         self.number(name).and_then(|number| self.at(number))
     }
 
-    /// The thing of a name, to be changed in all but its name.
+    /// The item with this name; the caller must not change the name.
     pub fn get_mut(&mut self, name: &NamespacedName) -> Option<&mut T> {
         let number = self.number(name)?;
         self.places.get_mut(place(number))?.as_mut()
     }
 
-    /// The thing of a number.
+    /// The item with this number.
     #[must_use]
     pub fn at(&self, number: u32) -> Option<&T> {
         self.places.get(place(number))?.as_ref()
     }
 
-    /// All things, in no order that means anything.
+    /// All items, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().flatten()
     }
 
-    /// Those of some things that are wanted, by name: for indexes tell numbers, of which the order means nothing.
+    /// The wanted items among these numbers, sorted by name, since the order of numbers is arbitrary.
     #[must_use]
     pub fn by_name<'a>(&'a self, numbers: &[u32], is_wanted: impl Fn(&T) -> bool) -> Vec<&'a T> {
         let things = numbers.iter().filter_map(|number| self.at(*number));

@@ -1,4 +1,4 @@
-//! Names that cross function borders, each a type of its own so that the compiler can part them.
+//! Names that cross function borders, each a separate type so that the compiler distinguishes them.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::shared_texts::{HasTexts, SharedTexts};
 
 /// The longest label of a name of an object in Kubernetes, in bytes.
 const MAX_LABEL: usize = 63;
-/// The longest name of one.
+/// The longest name of an object in Kubernetes, in bytes.
 const MAX_NAME: usize = 253;
 
 /// Whether a text can be the name of a namespace in Kubernetes: a label of RFC 1123 in lower case.
@@ -19,14 +19,14 @@ pub fn is_kubernetes_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_label(text)
 }
 
-/// Whether a text can be the name of an object in Kubernetes: a subdomain of RFC 1123 in lower case. Such a name stands in a
-/// path as it is.
+/// Whether a text can be the name of an object in Kubernetes: a subdomain of RFC 1123 in lower case. Such a name needs
+/// no escaping in a path.
 #[must_use]
 pub fn is_kubernetes_name(text: &str) -> bool {
     text.len() <= MAX_NAME && text.split('.').all(is_label)
 }
 
-/// The same but for the length.
+/// The same, except for the length.
 fn is_label(text: &str) -> bool {
     let is_edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -43,7 +43,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Wraps text that was checked at the door.
+            /// Wraps text that was validated before.
             #[must_use]
             pub fn new(text: impl AsRef<str>) -> Self {
                 Self(Arc::from(text.as_ref()))
@@ -63,7 +63,7 @@ macro_rules! name {
         }
 
         impl From<Arc<str>> for $name {
-            /// The same, of text that others share.
+            /// Wraps shared text.
             fn from(text: Arc<str>) -> Self {
                 Self(text)
             }
@@ -136,11 +136,11 @@ name! {
     Namespace
 }
 name! {
-    /// A host as Istio means it: a DNS name, `*`, or `*.` and a suffix.
+    /// A host in Istio's sense: a DNS name, `*`, or `*.` and a suffix.
     Hostname
 }
 name! {
-    /// The id of a Kubernetes cluster, `Kubernetes` when nobody says otherwise.
+    /// The id of a Kubernetes cluster; the default is `Kubernetes`.
     ClusterId
 }
 name! {

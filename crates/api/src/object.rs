@@ -1,4 +1,4 @@
-//! What every object carries: its metadata, its kind and the name that finds it.
+//! Metadata, kinds and names of objects.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::shared_texts::{HasTexts, SharedTexts};
 use super::text_map::TextMap;
 use super::uid::Uid;
 
-/// The metadata that Navarch keeps of an object (`metav1.ObjectMeta`, less what nothing reads).
+/// The metadata that Navarch keeps of an object (`metav1.ObjectMeta` without unused fields).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// `metadata.namespace` and `metadata.name`.
@@ -25,10 +25,10 @@ pub struct ObjectMeta {
     pub annotations: TextMap,
     /// `metadata.creationTimestamp`; `None` sorts before every moment.
     pub created: Option<Timestamp>,
-    /// `metadata.resourceVersion`, or the content hash where a source has none. Opaque. Empty for Kubernetes' own kinds as a
-    /// server sends them: nothing asks for theirs.
+    /// `metadata.resourceVersion`, or the hash of the content if the source has no versions. Opaque. Empty for
+    /// Kubernetes' own kinds from a server, since nothing reads their versions.
     pub resource_version: Arc<str>,
-    /// `metadata.generation`, 0 where unknown.
+    /// `metadata.generation`, 0 if unknown.
     pub generation: i64,
     /// `metadata.uid`.
     pub uid: Uid,
@@ -38,7 +38,7 @@ pub struct ObjectMeta {
     pub deleting: bool,
 }
 
-/// What controls an object.
+/// The controller of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ControllerRef {
     /// Its kind: `ReplicaSet`, `Job` and others.
@@ -58,12 +58,12 @@ pub struct Object<T> {
     pub spec: T,
 }
 
-/// Namespace and name of an object within one kind. As small as a pointer, for it stands in many tables; all copies share
-/// one allocation.
+/// Namespace and name of an object within one kind. It is as small as a pointer, since many tables contain it; all
+/// copies share one allocation.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct NamespacedName(Arc<NameParts>);
 
-/// What a [`NamespacedName`] is made of.
+/// The parts of a [`NamespacedName`].
 #[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameParts {
     /// The namespace; empty for cluster-scoped kinds.
@@ -72,7 +72,7 @@ pub struct NameParts {
     pub name: Arc<str>,
 }
 
-/// Kind, namespace and name: what names an object in messages and provenance.
+/// Kind, namespace and name: the identity of an object in messages and provenance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
     /// The kind.
@@ -208,7 +208,7 @@ impl Kind {
         Self::ServiceImport,
     ];
 
-    /// The kind as it stands in `kind:`.
+    /// The value of `kind:`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -294,7 +294,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of this kind live outside namespaces.
+    /// Whether objects of this kind have no namespace.
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
         matches!(self, Self::Namespace | Self::Node | Self::IngressClass | Self::GatewayClass)
@@ -360,7 +360,7 @@ impl Ord for NamespacedName {
 }
 
 impl HasTexts for NamespacedName {
-    /// Shares the namespace; of no effect once the name was copied.
+    /// Shares the namespace; no effect once the name was cloned.
     fn share(&mut self, texts: &mut SharedTexts) {
         if let Some(parts) = Arc::get_mut(&mut self.0) {
             parts.namespace.share(texts);
@@ -393,7 +393,7 @@ impl fmt::Display for ObjectRef {
 }
 
 impl<T: PartialEq> Object<T> {
-    /// Whether two versions of an object say the same: versions, generation and uid aside.
+    /// Whether two versions of an object are equal, except for version, generation and uid.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         let (a, b) = (&self.meta, &other.meta);

@@ -1,4 +1,4 @@
-//! What the process takes of the machine, as the kernel tells it, under the names of Prometheus' own clients.
+//! Resource usage of the process as the kernel reports it, under the names of Prometheus' own clients.
 
 use std::path::Path;
 
@@ -6,78 +6,80 @@ use crate::regular_file;
 
 /// The size of the kernel's pages: 4 KiB on the machines that Navarch and Envoy are built for.
 const PAGE: f64 = 4096.0;
-/// Ticks in a second, as the kernel shows times to programs.
+/// Clock ticks per second, in the kernel's interfaces for programs.
 const TICKS: f64 = 100.0;
 /// The value for "no limit", as in Prometheus' client for Go.
 const UNLIMITED: f64 = u64::MAX as f64;
 
-/// What the kernel knows of the process; what it does not say is `None`.
+/// The resource usage of the process; `None` if the kernel does not report a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessUsage {
     /// Seconds of CPU time so far.
     pub cpu: Option<f64>,
-    /// Seconds since 1970 at which it began.
+    /// The start time, in seconds since 1970.
     pub started: Option<f64>,
-    /// Bytes of memory that it occupies.
+    /// Bytes of resident memory.
     pub resident: Option<f64>,
-    /// Bytes of addresses that it has.
+    /// Bytes of address space.
     pub addressed: Option<f64>,
-    /// Bytes of addresses that it may have.
+    /// The limit of the address space, in bytes.
     pub most_addressed: Option<f64>,
-    /// Files that it has open.
+    /// The number of open files.
     pub files: Option<f64>,
-    /// Files that it may have open.
+    /// The limit of open files.
     pub most_files: Option<f64>,
-    /// Bytes that came over IP in its network namespace.
+    /// Bytes received over IP in the network namespace.
     pub received: Option<f64>,
-    /// Bytes that went so.
+    /// Bytes sent over IP in the network namespace.
     pub sent: Option<f64>,
 }
 
-/// The memory that no file is behind: heap, stacks and the program's variables. What the kernel does not say is `None`.
+/// Memory that is not backed by a file: heap, stacks and the program's variables. `None` if the kernel does not report
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PrivateMemory {
-    /// Bytes of addresses that the process may write, used or not.
+    /// Bytes of writable address space, used or not.
     pub mapped: Option<f64>,
-    /// Bytes of it that are in memory.
+    /// Bytes of it that are resident.
     pub resident: Option<f64>,
 }
 
-/// A value, as metrics tell it.
+/// A value, as a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessMetric {
-    /// The name behind `process_`, without the `_total` of a counter.
+    /// The name after `process_`, without the `_total` of a counter.
     pub name: &'static str,
-    /// What it tells.
+    /// The description.
     pub help: &'static str,
-    /// Whether it only grows.
+    /// The type.
     pub kind: ProcessMetricKind,
     /// The value.
     pub value: f64,
 }
 
-/// Prometheus' types.
+/// Prometheus' metric types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessMetricKind {
-    /// Only grows; its lines end in `_total`.
+    /// Only increases; its lines end in `_total`.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
 }
 
-/// Seconds since 1970 at which the machine began. The kernel takes milliseconds to say that, so it is to be asked once.
+/// The boot time of the machine, in seconds since 1970. The kernel takes milliseconds to report it, so read it once.
 #[must_use]
 pub fn booted() -> Option<f64> {
     let stat = text("/proc/stat");
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// What a file of the kernel says; nothing where there is none.
+/// The content of a file of the kernel; empty if the file is missing.
 fn text(path: &str) -> String {
     regular_file::read_text(Path::new(path)).unwrap_or_default()
 }
 
-/// How many files the process has open. Linux 6.2 and later say so; to list them takes milliseconds where there are thousands.
+/// The number of open files. Linux 6.2 and later report it directly; listing them takes milliseconds if there are
+/// thousands.
 fn open_files() -> Option<f64> {
     let folder = "/proc/self/fd";
     let known = std::fs::metadata(folder).ok().map(|folder| folder.len()).filter(|count| *count > 0);
@@ -85,13 +87,13 @@ fn open_files() -> Option<f64> {
     u32::try_from(count).ok().map(f64::from)
 }
 
-/// The value that is in force of a limit, in the text of `/proc/self/limits`.
+/// The effective value of a limit, in the text of `/proc/self/limits`.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let value = limits.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
     if value == "unlimited" { Some(UNLIMITED) } else { value.parse().ok() }
 }
 
-/// A counter of IP in the text of `/proc/self/net/netstat`, in which a line of names stands above one of values.
+/// A counter of IP in the text of `/proc/self/net/netstat`, in which a line of names precedes a line of values.
 fn octets(netstat: &str, name: &str) -> Option<f64> {
     let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt: "));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -106,7 +108,7 @@ fn size(status: &str, name: &str) -> Option<f64> {
 }
 
 impl PrivateMemory {
-    /// Reads it.
+    /// Reads the values.
     #[must_use]
     pub fn read() -> Self {
         let status = text("/proc/self/status");
@@ -115,11 +117,11 @@ impl PrivateMemory {
 }
 
 impl ProcessUsage {
-    /// Reads it, on a machine that [began](booted) then.
+    /// Reads the values, on a machine with this [boot time](booted).
     #[must_use]
     pub fn read(booted: Option<f64>) -> Self {
         let stat = text("/proc/self/stat");
-        // The name in brackets may hold anything; fields are counted from after it.
+        // The name in parentheses may contain anything; fields are counted after it.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
         let field = |place: usize| fields.get(place).and_then(|field| field.parse::<f64>().ok());
         let (limits, netstat) = (text("/proc/self/limits"), text("/proc/self/net/netstat"));
@@ -136,7 +138,7 @@ impl ProcessUsage {
         }
     }
 
-    /// All that is known, by the names of Prometheus' client for Go (1.23).
+    /// All known values, by the names of Prometheus' client for Go (1.23).
     pub fn metrics(&self) -> impl Iterator<Item = ProcessMetric> {
         use ProcessMetricKind::{Counter, Gauge};
         let all = [

@@ -1,4 +1,4 @@
-//! Protobuf's JSON mapping: its names of fields, and messages written by it ([`crate::typed`] reads).
+//! Protobuf's JSON mapping: names of fields, and encoding of messages ([`crate::typed`] decodes).
 
 mod text;
 
@@ -6,7 +6,7 @@ pub use text::{to_proto_json, to_proto_json_text};
 
 /// The camelCase form of a field's name.
 ///
-/// An underscore goes and the letter after it is raised, as protobuf derives JSON names.
+/// An underscore is removed and the next letter becomes upper case, as protobuf derives JSON names.
 #[must_use]
 pub fn camel_case(name: &str) -> String {
     let mut camel = String::with_capacity(name.len());

@@ -1,7 +1,7 @@
-//! Reading files whose paths others choose: regular files only, and never more than a limit.
+//! Reading files whose paths others choose: regular files only, up to a limit.
 //!
-//! A FIFO blocks whoever opens it, a device never ends, and a file may grow as fast as it is read. None of them may stop a
-//! thread or fill memory, so every file is read through here (`tests/house.rs` sees to it).
+//! Opening a FIFO blocks, a device never ends, and a file may grow while it is read. None of them may block a thread or
+//! fill memory, so every file is read with these functions (`tests/house.rs` enforces it).
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-/// The most that is read of files with settings, certificates, keys or tokens, in bytes.
+/// The limit for files with settings, certificates, keys or tokens, in bytes.
 pub const MAX_SETTINGS_BYTES: u64 = 16 << 20;
 
 /// The bytes of a regular file of at most `max` bytes; links are followed.
@@ -19,12 +19,13 @@ pub const MAX_SETTINGS_BYTES: u64 = 16 << 20;
 /// When it cannot be read, is no regular file ([`io::ErrorKind::InvalidInput`], or `IsADirectory`), or is larger
 /// ([`io::ErrorKind::FileTooLarge`]).
 pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened, since opening a device may already do something; and after, since it may have been replaced.
+    // Checked before opening, since opening a device can have side effects, and after, since the file may have been
+    // replaced.
     check(&std::fs::metadata(path)?, max)?;
     let file = open(path)?;
     let metadata = file.metadata()?;
     check(&metadata, max)?;
-    // Files in /proc have content and no length.
+    // Files in /proc have content but the length 0.
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
     file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
     let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -43,7 +44,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     })
 }
 
-/// [`read`] without holding up the async thread that asks.
+/// [`read`] without blocking the calling async thread.
 ///
 /// # Errors
 /// As [`read`].
@@ -52,12 +53,13 @@ pub async fn read_async(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     tokio::task::spawn_blocking(move || read(&path, max)).await.map_err(io::Error::other)?
 }
 
-/// Opens a file so that a FIFO blocks neither opening nor reading, and no terminal becomes ours.
+/// Opens a file so that a FIFO blocks neither opening nor reading, and a terminal does not become the controlling
+/// terminal.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path)
 }
 
-/// Refuses what is no regular file or too large.
+/// Rejects a file that is not regular or is too large.
 fn check(metadata: &Metadata, max: u64) -> io::Result<()> {
     if metadata.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
@@ -69,7 +71,7 @@ fn check(metadata: &Metadata, max: u64) -> io::Result<()> {
     if metadata.len() > max { Err(too_large(metadata.len(), max)) } else { Ok(()) }
 }
 
-/// What a file is that is no regular one.
+/// The name of a file type that is not regular.
 fn name_of(kind: FileType) -> &'static str {
     if kind.is_fifo() {
         "a FIFO"
@@ -84,7 +86,7 @@ fn name_of(kind: FileType) -> &'static str {
     }
 }
 
-/// That a file is larger than is read.
+/// The error for a file that is larger than the limit.
 fn too_large(length: u64, max: u64) -> io::Error {
     let at_least = if length == max.saturating_add(1) { "at least " } else { "" };
     io::Error::new(io::ErrorKind::FileTooLarge, format!("has {at_least}{length} bytes, at most {max} are read"))

@@ -1,16 +1,16 @@
-//! `/etc/resolv.conf`: whom to ask, and which domains programs try.
+//! `/etc/resolv.conf`: the resolvers, and the search domains.
 
 use std::net::{IpAddr, SocketAddr};
 
 /// The port of resolvers.
 const PORT: u16 = 53;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvConf {
     /// The resolvers.
     pub resolvers: Vec<SocketAddr>,
-    /// The domains that are tried, in order, without dots at the ends.
+    /// The search domains, in order, without dots at the ends.
     pub search: Vec<String>,
 }
 
@@ -24,7 +24,8 @@ impl ResolvConf {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => {
-                    // Scopes of link-local addresses are the machine's business; they are rarely written here.
+                    // The scope of a link-local address is dropped: it is specific to the machine, and rarely written
+                    // here.
                     let address = words.next().and_then(|word| word.split('%').next());
                     let ip = address.and_then(|word| word.parse::<IpAddr>().ok());
                     conf.resolvers.extend(ip.map(|ip| SocketAddr::new(ip, PORT)));

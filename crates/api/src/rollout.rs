@@ -1,4 +1,4 @@
-//! Rollouts: how an object asks that a change of it reach proxies in stages, by annotations.
+//! Rollouts: annotations of an object with which its changes reach proxies in stages.
 //!
 //! ```yaml
 //! metadata:
@@ -18,12 +18,12 @@ use super::object::{Kind, ObjectMeta};
 
 /// The annotation with the stages.
 pub const ROLLOUT: &str = "navarch.io/rollout";
-/// The annotation with how long each stage lasts at the least.
+/// The annotation with the minimum duration of each stage.
 pub const ROLLOUT_PAUSE: &str = "navarch.io/rollout-pause";
 /// The annotation with the query that must hold at the end of each stage.
 pub const ROLLOUT_QUERY: &str = "navarch.io/rollout-query";
 
-/// What an object says that is changed at once, whatever holds for the mesh.
+/// The value for changes at once, regardless of the setting of the mesh.
 const OFF: &str = "off";
 /// The most stages.
 const MAX_STAGES: usize = 16;
@@ -37,38 +37,39 @@ const MAX_QUERY: usize = 4_096;
 #[serde(try_from = "String", into = "String")]
 pub struct Share(u16);
 
-/// The stages of a rollout: shares that grow, the last of which is all.
+/// The stages of a rollout: increasing shares, the last of which is all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Stages(Arc<[Share]>);
 
-/// What holds for objects that say nothing of it themselves.
+/// The settings for objects without the annotations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSettings {
-    /// `NAVARCH_ROLLOUT`: the stages of objects without the annotation. Default none: their changes reach all at once.
+    /// `NAVARCH_ROLLOUT`: the stages of objects without the annotation. Default none: their changes reach all proxies
+    /// at once.
     pub stages: Option<Stages>,
-    /// `NAVARCH_ROLLOUT_PAUSE`: how long a stage lasts at the least. Default 30 s.
+    /// `NAVARCH_ROLLOUT_PAUSE`: the minimum duration of a stage. Default 30 s.
     pub pause: Duration,
 }
 
 /// How a change reaches proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutPlan {
-    /// What shares of the proxies it reaches, one after the other.
+    /// The shares of the proxies, in order.
     pub stages: Stages,
-    /// How long each lasts at the least.
+    /// The minimum duration of each stage.
     pub pause: std::time::Duration,
-    /// The query of Prometheus that must hold at the end of each.
+    /// The Prometheus query that must hold at the end of each stage.
     pub query: Option<Arc<str>>,
 }
 
-/// What is wrong with one of the annotations.
+/// An error in one of the annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutFault {
-    /// As in `navarch.io/rollout`.
+    /// The annotation, such as `navarch.io/rollout`.
     pub annotation: &'static str,
-    /// What is wrong and what would be right.
+    /// The error and the valid form.
     pub message: String,
 }
 
@@ -94,7 +95,7 @@ impl Share {
         if share == 0 || share > Self::ALL.0 { Err(wrong()) } else { Ok(Self(share)) }
     }
 
-    /// Whether the share holds what has this hash. A larger share holds all that a smaller one does.
+    /// Whether the share contains the item with this hash. A larger share contains everything that a smaller one does.
     #[must_use]
     pub fn holds(self, hash: u64) -> bool {
         hash % u64::from(Self::ALL.0) < u64::from(self.0)
@@ -127,7 +128,7 @@ impl From<Share> for String {
 }
 
 impl Stages {
-    /// Reads shares, comma-separated. Where the last is not all, a stage for all follows it.
+    /// Parses comma-separated shares. If the last share is not all proxies, a stage for all follows.
     ///
     /// # Errors
     /// With what is wrong and what would be right.
@@ -190,8 +191,8 @@ impl Default for RolloutSettings {
     }
 }
 
-/// Whether changes of objects of a kind can reach proxies in stages: those of what proxies read one by one. What makes services and
-/// endpoints, identities and certificates is one for the whole mesh.
+/// Whether changes to objects of a kind can reach proxies in stages. True for configuration that proxies receive per
+/// object. Services, endpoints, identities and certificates are the same for the whole mesh.
 #[must_use]
 pub fn is_staged(kind: Kind) -> bool {
     matches!(
@@ -210,13 +211,14 @@ pub fn is_staged(kind: Kind) -> bool {
     )
 }
 
-/// Whether an object itself asks that its changes reach proxies in stages. Its deletion does not: it cannot be taken back.
+/// Whether an object itself requests that its changes reach proxies in stages. Its deletion is not staged, since it
+/// cannot be reverted.
 #[must_use]
 pub fn asks_for_stages(kind: Kind, meta: &ObjectMeta) -> bool {
     RolloutPlan::of(kind, meta, &RolloutSettings::default()).is_some()
 }
 
-/// Reads how long a stage lasts.
+/// Parses the minimum duration of a stage.
 ///
 /// # Errors
 /// With what is wrong and what would be right.
@@ -227,7 +229,7 @@ pub fn parse_pause(text: &str) -> Result<Duration, String> {
     if fits { Ok(pause) } else { Err(wrong()) }
 }
 
-/// What is wrong with the annotations of an object; of a kind that is not staged, that they have no effect.
+/// The errors in the annotations of an object; for a kind that is not staged, that they have no effect.
 #[must_use]
 pub fn faults(kind: Kind, meta: &ObjectMeta) -> Vec<RolloutFault> {
     let mut faults = Vec::new();
@@ -252,7 +254,7 @@ pub fn faults(kind: Kind, meta: &ObjectMeta) -> Vec<RolloutFault> {
 }
 
 impl RolloutPlan {
-    /// How a change of an object reaches proxies; `None` at once. Annotations must be free of faults.
+    /// How a change of an object reaches proxies; `None` is at once. The annotations must be valid.
     #[must_use]
     pub fn of(kind: Kind, meta: &ObjectMeta, settings: &RolloutSettings) -> Option<Self> {
         if !is_staged(kind) {

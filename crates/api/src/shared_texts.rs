@@ -5,37 +5,40 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::hash::keyed_hash;
+use super::interned::Interned;
 use super::kubernetes::ContainerPort;
 use super::object::{ControllerRef, NamespacedName};
-use super::shared_names::SharedNames;
 use super::text_map::TextMap;
 
-/// How many texts, and how many maps, are remembered at the most.
+/// The maximum number of cached texts, and of cached maps.
 const CAPACITY: usize = 1024;
-/// How many are remembered at first: most kinds have few objects.
+/// The initial number: most kinds have few objects.
 const FIRST: usize = 64;
 
-/// Texts, and maps of texts, that were seen lately. What is repeated is mostly repeated soon, for objects come in the order of
-/// their names, so a table of fixed size finds nearly all of it and never has to be looked over.
+/// Recently seen texts, and maps of texts. Objects come in the order of their names, so most repetitions are close together: a
+/// table of fixed size finds nearly all of them and needs no cleanup.
 #[derive(Clone, Default)]
 pub struct SharedTexts {
     texts: Recent<Arc<str>>,
-    /// Labels and annotations as a whole: those of the pods of one workload are mostly alike.
+    /// Whole labels and annotations: pods of one workload mostly have equal ones.
     maps: Recent<TextMap>,
-    /// The ports of pods, as a whole as well.
+    /// The ports of pods, also as a whole.
     ports: Recent<Arc<[ContainerPort]>>,
-    /// What controls pods.
+    /// The controllers of pods.
     controllers: Recent<Arc<ControllerRef>>,
     /// The names of pods.
-    pods: SharedNames,
+    pods: PodNames,
 }
 
-/// Values by hash. Of two that fall into one place the later stays.
+/// The names of pods, which the readers of pods and of EndpointSlices of a cluster share.
+pub type PodNames = Interned<NamespacedName>;
+
+/// Values by hash. Of two values in the same place, the later one stays.
 #[derive(Clone)]
 struct Recent<T> {
-    /// The places; none, or a power of two of them.
+    /// The places: zero, or a power of two.
     places: Vec<Option<T>>,
-    /// How many values came in that were not there, since the last growth.
+    /// The number of missing values since the last growth.
     missed: usize,
 }
 
@@ -46,12 +49,12 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Hash + Eq + Clone> Recent<T> {
-    /// The value of this hash that was seen before, if it is the one.
+    /// The cached value with this hash, if `is_it` accepts it.
     fn get(&self, key: &(impl Hash + ?Sized), is_it: impl Fn(&T) -> bool) -> Option<&T> {
         self.places.get(self.place_of(key))?.as_ref().filter(|known| is_it(known))
     }
 
-    /// Remembers a value.
+    /// Caches a value.
     fn put(&mut self, value: T) {
         self.missed += 1;
         if self.missed > self.places.len() && self.places.len() < CAPACITY {
@@ -63,7 +66,7 @@ impl<T: Hash + Eq + Clone> Recent<T> {
         }
     }
 
-    /// Makes more places.
+    /// Adds places.
     fn grow(&mut self) {
         let more = FIRST.max(self.places.len() * 4).min(CAPACITY);
         let known = std::mem::replace(&mut self.places, vec![None; more]);
@@ -76,9 +79,9 @@ impl<T: Hash + Eq + Clone> Recent<T> {
         self.missed = 0;
     }
 
-    /// The place of a value, or of what has the same hash.
+    /// The place of a value, or of any value with the same hash.
     fn place_of(&self, value: &(impl Hash + ?Sized)) -> usize {
-        // Places are a power of two, and the low bits of the hash are good.
+        // The number of places is a power of two, and the low bits of the hash are good.
         #[expect(clippy::cast_possible_truncation, reason = "only low bits count")]
         let hash = keyed_hash(value) as usize;
         hash & self.places.len().wrapping_sub(1)
@@ -86,20 +89,20 @@ impl<T: Hash + Eq + Clone> Recent<T> {
 }
 
 impl fmt::Debug for SharedTexts {
-    /// Which texts are known tells nothing of whoever has them: it is not shown.
+    /// Omits the texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SharedTexts")
     }
 }
 
 impl SharedTexts {
-    /// Nothing known yet but the names of pods.
+    /// Empty, except for the names of pods.
     #[must_use]
-    pub fn with_pods(pods: SharedNames) -> Self {
+    pub fn with_pods(pods: PodNames) -> Self {
         Self { pods, ..Self::default() }
     }
 
-    /// Puts the known copy of a text in its place; what is not known is from now on.
+    /// Replaces a text with its cached copy, or caches the text.
     pub fn share(&mut self, text: &mut Arc<str>) {
         // The empty text takes no allocation.
         if text.is_empty() {
@@ -111,7 +114,7 @@ impl SharedTexts {
         }
     }
 
-    /// The known copy of a text; what is not known is from now on.
+    /// Returns the cached copy of a text, or caches the text.
     pub fn text(&mut self, text: &str) -> Arc<str> {
         if text.is_empty() {
             return Arc::default();
@@ -124,7 +127,7 @@ impl SharedTexts {
         new
     }
 
-    /// The known map of these entries; what is not known is from now on. Of entries with one key the last counts.
+    /// Returns the cached map of these entries, or caches it. Of entries with the same key, the last is used.
     pub fn map(&mut self, mut entries: Vec<(&str, &str)>) -> TextMap {
         if entries.is_empty() {
             return TextMap::new();
@@ -139,7 +142,7 @@ impl SharedTexts {
                 is_again
             });
         }
-        // Text and map have the hashes of what they are made of.
+        // A text and a map have the same hash as their borrowed content.
         let texts_of = |map: &TextMap| map.iter().map(|(key, value)| (&**key, &**value)).eq(entries.iter().copied());
         if let Some(known) = self.maps.get(entries.as_slice(), texts_of) {
             return known.clone();
@@ -149,7 +152,7 @@ impl SharedTexts {
         new
     }
 
-    /// Ports, those that are known if they are equal.
+    /// Returns the cached ports if they are equal, or caches the ports.
     pub(super) fn ports(&mut self, ports: Vec<ContainerPort>) -> Arc<[ContainerPort]> {
         if ports.is_empty() {
             return Arc::default();
@@ -162,7 +165,7 @@ impl SharedTexts {
         new
     }
 
-    /// Puts the known copy of ports in their place; of no effect on their names once the ports were copied.
+    /// Replaces ports with their cached copy. No effect on their names once the ports were cloned.
     pub(super) fn share_ports(&mut self, ports: &mut Arc<[ContainerPort]>) {
         for port in Arc::get_mut(ports).into_iter().flatten() {
             port.name.share(self);
@@ -170,14 +173,14 @@ impl SharedTexts {
         *ports = self.ports(ports.to_vec());
     }
 
-    /// What controls an object.
+    /// Returns the cached controller, or caches it.
     pub(super) fn controller(&mut self, kind: &str, name: &str) -> Arc<ControllerRef> {
         let mut controller = Arc::new(ControllerRef { kind: self.text(kind), name: self.text(name) });
         self.share_controller(&mut controller);
         controller
     }
 
-    /// Puts the known copy in place of what controls an object.
+    /// Replaces the controller of an object with its cached copy.
     pub(super) fn share_controller(&mut self, controller: &mut Arc<ControllerRef>) {
         if let Some(owner) = Arc::get_mut(controller) {
             self.share(&mut owner.kind);
@@ -189,10 +192,11 @@ impl SharedTexts {
         }
     }
 
-    /// Puts the known copy of a pod's name in its place.
+    /// Replaces the name of a pod with its stored copy.
     pub(super) fn share_pod(&mut self, name: &mut NamespacedName) {
         name.share(self);
-        self.pods.share(name);
+        let hash = keyed_hash(name);
+        *name = self.pods.get_or_insert(hash, |known| known == name, NamespacedName::is_shared, || name.clone());
     }
 
     /// The same for a map. Where it is not known, its texts are shared; of no effect on them once the map was copied.

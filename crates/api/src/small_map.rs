@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-/// Values by key, in the order of the keys, for maps that mostly have none or one entry: a tree's node would take the room
-/// of a dozen. Made whole; look-ups cost a binary search.
+/// Values by key, in the order of the keys, for maps that mostly have at most one entry: a node of a tree would take the space
+/// of a dozen. Immutable; a lookup is a binary search.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SmallMap<K, V>(Box<[(K, V)]>);
 
@@ -30,7 +30,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -38,9 +38,9 @@ impl<K: Ord, V> SmallMap<K, V> {
 }
 
 impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
-    /// Of entries with one key the last counts.
+    /// Of entries with the same key, the last is used.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        // By way of a tree only where the order is not that of the keys, which it mostly is.
+        // Uses a tree only if the entries are not in the order of their keys, which is rare.
         let entries: Vec<(K, V)> = entries.into_iter().collect();
         if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             return Self(entries.into());

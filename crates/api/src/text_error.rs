@@ -1,27 +1,27 @@
-//! What is wrong with a text that a user wrote, and where.
+//! An error in a text that a user wrote, with its position.
 
 use std::fmt;
 
 use super::field_error::FieldError;
 use super::yaml::{self, SyntaxError};
 
-/// A fault in a text: its line and, where the text could be read at all, its field.
+/// An error in a text: its line and, if the text could be parsed, its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     /// The line, from 1.
     pub line: usize,
-    /// The field and what is wrong with it; the path is empty where the text as a whole is at fault.
+    /// The field and the error in it; the path is empty if the whole text is invalid.
     pub field: FieldError,
 }
 
 impl TextError {
-    /// A fault in a field of the document `text`, whose line is looked up.
+    /// An error in a field of the document `text`; its line is looked up.
     #[must_use]
     pub fn in_field(text: &str, field: FieldError) -> Self {
         Self { line: yaml::line_of(text, &field.path).unwrap_or(1), field }
     }
 
-    /// The same fault, seen from a stream that has `lines` lines before the document.
+    /// The same error, as seen from a stream that has `lines` lines before the document.
     #[must_use]
     pub fn after_lines(self, lines: usize) -> Self {
         Self { line: self.line + lines, field: self.field }

@@ -12,8 +12,8 @@ use super::shared_texts::{HasTexts, SharedTexts};
 
 /// Texts by text, in the order of the keys.
 ///
-/// Most objects have none to five labels, and every object has its own: a map with nodes and buckets would cost several times
-/// what is in it. Copies cost a reference count, look-ups a binary search, changes a copy of all entries.
+/// Most objects have up to five labels, and every object has its own map: nodes and buckets would take several times the size
+/// of the content. A clone increments a reference count, a lookup is a binary search, a change copies all entries.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextMap(Arc<[Entry]>);
 
@@ -34,7 +34,7 @@ impl TextMap {
         self.0.get(at).map(|(_, value)| value)
     }
 
-    /// Whether there is such a key.
+    /// Whether the map contains a key.
     #[must_use]
     pub fn contains_key(&self, key: &(impl Borrow<str> + ?Sized)) -> bool {
         self.position(key.borrow()).is_ok()
@@ -55,29 +55,29 @@ impl TextMap {
         self.0.iter().map(|(_, value)| value)
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Sets a value, in place of the one that the key has. Costs a copy of all entries.
+    /// Inserts the value of a key, or replaces it. Copies all entries.
     pub fn insert(&mut self, key: Arc<str>, value: Arc<str>) {
         self.extend([(key, value)]);
     }
 
-    /// The entries, to put equal ones in their place; none once the map was copied.
+    /// The entries, to be replaced by equal ones; empty once the map was cloned.
     pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
         Arc::get_mut(&mut self.0).into_iter().flatten()
     }
 
-    /// Where a key is, or would be.
+    /// The index of a key, or the index at which to insert it.
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(other, _)| (**other).cmp(key))
     }
@@ -105,9 +105,9 @@ impl Serialize for TextMap {
 }
 
 impl FromIterator<Entry> for TextMap {
-    /// Of entries with one key the last counts.
+    /// Of entries with the same key, the last is used.
     fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
-        // By way of a map only where the order is not that of the keys, which it mostly is.
+        // Uses a map only if the entries are not in the order of their keys, which is rare.
         let entries: Vec<Entry> = entries.into_iter().collect();
         if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             return if entries.is_empty() { Self::default() } else { Self(entries.into()) };
@@ -149,7 +149,7 @@ impl<'a> IntoIterator for &'a TextMap {
 impl Index<&str> for TextMap {
     type Output = Arc<str>;
 
-    /// The value of a key that is there.
+    /// The value of a key that the map must contain.
     fn index(&self, key: &str) -> &Arc<str> {
         self.get(key).expect("who indexes knows that the key is there")
     }

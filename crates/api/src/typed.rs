@@ -1,4 +1,4 @@
-//! From a value of JSON to a type, with the path of what is wrong and of what the type does not know.
+//! Deserialization of JSON values to types, with the paths of errors and of unknown fields.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,17 +6,17 @@ use serde_json::Value;
 use super::field_error::FieldError;
 use super::json_reader::{Mapping, read};
 
-/// A value of a type, and what of the text it was read from had no place in it.
+/// A value of a type, and the unknown fields of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Typed<T> {
     /// The value.
     pub value: T,
-    /// Paths of the fields that the type does not know, in their order in the text.
+    /// Paths of unknown fields, in their order in the text.
     pub unknown_fields: Vec<String>,
 }
 
 impl<T> Typed<T> {
-    /// Reads a message of protobuf's JSON: Istio's kinds and mesh config.
+    /// Deserializes a message of protobuf's JSON: Istio's kinds and mesh config.
     ///
     /// # Errors
     /// With the path of the first field whose value does not fit.
@@ -28,7 +28,7 @@ impl<T> Typed<T> {
         Ok(Self { value, unknown_fields })
     }
 
-    /// Reads an object of Kubernetes' own JSON.
+    /// Deserializes an object of Kubernetes' own JSON.
     ///
     /// # Errors
     /// With the path of the first field whose value does not fit.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// `metadata.uid`: opaque, and empty where unknown. A UUID as Kubernetes writes it takes no allocation.
+/// `metadata.uid`: opaque, empty if unknown. A UUID in Kubernetes' notation is stored without allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uid(Form);
 
-/// How an identifier is kept; equal texts are kept alike.
+/// The representation of an identifier; equal texts have equal representations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Form {
     /// The empty text.

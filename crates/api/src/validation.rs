@@ -1,8 +1,8 @@
-//! What makes an object valid: istiod's rules, each fault with its field and a message that says what would be right.
+//! Validation of objects: istiod's rules. Each error has its field and a message with the valid form.
 //!
-//! The rules are those of Istio's `pkg/config/validation`; where a oneof has two members set, which istiod's schema
-//! refuses before its validation sees it, the refusal is here. An object is valid when its verdict holds no errors;
-//! warnings never refuse.
+//! The rules are those of Istio's `pkg/config/validation`. A oneof with two set members, which istiod's schema rejects before
+//! its validation, is rejected here, too. An object is valid if its verdict contains no errors; warnings never reject an
+//! object.
 
 mod authorization_condition;
 mod authorization_policy;
@@ -65,17 +65,17 @@ use super::field_error::FieldError;
 use super::object::{Object, ObjectMeta};
 use super::rollout;
 
-/// One thing that is wrong with one field.
+/// A problem in one field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The field from the object's root, such as `spec.http[0].route[1].destination.host`.
     pub field: String,
-    /// What is wrong and what would be right.
+    /// The problem and the valid form.
     pub message: String,
 }
 
 impl Problem {
-    /// Whether it tells of a route or match that no traffic reaches.
+    /// Whether it is about a route or match that no traffic reaches.
     #[must_use]
     pub fn is_of_reach(&self) -> bool {
         self.message.starts_with(unreachable::NEVER_REACHED)
@@ -88,12 +88,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What validation says of an object.
+/// The result of an object's validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why the object is refused; empty when it is valid.
+    /// Why the object is rejected; empty if it is valid.
     pub errors: Vec<Problem>,
-    /// What is probably not meant, though it is valid.
+    /// Probable mistakes in a valid object.
     pub warnings: Vec<Problem>,
 }
 
@@ -104,28 +104,28 @@ impl Verdict {
         self.errors.is_empty()
     }
 
-    /// Takes over the findings of another verdict.
+    /// Adds the findings of another verdict.
     pub fn extend(&mut self, other: Self) {
         self.errors.extend(other.errors);
         self.warnings.extend(other.warnings);
     }
 
-    /// Takes over the errors of another verdict; istiod leaves the warnings of some inner parts unsaid.
+    /// Adds the errors of another verdict; istiod omits the warnings of some inner parts.
     fn extend_errors(&mut self, other: Self) {
         self.errors.extend(other.errors);
     }
 
-    /// Notes an error.
+    /// Adds an error.
     fn error(&mut self, at: &Path<'_>, message: impl Into<String>) {
         self.errors.push(Problem { field: at.to_string(), message: message.into() });
     }
 
-    /// Notes a warning.
+    /// Adds a warning.
     fn warn(&mut self, at: &Path<'_>, message: impl Into<String>) {
         self.warnings.push(Problem { field: at.to_string(), message: message.into() });
     }
 
-    /// Notes the error that a check found, if it found one.
+    /// Adds the error of a failed check.
     fn check(&mut self, at: &Path<'_>, outcome: Result<(), String>) {
         if let Err(message) = outcome {
             self.error(at, message);
@@ -139,24 +139,24 @@ impl From<Problem> for FieldError {
     }
 }
 
-/// Checks an expression for Envoy's engine; returns about how many steps its program has.
+/// Checks an expression for Envoy's engine; returns the approximate number of steps of its program.
 ///
 /// # Errors
 /// With what is wrong.
 pub fn check_regex(expression: &str) -> Result<usize, String> {
-    // Envoy knows one escape that the API's own checks do not.
+    // Envoy supports one escape that the API's own checks reject.
     if !expression.contains("\\C") {
         re2::check(expression).map_err(|fault| fault.to_string())?;
     }
     Ok(re2_size::program_size(expression))
 }
 
-/// A spec that can tell whether it is valid.
+/// A spec that can be validated.
 pub trait Validate {
-    /// Validates the spec; name and namespace matter to some rules.
+    /// Validates the spec; some rules depend on name and namespace.
     fn validate(&self, meta: &ObjectMeta) -> Verdict;
 
-    /// Validates the value of the annotation that asks for a dry run; only AuthorizationPolicy has one.
+    /// Validates the value of the annotation that requests a dry run; only AuthorizationPolicy has one.
     ///
     /// # Errors
     /// With what is wrong and what would be right.
@@ -166,7 +166,7 @@ pub trait Validate {
     }
 }
 
-/// Validates an object: what holds for all kinds, then the rules of its own kind.
+/// Validates an object: the rules for all kinds, then the rules of its own kind.
 #[must_use]
 pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
     let mut verdict = annotations(&object.meta);
@@ -179,11 +179,11 @@ pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
     verdict
 }
 
-/// The annotation that asks for a dry run.
+/// The annotation that requests a dry run.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Validates an object of any kind. Kubernetes' own kinds are judged by the API server alone, and valid here, unless how their
-/// changes reach proxies cannot be read.
+/// Validates an object of any kind. Kubernetes' own kinds are validated by the API server alone, and are valid here unless
+/// their rollout annotations are invalid.
 #[must_use]
 pub fn validate_any(object: &AnyObject) -> Verdict {
     let mut verdict = by_kind(object);
@@ -244,7 +244,7 @@ fn by_kind(object: &AnyObject) -> Verdict {
     }
 }
 
-/// Annotations that users may not set on the kinds judged here.
+/// Annotations that users may not set on the kinds validated here.
 const REFUSED_ANNOTATIONS: [(&str, &str); 3] = [
     ("internal.istio.io/webhook-always-reject", "objects with this annotation are always refused; remove it"),
     ("internal.istio.io/parent-namespace", "is for generated objects only; remove the annotation"),

@@ -1,6 +1,6 @@
-//! YAML as text that users write, and values with the lines on which they stand.
+//! YAML that users write, parsed to values with their lines.
 //!
-//! A key that stands twice is refused, and what one document may cost is bounded, so that a hostile file cannot blow up.
+//! A duplicate key is an error, and the cost of one document is bounded, so that a hostile file cannot exhaust resources.
 
 mod documents;
 mod locate;
@@ -14,29 +14,28 @@ use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, UserMessageFor
 pub use documents::{Document, documents};
 pub use locate::{line_of, scalar_lines};
 
-/// The longest text of one document that is read, in bytes. Kubernetes stores no object above 3 MiB; a list of
-/// objects may be longer.
+/// The maximum size of one document, in bytes. Kubernetes stores no object above 3 MiB; a list of objects may be larger.
 const MAX_DOCUMENT_BYTES: usize = 64 << 20;
 
-/// The deepest nesting that is read. The deepest kinds nest some twenty levels.
+/// The maximum nesting depth. The deepest kinds nest about twenty levels.
 const MAX_DEPTH: usize = 64;
 
-/// The most scalars, lists and maps of one document that are read.
+/// The maximum number of scalars, lists and maps in one document.
 const MAX_NODES: usize = 4_000_000;
 
-/// The most nodes to which aliases may expand in one document. Users who write anchors by hand need a few hundred.
+/// The maximum number of nodes to which aliases expand in one document. Anchors that users write by hand need a few hundred.
 const MAX_REPLAYED: usize = 100_000;
 
-/// What plain scalars mean.
+/// How plain scalars are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schema {
-    /// As Kubernetes' own tools read them: `on`, `yes` and `y` are booleans, `0644` is octal.
+    /// As in Kubernetes' own tools: `on`, `yes` and `y` are booleans, `0644` is octal.
     V1_1,
-    /// As YAML has it since 2009: `true` and `false` alone are booleans.
+    /// As in YAML since 2009: only `true` and `false` are booleans.
     V1_2,
 }
 
-/// Why a text cannot be read.
+/// Why a text cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct SyntaxError {
@@ -46,7 +45,7 @@ pub struct SyntaxError {
     pub reason: String,
 }
 
-/// Reads one document.
+/// Parses one document.
 ///
 /// # Errors
 /// When it is not YAML, or costs more than a document may.
@@ -54,7 +53,7 @@ pub fn parse(text: &str, schema: Schema) -> Result<Value, SyntaxError> {
     deserialize(text, reader_options(schema))
 }
 
-/// As [`parse`], but of a key that stands twice the last counts, as Kubernetes' libraries for Go have it.
+/// Like [`parse`], but the last of duplicate keys is used, as in Kubernetes' libraries for Go.
 ///
 /// # Errors
 /// As [`parse`].
@@ -64,7 +63,7 @@ pub fn parse_last_wins(text: &str, schema: Schema) -> Result<Value, SyntaxError>
     deserialize(text, options)
 }
 
-/// Reads one document into any type.
+/// Deserializes one document into any type.
 fn deserialize<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, SyntaxError> {
     if text.len() > MAX_DOCUMENT_BYTES {
         let reason = format!("the document has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", text.len());
@@ -77,7 +76,7 @@ fn deserialize<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, S
     })
 }
 
-/// How documents are read and what they may cost.
+/// The options and limits for parsing documents.
 fn reader_options(schema: Schema) -> Options {
     options! {
         budget: budget! {

@@ -15,9 +15,9 @@ pub struct Activity {
     begun: Instant,
     /// Milliseconds from then to the last activity.
     last: AtomicU64,
-    /// Whether a request came.
+    /// Whether a request was received.
     is_asked: AtomicBool,
-    /// Whether it must end.
+    /// Whether the connection must end.
     is_evicted: AtomicBool,
     /// The task of the connection.
     task: AtomicWaker,
@@ -37,18 +37,18 @@ impl Activity {
         activity
     }
 
-    /// The connection is active now.
+    /// Records activity of the connection.
     pub fn touch(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }
 
-    /// A request came, which counts as activity.
+    /// Records a request, which counts as activity.
     pub fn asked(&self) {
         self.is_asked.store(true, Ordering::Relaxed);
         self.touch();
     }
 
-    /// Whether a request ever came.
+    /// Whether a request was received.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.is_asked.load(Ordering::Relaxed)
@@ -71,7 +71,7 @@ impl Activity {
             return Poll::Ready(());
         }
         self.task.register(context.waker());
-        // It may have been set before the waker was there.
+        // The flag may have been set before the waker was registered.
         if self.is_evicted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -81,12 +81,12 @@ impl Activity {
         self.task.wake();
     }
 
-    /// When it was last active, in milliseconds of the port's time.
+    /// The time of the last activity, in milliseconds since the reference time.
     pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// Sets when it was last active.
+    /// Sets the time of the last activity.
     #[cfg(test)]
     pub(super) fn set(&self, last: u64) {
         self.last.store(last, Ordering::Relaxed);

@@ -13,7 +13,7 @@ const MAX_CHARGE: usize = 4;
 /// Bytes that are charged until the last of them is sent.
 struct Charged {
     bytes: Bytes,
-    /// What is paid.
+    /// Released when dropped.
     _charge: Charge,
 }
 

@@ -12,7 +12,7 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 pub struct AnyCertificate(Arc<CryptoProvider>);
 
 impl AnyCertificate {
-    /// With the algorithms of a provider.
+    /// A verifier with the algorithms of a provider.
     #[must_use]
     pub fn new(provider: Arc<CryptoProvider>) -> Arc<Self> {
         Arc::new(Self(provider))

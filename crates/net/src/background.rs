@@ -4,8 +4,8 @@
 use std::io;
 use std::thread::Builder;
 
-/// How nice such a thread is to others (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth of a processor that another thread
-/// wants, too, and all of one that is idle.
+/// The nice value of such a thread (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth of a CPU that another thread uses as
+/// well, and all of an idle CPU.
 const NICENESS: i32 = 10;
 
 /// Starts a thread of low priority with a stack of `stack_size` bytes.

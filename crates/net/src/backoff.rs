@@ -1,4 +1,4 @@
-//! How long to wait before an attempt is repeated.
+//! The delay before an attempt is repeated.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Memory budgets of clients, with a common limit that is shared fairly.
 //!
-//! A peer may hold as much as is left for all others: one peer alone gets half of the total, two get a third each, and
-//! there is always something left for a peer that holds nothing yet (dynamic thresholds, as switches share buffers).
+//! A peer may hold as much as is left for all others: one peer alone gets half of the total, two get a third each, and some bytes
+//! are always left for a new peer (dynamic thresholds, as in the buffers of switches).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,18 +26,15 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct Holders {
     all: usize,
-    /// By each peer that holds any; the key is chosen by the network, the hasher is keyed.
+    /// By peer, for peers that hold any. Clients choose their addresses, so the hasher is keyed.
     by_peer: HashMap<IpAddr, usize>,
 }
 
 /// Bytes charged to a peer, released when dropped.
 #[derive(Debug)]
 pub struct Charge {
-    /// The budget.
     budget: Arc<Budget>,
-    /// The peer.
     peer: IpAddr,
-    /// Number of bytes.
     bytes: usize,
 }
 
@@ -102,7 +99,7 @@ impl Charge {
         let budget = self.budget.clone();
         loop {
             let mut freed = std::pin::pin!(budget.freed.notified());
-            // From here on no release is missed.
+            // Releases after this point are not missed.
             freed.as_mut().enable();
             if self.grow(bytes).is_ok() {
                 return;

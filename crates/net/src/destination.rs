@@ -1,5 +1,5 @@
 //! Destination rules against server-side request forgery: the author of a policy or a module's URL chooses the address, but must
-//! not reach through this process what only this process can reach.
+//! not gain access to addresses that only this process can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,10 +11,10 @@ const METADATA: [Cidr; 5] = [
     single(IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16))),
     single(IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192))),
     single(IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254))),
-    // Amazon's, of which there are several: instance metadata, pod identity.
+    // Amazon's range, for instance metadata and pod identity.
     Cidr { address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0)), bits: 32 },
 ];
-/// The name under which Google's metadata is served.
+/// The host of Google's metadata server.
 const GOOGLE: &str = "metadata.google.internal";
 
 /// A range of one address.
@@ -46,7 +46,7 @@ impl AddressPolicy {
         self.refusal(address).is_none()
     }
 
-    /// The same for a plain IP address.
+    /// As `refusal`, without embedded addresses.
     fn refusal_of(&self, address: IpAddr) -> Option<&'static str> {
         let is_own = address.is_loopback() || address.is_unspecified();
         if is_link_local(address) {
@@ -65,7 +65,7 @@ impl AddressPolicy {
     }
 }
 
-/// Whether a host can only be of this machine or network by its form.
+/// Whether a host, by its form, can only be on this machine or its network.
 #[must_use]
 pub fn is_private(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
@@ -80,7 +80,7 @@ pub fn is_private(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.eq_ignore_ascii_case(GOOGLE) || is_number(host)
 }
 
-/// Whether resolvers read a host as an IPv4 address that is written as numbers: `2130706433`, `127.1`, `0x7f.1`.
+/// Whether resolvers parse a host as an IPv4 address in numeric form: `2130706433`, `127.1`, `0x7f.1`.
 fn is_number(host: &str) -> bool {
     let last = host.rsplit('.').next().unwrap_or_default();
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
@@ -98,7 +98,7 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// An address, and the IPv4 addresses that it reaches where networks translate or tunnel.
+/// An address, and the IPv4 addresses that it reaches if networks translate or tunnel it.
 struct Meanings {
     own: IpAddr,
     embedded: [Option<Ipv4Addr>; 4],
@@ -114,7 +114,7 @@ impl Meanings {
         Self { own, embedded }
     }
 
-    /// All of them.
+    /// All addresses.
     fn iter(&self) -> impl Iterator<Item = IpAddr> + '_ {
         std::iter::once(self.own).chain(self.embedded.iter().flatten().map(|address| IpAddr::V4(*address)))
     }
@@ -130,8 +130,8 @@ fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
         [0, 0, 0, 0, 0xffff, 0, _, _] => [Some(last), None, None, None],
         // NAT64 with the well-known prefix (RFC 6052).
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] => [Some(last), None, None, None],
-        // NAT64 with prefixes of a network's own (RFC 8215), whose lengths are not known. Zeros are what is left of
-        // another length, no address.
+        // NAT64 with a network's own prefix (RFC 8215), whose length is unknown. Zeros are the remainder of another length,
+        // not an address.
         [0x64, 0xff9b, 1, ..] => {
             let all = [
                 last,

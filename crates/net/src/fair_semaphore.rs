@@ -1,8 +1,7 @@
 //! A semaphore that is fair among keys, for work such as requests to the API server on behalf of clients.
 //!
-//! Keys say whose work it is: addresses, identities. A key may have as much under way as is left for all others, and so
-//! may wait; of those who wait, one key after the other has a turn. So one client can neither take all turns nor make
-//! others wait behind all of its own work.
+//! Keys identify clients: addresses, identities. A key may have as many permits, and as many waiters, as are left for all others.
+//! Keys with waiters take turns. So one client can neither take all permits nor make others wait behind all of its own work.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -99,13 +98,13 @@ impl<K: Clone + Eq + Hash> State<K> {
         all <= at_once && (own == 1 || own <= at_once - all)
     }
 
-    /// Counts a permit of a key.
+    /// Counts a new permit of a key.
     fn begin(&mut self, key: &K) {
         self.under_way += 1;
         self.share(key).under_way += 1;
     }
 
-    /// Uncounts a permit of a key.
+    /// Counts the release of a permit of a key.
     fn end(&mut self, key: &K) {
         self.under_way = self.under_way.saturating_sub(1);
         let share = self.share(key);
@@ -113,7 +112,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         self.forget(key);
     }
 
-    /// What a key has.
+    /// The state of a key, which is inserted if missing.
     fn share(&mut self, key: &K) -> &mut KeyState<K> {
         self.keys.entry(key.clone()).or_insert_with(|| KeyState { under_way: 0, queue: VecDeque::new() })
     }

@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 
-/// Keepalive interval and timeout; Istio's.
+/// Keepalive interval and timeout, as in Istio.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// Flow-control window of streams and connections, as in Istio: large pushes should not wait for round trips.
 const WINDOW: u32 = 1 << 20;
 
-/// What is read from and written to.
+/// A byte stream in both directions.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -36,7 +36,7 @@ struct Connector<S> {
     host: Arc<str>,
     port: u16,
     timeout: Duration,
-    /// The transport of a connection.
+    /// Wraps a TCP connection in the transport.
     secure: S,
 }
 

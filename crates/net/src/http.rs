@@ -14,7 +14,8 @@ const WINDOW: u32 = 64 << 10;
 /// Maximum size of HTTP/2 headers in bytes.
 const HEADERS: u32 = 16 << 10;
 
-/// Sends a request by HTTP/1.1, and has `read` take the response while the connection is kept going. The connection ends with the call.
+/// Sends a request by HTTP/1.1. `read` reads the response while the connection is polled. The connection is closed at the end of
+/// the call.
 ///
 /// # Errors
 /// If there is no response.
@@ -34,7 +35,7 @@ where
 /// As [`exchange`] over HTTP/2, with small limits: the server is not trusted.
 ///
 /// # Errors
-/// As of [`exchange`].
+/// As for [`exchange`].
 pub async fn exchange_http2<B, T>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<B>,
@@ -60,7 +61,7 @@ async fn drive<T>(
     tokio::select! {
         biased;
         answer = &mut answered => answer,
-        // Received data must still be read after the other side has closed.
+        // Received data must still be read after the peer has closed the connection.
         _ = connection => answered.await,
     }
 }

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// How many connections may wait to be accepted, as many as in programs of Go; the kernel allows `net.core.somaxconn` at most.
-/// `TcpListener::bind` allows 128: while more wait, the kernel drops attempts to connect, and whoever made one tries again after
-/// a second, a kubelet's probe like an attacker's 200th connection.
+/// Maximum number of connections that wait to be accepted, as in Go programs; the kernel limits it to `net.core.somaxconn`.
+/// `TcpListener::bind` uses 128: beyond it the kernel drops connection attempts, and clients retry after a second, a kubelet's
+/// probe as well as an attacker's 200th connection.
 const BACKLOG: u32 = 4096;
 
 /// Listens on an address. Must be called within a tokio runtime.
@@ -16,16 +16,16 @@ const BACKLOG: u32 = 4096;
 /// If the port is in use or may not be opened.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // As `TcpListener::bind`: a port of connections that have just ended can be opened again.
+    // As in `TcpListener::bind`: a port can be bound again while its former connections are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Listens on all addresses of the machine, those of both families where it has IPv6. Must be called within a tokio runtime.
+/// Listens on all addresses of the machine, of both families if it has IPv6. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// As of [`listen`].
+/// As for [`listen`].
 pub fn listen_on_all(port: u16) -> io::Result<TcpListener> {
     let any = |ip: IpAddr| listen(SocketAddr::new(ip, port));
     match any(Ipv6Addr::UNSPECIFIED.into()) {

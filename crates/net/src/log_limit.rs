@@ -12,12 +12,11 @@ const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct LogLimit(Mutex<Option<Logged>>);
 
-/// What has been logged.
+/// The last logged line.
 #[derive(Debug)]
 struct Logged {
-    /// When.
     at: Instant,
-    /// Number of suppressed lines since.
+    /// Number of lines suppressed since then.
     suppressed: u64,
 }
 

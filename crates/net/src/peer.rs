@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The bits of an IPv6 address that one host can choose as it likes.
+/// The bits of an IPv6 address that one host can choose freely.
 const HOST_BITS: u128 = u64::MAX as u128;
 
 /// The address under which a client is counted.
 ///
-/// A host with a global IPv6 address usually has a whole /64, and with it more addresses than any table can hold: these count as
-/// one. Pods have addresses of their own out of a /64 that their node has, mostly of unique local ones (RFC 4193), which they cannot
-/// choose: these count one by one, as IPv4 addresses do.
+/// A host with a global IPv6 address usually has a whole /64, which has more addresses than any table can store: these count as
+/// one. Pods have addresses from a /64 of their node, usually unique local ones (RFC 4193), and cannot choose them: each counts
+/// separately, as IPv4 addresses do.
 #[must_use]
 pub fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

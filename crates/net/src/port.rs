@@ -33,8 +33,8 @@ pub struct PortLimits {
 
 /// A port with its connections.
 ///
-/// When it is full, a newcomer displaces the idlest connection of the peer that holds the most, or of its own where no
-/// other holds more. So a peer that holds few always gets in, whatever others do.
+/// When it is full, a new connection displaces the idlest connection of the peer with the most connections, or of its own peer if
+/// no other has more. So a peer with few connections is always admitted.
 #[derive(Debug)]
 pub struct Port {
     /// Its name in logs and metrics.
@@ -60,13 +60,12 @@ struct Table {
     activities: HashMap<u64, (IpAddr, Arc<Activity>)>,
 }
 
-/// A connection's place in a port; free again when dropped.
+/// The permit of a connection in a port; released when dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     port: Arc<Port>,
     number: u64,
     peer: IpAddr,
-    /// When it was active.
     activity: Arc<Activity>,
 }
 
@@ -91,7 +90,7 @@ impl Port {
         Self::new(name, PortLimits::plain(usize::MAX), Rejections::default())
     }
 
-    /// The next connection. Errors of `accept` are logged and retried after 100 ms. Cancel safe.
+    /// Accepts the next connection. Errors of `accept` are logged and retried after 100 ms. Cancel safe.
     pub async fn accept(self: &Arc<Self>, listener: &TcpListener) -> (PortStream<TcpStream>, SocketAddr) {
         loop {
             match listener.accept().await {
@@ -109,8 +108,8 @@ impl Port {
         }
     }
 
-    /// Serves each accepted connection with `handler` in a task of its own. Dropping the future aborts all of them; the task of a
-    /// connection that has to make room is aborted alone.
+    /// Serves each accepted connection with `handler` in a task of its own. Dropping the future aborts all of them; evicting a
+    /// connection aborts only its own task.
     pub async fn for_each<F>(
         self: &Arc<Self>,
         listener: &TcpListener,
@@ -148,7 +147,7 @@ impl Port {
         ConnectionPermit { port: self.clone(), number, peer, activity }
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.lock().all.len()
@@ -167,7 +166,7 @@ impl Port {
 }
 
 impl Table {
-    /// Removes connections until there is room for one of `newcomer`: each with the reason why.
+    /// Removes connections until there is room for one of `newcomer`. Returns each with the reason.
     fn make_room(&mut self, limits: &PortLimits, newcomer: IpAddr) -> Vec<(&'static str, IpAddr, Arc<Activity>)> {
         let mut evicted = Vec::new();
         if let Some(handshakes) = limits.handshakes {
@@ -188,7 +187,7 @@ impl Table {
         evicted
     }
 
-    /// Adds a connection; gives its number.
+    /// Adds a connection; returns its number.
     fn insert(&mut self, peer: IpAddr, activity: &Arc<Activity>, shakes_hands: bool) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -203,7 +202,7 @@ impl Table {
         number
     }
 
-    /// Removes a connection, if it is still there.
+    /// Removes a connection, if it still exists.
     fn remove(&mut self, number: u64) -> Option<(IpAddr, Arc<Activity>)> {
         let found = self.activities.remove(&number)?;
         self.all.remove(number);
@@ -214,18 +213,18 @@ impl Table {
 }
 
 impl ConnectionPermit {
-    /// When the connection was active.
+    /// The activity of the connection.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
 
-    /// The TLS handshake is done.
+    /// Records that the TLS handshake is complete.
     pub fn established(&self) {
         self.port.table.lock().handshakes.remove(self.number);
     }
 
-    /// Counts that the client is rejected.
+    /// Counts a rejection of the client.
     pub fn reject(&self, reason: &'static str) {
         self.port.reject(reason, self.peer);
     }
@@ -237,7 +236,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Whether the error is of one connection alone, whose client is gone before it was accepted.
+/// Whether the error affects only one connection, which the client closed before it was accepted.
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

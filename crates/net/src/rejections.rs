@@ -26,7 +26,7 @@ pub struct Rejections {
 struct Labels {
     /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`, `dns`.
     port: &'static str,
-    /// Why, in a few words joined by `_`.
+    /// The reason, as words joined by `_`.
     reason: &'static str,
 }
 
@@ -64,14 +64,14 @@ impl Rejections {
         self.logged.lock().entry(labels).or_default().admit()
     }
 
-    /// All that were counted since the start, by port and reason.
+    /// All counts since the start, by port and reason.
     #[must_use]
     pub fn all(&self) -> BTreeMap<(&'static str, &'static str), u64> {
         let seen: Vec<Labels> = self.logged.lock().keys().cloned().collect();
         seen.into_iter().map(|Labels { port, reason }| ((port, reason), self.counted(port, reason))).collect()
     }
 
-    /// How many were counted.
+    /// Number of rejections.
     #[must_use]
     pub fn counted(&self, port: &'static str, reason: &'static str) -> u64 {
         self.counted.get(&Labels { port, reason }).map_or(0, |counter| counter.get())

@@ -7,60 +7,60 @@ use std::sync::Arc;
 
 use super::activity::Activity;
 
-/// Connections by peer. All operations cost `O(log n)`, [`Shares::victim`] amortized over what was active since.
+/// Connections by peer. All operations cost `O(log n)`; [`Shares::victim`] is amortized over connections that were active since.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// Every connection by its number.
     members: HashMap<u64, Member>,
-    /// The connections of each peer, idlest first as far as noted.
+    /// The connections of each peer, the idlest first by recorded activity.
     peers: HashMap<IpAddr, BTreeSet<Noted>>,
-    /// The peers, those that hold the most first, of equal ones that with the idlest connection.
+    /// The peers by number of connections, the most first; of equal peers, the one with the idlest connection first.
     ranks: BTreeSet<Rank>,
 }
 
-/// When a connection was last seen to be active, and its number. The connection may have been active since, never earlier.
+/// The recorded time of a connection's last activity, and its number. The real activity may be later, never earlier.
 type Noted = (u64, u64);
 
-/// How many connections a peer holds, its idlest one as noted, and its address.
+/// Number of connections of a peer, its idlest connection as recorded, and its address.
 type Rank = (Reverse<usize>, Noted, IpAddr);
 
 /// One connection.
 #[derive(Debug)]
 struct Member {
     peer: IpAddr,
-    /// Its moment in [`Shares::peers`].
+    /// Its recorded activity in [`Shares::peers`].
     noted: u64,
-    /// When it was active.
+    /// Its real activity.
     activity: Arc<Activity>,
 }
 
 impl Shares {
-    /// How many there are.
+    /// Number of connections.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// How many a peer holds.
+    /// Number of connections of a peer.
     pub(super) fn held(&self, peer: IpAddr) -> usize {
         self.peers.get(&peer).map_or(0, BTreeSet::len)
     }
 
-    /// Adds a connection under a number that no other has.
+    /// Adds a connection with a unique number.
     pub(super) fn insert(&mut self, number: u64, peer: IpAddr, activity: Arc<Activity>) {
         let noted = activity.last();
         self.change(peer, |connections| connections.insert((noted, number)));
         self.members.insert(number, Member { peer, noted, activity });
     }
 
-    /// Removes a connection, if it is there.
+    /// Removes a connection, if it exists.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(member) = self.members.remove(&number) {
             self.change(member.peer, |connections| connections.remove(&(member.noted, number)));
         }
     }
 
-    /// The connection to close for a newcomer: the idlest of the peer that holds the most. That is the newcomer's own if no
-    /// other holds more.
+    /// The connection to close for a newcomer: the idlest of the peer with the most connections, which is the newcomer's peer if no
+    /// other has more.
     pub(super) fn victim(&mut self, newcomer: IpAddr) -> Option<u64> {
         let (Reverse(most), ..) = *self.ranks.first()?;
         if self.held(newcomer) >= most {
@@ -70,7 +70,7 @@ impl Shares {
                 }
             }
         }
-        // What is noted is a lower bound, so the first whose note is exact is the idlest of all.
+        // The recorded activity is a lower bound, so the first connection whose record is exact is the idlest.
         while let Some(&(_, idlest, peer)) = self.ranks.first() {
             if !self.note(peer, idlest) {
                 return Some(idlest.1);

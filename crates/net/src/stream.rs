@@ -33,28 +33,28 @@ impl<S> PortStream<S> {
         Self { inner, place, counts_bytes: true, patience: None, deadline: None }
     }
 
-    /// The same with a timeout of clients that do not read.
+    /// Sets a timeout for clients that do not read.
     #[must_use]
     pub fn with_read_limit(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// The same for servers with their own timeout of clients that do not read.
+    /// Removes the timeout, for servers with their own timeout for clients that do not read.
     #[must_use]
     pub fn without_read_limit(mut self) -> Self {
         self.patience = None;
         self
     }
 
-    /// Its permit.
+    /// The permit of the connection.
     #[must_use]
     pub fn place(&self) -> &ConnectionPermit {
         &self.place
     }
 
-    /// From now on bytes are no sign of activity: those of HTTP/2 PINGs say nothing of the use of a connection. Whoever
-    /// serves it reports its requests.
+    /// Bytes no longer count as activity, because those of HTTP/2 PINGs do not show that a connection is used. The server of the
+    /// connection reports its requests.
     pub fn count_requests_only(&mut self) {
         self.counts_bytes = false;
     }
@@ -89,7 +89,7 @@ impl<S> PortStream<S> {
 }
 
 impl PortStream<TcpStream> {
-    /// Whether the client's first bytes are these. Takes none of them.
+    /// Whether the client's first bytes equal `bytes`. Consumes none of them.
     ///
     /// # Errors
     /// If the connection fails first.

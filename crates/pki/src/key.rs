@@ -1,8 +1,8 @@
-//! Kinds of keys.
+//! Key types.
 
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, RsaKeySize};
 
-/// The kind of a new key.
+/// The type of a new key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyType {
     /// ECDSA over P-256.
@@ -15,10 +15,10 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// A new key. RSA takes up to some seconds.
+    /// Generates a key. RSA takes up to a few seconds.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// If the system has no randomness.
     pub fn generate(self) -> Result<KeyPair, rcgen::Error> {
         match self {
             Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),

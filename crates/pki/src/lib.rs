@@ -1,6 +1,6 @@
-//! What both sides of the CA share: kinds of keys, certificate signing requests, and PEM.
+//! Common parts of both sides of the CA: key types, certificate signing requests, and PEM.
 //!
-//! Signs nothing and decides on nobody's identity.
+//! This crate signs nothing and makes no decision about identities.
 
 mod key;
 pub mod pem;

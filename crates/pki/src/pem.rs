@@ -1,4 +1,4 @@
-//! Certificates, keys and lists of revoked certificates in PEM: one reader for all that come from users.
+//! Reads certificates, keys and CRLs in PEM that come from users.
 
 use std::fmt::Display;
 
@@ -10,19 +10,19 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 /// Characters in one line of PEM.
 const LINE: usize = 64;
 
-/// What a PEM text lacks. Names the text, and never shows any of it.
+/// Errors of reading a PEM text. They contain the name of the text, and never its content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum PemError {
-    /// There is no certificate.
+    /// The text contains no certificate.
     #[error("no PEM certificate in {0}")]
     NoCertificate(String),
-    /// There is no private key that can be read.
+    /// The text contains no readable private key.
     #[error("no PEM private key in {0}")]
     NoPrivateKey(String),
-    /// There is no list of revoked certificates that can be read.
+    /// The text contains no readable CRL.
     #[error("no PEM certificate revocation list in {0}")]
     NoCrl(String),
-    /// A block, or the certificate in it, cannot be read.
+    /// A block or its certificate is invalid.
     #[error("unreadable PEM block in {0}")]
     Unreadable(String),
 }
@@ -30,7 +30,7 @@ pub enum PemError {
 /// All certificates of a text; `what` names it in errors.
 ///
 /// # Errors
-/// When there is none, or one cannot be read.
+/// If there is no certificate, or one is invalid.
 pub fn certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match all {
@@ -40,10 +40,10 @@ pub fn certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer
     }
 }
 
-/// The certificates of a text that can be read; others are skipped, as the rest may still do. `what` names the text in errors.
+/// The readable certificates of a text; invalid ones are skipped, as the others may suffice. `what` names the text in errors.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn readable_certificates(pem: &[u8], what: impl Display) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
     if found.is_empty() { Err(PemError::NoCertificate(what.to_string())) } else { Ok(found) }
@@ -52,12 +52,12 @@ pub fn readable_certificates(pem: &[u8], what: impl Display) -> Result<Vec<Certi
 /// The first private key of a text; `what` names it in errors.
 ///
 /// # Errors
-/// When there is none that can be read.
+/// If there is no readable private key.
 pub fn private_key(pem: &[u8], what: impl Display) -> Result<PrivateKeyDer<'static>, PemError> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|_| PemError::NoPrivateKey(what.to_string()))
 }
 
-/// The lists of revoked certificates of a text, an error for each that cannot be read; `what` names the text in errors.
+/// The CRLs of a text, with an error for each invalid one; `what` names the text in errors.
 pub fn crls<'a>(
     pem: &'a [u8],
     what: &'a str,
@@ -66,7 +66,7 @@ pub fn crls<'a>(
     lists.map(move |list| list.map_err(|_| PemError::Unreadable(what.to_owned())))
 }
 
-/// A certificate (DER) in PEM, ended by a line break.
+/// Encodes a certificate (DER) as PEM, with a trailing newline.
 #[must_use]
 pub fn encode(der: &[u8]) -> String {
     let encoded = STANDARD.encode(der);

@@ -41,7 +41,7 @@ impl SigningRequest {
     /// Reads and checks a request in PEM.
     ///
     /// # Errors
-    /// When it cannot be read, is not signed by its own key, or has a weak one.
+    /// If it cannot be parsed, is not signed by its own key, or has a weak key.
     pub fn parse(pem: &str) -> Result<Self, CsrError> {
         if pem.len() > MAX_BYTES {
             return Err(CsrError::TooLong);
@@ -52,7 +52,7 @@ impl SigningRequest {
             return Err(CsrError::Unreadable);
         }
         let key = &request.certification_request_info.subject_pki;
-        // The strength first: it is cheap, and checking a signature by a huge key is not.
+        // The strength is checked first: it is cheap, whereas verifying a signature with a huge key is expensive.
         check_strength(&key.parsed().map_err(|_| CsrError::Unreadable)?)?;
         request.verify_signature().map_err(|_| CsrError::Signature)?;
         let key =

@@ -6,7 +6,7 @@
 //! object now ────┴─▶ keys and names of either ─▶ what differs ─▶ AddressIndex + AddressChange
 //! ```
 //!
-//! The index finds candidates: readers check whether an object matches. A change costs what it changed.
+//! The index finds candidates: readers check whether an object matches. The cost of a change depends only on what it changes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -92,7 +92,7 @@ pub enum Coverage {
     },
     /// Services: a remote cluster in another network.
     Services,
-    /// Pods and WorkloadEntries by address, and no names: where proxies ask who a peer is, and nothing else needs the index.
+    /// Pods and WorkloadEntries by address, without names: proxies request the metadata of peers, and nothing else uses the index.
     Peers,
 }
 
@@ -274,7 +274,7 @@ impl Traits {
         traits
     }
 
-    /// Adds those of a pod. A pod that has ended is no workload, but may have supplied the identity of a waypoint.
+    /// Adds the keys and name of a pod. A pod that has ended is not a workload, but may have supplied the identity of a waypoint.
     fn add_pod(&mut self, pod: &Object<Pod>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&pod.meta, &pod.spec);
         let labels = meta.labels.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
@@ -299,7 +299,7 @@ impl Traits {
         self.add_host(&key.namespace, &host, scope);
     }
 
-    /// Adds those of a ServiceEntry, its endpoints included.
+    /// Adds the keys and names of a ServiceEntry and its endpoints.
     fn add_entry(&mut self, entry: &Object<ServiceEntry>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&entry.meta, &entry.spec);
         for host in &spec.hosts {
@@ -319,7 +319,7 @@ impl Traits {
         }
     }
 
-    /// Adds those of an EndpointSlice: the pods that it lists, and its endpoints that are not pods.
+    /// Adds the keys and names of an EndpointSlice: of the pods that it lists, and of its endpoints that are not pods.
     fn add_slice(&mut self, slice: &Object<EndpointSlice>, scope: &IndexScope<'_>) {
         let (meta, spec) = (&slice.meta, &slice.spec);
         let Some(service) = spec.service.as_ref().filter(|_| spec.address_type != AddressType::Fqdn) else { return };

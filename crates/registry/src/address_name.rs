@@ -1,6 +1,6 @@
 //! Resource names of workloads and services as ztunnel requests them.
 //!
-//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient/helpers.go` (`generatePodUID` and its kin).
+//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient/helpers.go` (`generatePodUID` and similar functions).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -145,7 +145,7 @@ impl AddressName {
         matches!(self, Self::Pod(_) | Self::WorkloadEntry(_) | Self::SliceEndpoint { .. })
     }
 
-    /// The name as clients know it; `cluster` is the cluster of this control plane.
+    /// The name as clients request it; `cluster` is the cluster of this control plane.
     #[must_use]
     pub fn to_resource_name(&self, cluster: &ClusterId) -> ResourceName {
         ResourceName::from(Arc::<str>::from(match self {

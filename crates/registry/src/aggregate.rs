@@ -30,9 +30,9 @@ use navarch_store::Objects;
 /// After any sequence of changes the directory equals that of a fresh aggregate on the same objects.
 #[derive(Clone, Debug)]
 pub struct Aggregate {
-    /// The cluster that configures the mesh: ServiceEntries are its own.
+    /// The configuration cluster. ServiceEntries of other clusters are not read.
     own: Registry,
-    /// The other clusters.
+    /// The remote clusters.
     remotes: Others,
     /// Whether ServiceImports declare services.
     imports: bool,
@@ -42,9 +42,9 @@ pub struct Aggregate {
 /// Objects that may have been added, changed or removed, by cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterChanges {
-    /// In the cluster that configures the mesh.
+    /// Changes in the configuration cluster.
     pub own: BTreeSet<ObjectRef>,
-    /// In the others.
+    /// Changes in remote clusters.
     pub remotes: BTreeMap<ClusterId, BTreeSet<ObjectRef>>,
 }
 
@@ -65,9 +65,9 @@ impl ClusterChanges {
 /// The objects of all clusters as they are now.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterObjects<'a> {
-    /// Of the cluster that configures the mesh.
+    /// Objects of the configuration cluster.
     pub own: &'a Objects,
-    /// Of the others.
+    /// Objects of remote clusters.
     pub remotes: &'a OrdMap<ClusterId, Objects>,
 }
 
@@ -86,7 +86,7 @@ impl Aggregate {
         &self.directory
     }
 
-    /// Number of endpoints in EndpointSlices of all clusters that are omitted since their pods are not known.
+    /// Number of endpoints in EndpointSlices of all clusters that are omitted because their pods are missing.
     #[must_use]
     pub fn pending_pods(&self) -> usize {
         std::iter::once(&self.own).chain(self.remotes.values()).map(Registry::pending_pods).sum()

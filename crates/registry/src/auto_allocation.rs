@@ -35,7 +35,7 @@ impl Service {
     }
 }
 
-/// An address for each of the keys, which come in order.
+/// Allocates an address for each key. The keys must be sorted.
 #[must_use]
 pub(super) fn allocate<'a>(keys: impl IntoIterator<Item = &'a ServiceKey>) -> BTreeMap<ServiceKey, AllocatedIps> {
     let mut taken: BTreeMap<u32, &ServiceKey> = BTreeMap::new();
@@ -45,7 +45,7 @@ pub(super) fn allocate<'a>(keys: impl IntoIterator<Item = &'a ServiceKey>) -> BT
         let next = |round: u32| hash.wrapping_add(round.wrapping_mul(step)) % (ADDRESSES - 1);
         let mut slot = hash % ADDRESSES;
         let mut round = 0;
-        // The step may miss free slots: after a full round the next free one is taken.
+        // The step may skip free slots: after a full round the next free slot is taken.
         while taken.contains_key(&slot) {
             round += 1;
             slot = if round < ADDRESSES { next(round) } else { (slot + 1) % ADDRESSES };

@@ -37,10 +37,10 @@ pub struct Directory {
 /// Service ports of the workloads at one address, other than those of pods by Kubernetes Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetsAt {
-    /// WorkloadEntries at the address, by name, and what each serves by Kubernetes Services. Where there are any, one of
-    /// them is the proxy at this address, and no pod is.
+    /// WorkloadEntries at the address, by name, with their targets by Kubernetes Services. If there are any, the proxy at this
+    /// address is one of them, and not a pod.
     pub entries: Vec<EntryTargets>,
-    /// What workloads at the address serve by ServiceEntries, in all namespaces, in the order of the ServiceEntries' names.
+    /// Targets of workloads at the address by ServiceEntries, in all namespaces, in the order of the ServiceEntries' names.
     pub by_service_entry: Vec<ListedTargets>,
     /// The workload at the address by ServiceEntries, by their namespace: the first of each.
     pub workloads: BTreeMap<Namespace, Arc<Workload>>,
@@ -48,8 +48,8 @@ pub struct TargetsAt {
     pub pods: Vec<NamespacedName>,
 }
 
-/// What endpoints of one ServiceEntry at one address serve: each of them serves all of the services. Kept as both lists, for
-/// many hosts with many endpoints would be their product.
+/// The targets of one ServiceEntry at one address: each of the endpoints serves each of the services. Both lists are kept, because
+/// their product is large for many hosts with many endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedTargets {
     /// The services of the ServiceEntry, which differ only in host and address.
@@ -92,7 +92,7 @@ impl ListedTargets {
     }
 }
 
-/// What a WorkloadEntry serves by Kubernetes Services.
+/// The targets of a WorkloadEntry by Kubernetes Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryTargets {
     /// The WorkloadEntry.
@@ -106,7 +106,7 @@ pub struct EntryTargets {
 pub struct NetworkGateway {
     /// The network behind it.
     pub network: NetworkId,
-    /// The cluster behind it; empty if the whole network is.
+    /// The cluster behind it; empty if the whole network is behind it.
     pub cluster: ClusterId,
     /// Its address (IP; hostnames are resolved elsewhere).
     pub address: Arc<str>,
@@ -114,7 +114,7 @@ pub struct NetworkGateway {
     pub port: u16,
     /// Its HBONE port, 0 for none.
     pub hbone_port: u16,
-    /// The ServiceAccount of its proxies, known of Gateways of the Gateway API alone; else empty.
+    /// The ServiceAccount of its proxies, if it is a Gateway of the Gateway API; else empty.
     pub service_account: NamespacedName,
 }
 
@@ -133,7 +133,7 @@ pub struct DirectoryChange {
     pub workloads: BTreeSet<NamespacedName>,
     /// Whether the gateways of any network changed.
     pub network_gateways: bool,
-    /// What changed in each remote cluster: its `pod_targets`, `targets` and `workloads`.
+    /// Changes of `pod_targets`, `targets` and `workloads` in each remote cluster.
     pub remotes: BTreeMap<ClusterId, DirectoryChange>,
     /// Whether remote clusters were added or removed.
     pub clusters: bool,
@@ -173,7 +173,7 @@ impl DirectoryChange {
 }
 
 impl Directory {
-    /// The changes from this directory to `other`. Costs what differs if both share their parts, otherwise everything.
+    /// The changes from this directory to `other`. If both share their parts the cost depends on the difference, otherwise on the size.
     #[must_use]
     pub fn change_to(&self, other: &Self) -> DirectoryChange {
         DirectoryChange {
@@ -188,7 +188,7 @@ impl Directory {
     }
 }
 
-/// The keys with different values, or in one of the maps only.
+/// The keys with different values, or with a value in only one of the maps.
 fn changed_keys<K: Ord + Clone, V: PartialEq>(old: &OrdMap<K, V>, new: &OrdMap<K, V>) -> BTreeSet<K> {
     let key = |item: DiffItem<'_, '_, K, V>| match item {
         DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => key.clone(),

@@ -23,7 +23,7 @@ pub(super) struct EntryIndex {
 }
 
 impl Instance {
-    /// Its main address, if it is one.
+    /// Its main address, if it is an IP address.
     #[must_use]
     pub(super) fn ip(&self) -> Option<IpAddr> {
         self.addresses.first().and_then(|address| address.parse().ok())
@@ -71,7 +71,7 @@ impl EntryIndex {
         self.entries.by_name(self.by_address.get(&address), |entry| entry.ip() == Some(address))
     }
 
-    /// The WorkloadEntries of a namespace that have the labels that a selector asks for, by name.
+    /// The WorkloadEntries of a namespace that match a selector, by name.
     pub(super) fn selected(&self, namespace: &Namespace, selector: &Labels) -> Vec<&Arc<Instance>> {
         let wanted =
             |entry: &Arc<Instance>| entry.name.namespace == *namespace && selects(selector, entry.workload.labels());

@@ -5,7 +5,7 @@ use navarch_api::mesh::{ServiceEntryVisibility, Visibility};
 use navarch_api::names::Namespace;
 
 impl ExportTo {
-    /// From the items of an `exportTo` list in `namespace`; no items say nothing.
+    /// Parses the items of an `exportTo` list in `namespace`. An empty list is `Unset`.
     #[must_use]
     pub fn parse<'a>(items: impl IntoIterator<Item = &'a str>, namespace: &Namespace) -> Self {
         let mut namespaces = Vec::new();
@@ -44,13 +44,13 @@ impl ExportTo {
     }
 }
 
-/// The visibility of ServiceEntries in a namespace with these labels. Ambient mode obeys it always, sidecars and gateways only where
-/// it says so.
+/// The visibility of ServiceEntries in a namespace with these labels. Ambient mode always applies it, sidecars and gateways only if
+/// it is configured for them.
 #[must_use]
 pub fn visibility_in(policies: Option<&ServiceEntryVisibility>, labels: &Labels) -> Visibility {
     let Some(visibility) = policies else { return Visibility::Public };
     let policy = visibility.policies.iter().find(|policy| {
-        // A rule without a selector comes from a newer version of the API: it must not match by chance.
+        // A rule without a selector comes from a newer version of the API: it must not match by accident.
         policy.matching_rules.iter().all(|rule| rule.namespace_selector.as_ref().is_some_and(|s| s.selects(labels)))
     });
     policy.map_or(visibility.default_visibility, |policy| policy.visibility)

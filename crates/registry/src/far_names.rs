@@ -1,7 +1,7 @@
 //! The names of the workloads that represent other networks, maintained as endpoints and gateways change.
 //!
-//! ztunnel knows of each service and network one workload, named after the gateway by which the network is entered. Which services
-//! reach beyond their network is asked when the workload is made: there may be more names than workloads.
+//! ztunnel gets one workload for each service and remote network, named after the gateway into the network. Whether a service
+//! reaches beyond its network is only checked when the workload is built, so there may be more names than workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 /// The names by service.
 #[derive(Clone, Debug, Default)]
 pub struct FarNames {
-    /// The network of the cluster that configures the mesh.
+    /// The network of the configuration cluster.
     own: NetworkId,
-    /// Those of remote clusters.
+    /// The networks of remote clusters.
     clusters: BTreeMap<ClusterId, NetworkId>,
     gateways: KnownGateways,
     names: BTreeMap<ServiceKey, BTreeSet<ResourceName>>,
@@ -33,7 +33,7 @@ pub struct NameChange {
 }
 
 impl FarNames {
-    /// Sets the networks of all clusters and the gateways; returns whether they differ. Then all services must be updated.
+    /// Sets the networks of all clusters and the gateways; returns whether they changed. Then all services must be updated.
     pub fn set_ways(
         &mut self,
         own: NetworkId,
@@ -50,7 +50,7 @@ impl FarNames {
         self.names.keys()
     }
 
-    /// Updates the names of a service from its endpoints. Costs the number of these.
+    /// Updates the names of a service from its endpoints. The cost depends on the number of endpoints.
     pub fn update(&mut self, key: &ServiceKey, directory: &Directory, change: &mut NameChange) {
         let endpoints = directory.endpoints.get(key).into_iter().flat_map(|endpoints| &endpoints.endpoints);
         let networks = endpoints.map(|endpoint| self.network(endpoint)).filter(|network| **network != self.own);
@@ -73,7 +73,7 @@ impl FarNames {
 }
 
 impl FarNames {
-    /// The network in which ztunnel knows a workload: a WorkloadEntry says it, a pod is in that of its cluster, whatever its labels.
+    /// The network of an endpoint for ztunnel: a WorkloadEntry sets it, a pod is in the network of its cluster, whatever its labels.
     fn network<'a>(&'a self, endpoint: &'a Endpoint) -> &'a NetworkId {
         let workload = &endpoint.workload;
         if endpoint.health == Health::Unknown {

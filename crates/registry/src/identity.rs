@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// The id of a ServiceAccount: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
 ///
-/// A trust domain that is a Google service account holds an `@`, which an id cannot.
+/// An `@` in the trust domain (a Google service account) is replaced, because an id cannot contain it.
 #[must_use]
 pub fn spiffe_id(trust_domain: &str, namespace: &str, service_account: &str) -> Arc<str> {
     let trust_domain = trust_domain.replace('@', ".");

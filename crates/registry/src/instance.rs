@@ -34,7 +34,7 @@ pub(super) struct Instance {
     pub health: Health,
     /// Sent although unhealthy.
     pub send_unhealthy: bool,
-    /// Its address is a name or a socket: only services that are resolved by DNS take it.
+    /// Its address is a host name or a Unix socket: only services that are resolved by DNS use it.
     pub only_by_dns: bool,
 }
 

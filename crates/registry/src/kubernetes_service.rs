@@ -22,7 +22,7 @@ const CANONICAL_ACCOUNTS_ANNOTATION: &str = "alpha.istio.io/canonical-serviceacc
 const KUBERNETES_ACCOUNTS_ANNOTATION: &str = "alpha.istio.io/kubernetes-serviceaccounts";
 /// The annotation for the visibility of the service (`exportTo`).
 const EXPORT_TO_ANNOTATION: &str = "networking.istio.io/exportTo";
-/// The annotation of gateway services that are reached through node ports: which nodes.
+/// The annotation of gateway services that are reached through node ports. It selects the nodes.
 pub(super) const NODE_SELECTOR_ANNOTATION: &str = "traffic.istio.io/nodeSelector";
 
 /// A Kubernetes Service in the model; `namespace` is that of its namespace, if known.
@@ -76,7 +76,7 @@ fn convert_port(port: &navarch_api::kubernetes::ServicePort) -> ServicePort {
     ServicePort { name: port.name.clone(), port: port.port, protocol: protocol_of_port(port) }
 }
 
-/// How endpoints are found. A headless service is never load-balanced, whatever its type says.
+/// How endpoints are found. A headless service is never load-balanced, whatever its type.
 fn resolution(spec: &Declared) -> Resolution {
     match spec.service_type {
         _ if spec.is_headless() => Resolution::Passthrough,
@@ -85,7 +85,7 @@ fn resolution(spec: &Declared) -> Resolution {
     }
 }
 
-/// The cluster's own addresses of the service, `0.0.0.0` alone for none.
+/// The cluster's own addresses of the service; only `0.0.0.0` if there are none.
 fn virtual_addresses(spec: &Declared) -> Vec<Arc<str>> {
     match spec.cluster_ips.addresses() {
         [] => vec![Arc::from(UNSPECIFIED)],
@@ -93,7 +93,7 @@ fn virtual_addresses(spec: &Declared) -> Vec<Arc<str>> {
     }
 }
 
-/// Addresses by which the service is reached from outside: of load balancers, then external IPs.
+/// Addresses by which the service is reached from outside: those of load balancers, then external IPs.
 fn external_addresses(spec: &Declared) -> Vec<Arc<str>> {
     let balancer = |ingress: &LoadBalancerIngress| match (&ingress.ip, &ingress.hostname) {
         (Some(ip), _) => Some(Arc::from(ip.to_string())),
@@ -148,7 +148,7 @@ impl Service {
         says(&settings.persistent_session_label) || says(&settings.persistent_session_header_label)
     }
 
-    /// Whether its unhealthy endpoints are sent: locality preferences need to see them.
+    /// Whether its unhealthy endpoints are sent, because locality preferences depend on them.
     #[must_use]
     pub(super) fn sends_unhealthy(&self, settings: &Settings) -> bool {
         let always = settings.send_unhealthy_endpoints || settings.auto_send_unhealthy_endpoints;
@@ -156,7 +156,7 @@ impl Service {
     }
 }
 
-/// Whether a label is there and not empty.
+/// Whether a label is set and not empty.
 fn has_text(labels: &Labels, label: &str) -> bool {
     labels.get(label).is_some_and(|value| !value.is_empty())
 }

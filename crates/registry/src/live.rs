@@ -55,7 +55,7 @@ pub(super) struct Registry {
     world: World,
     /// The resulting directory.
     directory: Directory,
-    /// Number of endpoints in EndpointSlices that are omitted since their pods are not known.
+    /// Number of endpoints in EndpointSlices that are omitted because their pods are missing.
     pending_pods: usize,
     pods: PodIndex,
     /// WorkloadEntries.
@@ -98,7 +98,7 @@ pub(super) struct Outcome {
 #[derive(Clone, Debug)]
 struct ServiceState {
     object: Arc<Object<Declared>>,
-    /// The service, without what other objects add to it.
+    /// The service, without data from other objects.
     service: Arc<Service>,
     /// How its slices are read.
     rules: SliceRules,
@@ -163,13 +163,13 @@ impl Registry {
         &self.directory
     }
 
-    /// Number of endpoints in EndpointSlices that are omitted since their pods are not known.
+    /// Number of endpoints in EndpointSlices that are omitted because their pods are missing.
     #[must_use]
     pub(super) fn pending_pods(&self) -> usize {
         self.pending_pods
     }
 
-    /// Takes new mesh config and networks. Costs a fresh build where they reach services or endpoints, else nothing.
+    /// Sets mesh config and networks. Rebuilds everything if they affect services or endpoints.
     pub(super) fn set_mesh(
         &mut self,
         mesh: &MeshConfig,
@@ -197,7 +197,7 @@ impl Registry {
         others: &Others,
         touched: &[Arc<Workload>],
     ) -> Outcome {
-        // The network label of the system namespace reaches every endpoint, the trust domain of a remote cluster as well.
+        // The network label of the system namespace affects every endpoint, as does the trust domain of a remote cluster.
         let system = &self.world.settings.system_namespace;
         let is_remote = self.world.role == Role::Remote;
         let moves = |object: &ObjectRef| {

@@ -1,14 +1,12 @@
-//! Where workloads run: one copy for all that run on one node.
+//! Where workloads run: workloads on the same node share one copy.
 
-use std::fmt;
 use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use super::model::Labels;
 use super::networks::NETWORK_LABEL;
 use super::workload_labels::WorkloadLocation;
-use navarch_api::hash::{KeyedMap, keyed_hash};
+use navarch_api::hash::keyed_hash;
+use navarch_api::interned::Interned;
 use navarch_api::names::{ClusterId, NetworkId};
 
 /// Where a workload runs.
@@ -22,12 +20,12 @@ pub struct Location {
     pub locality: Arc<str>,
     /// The node, empty if unknown.
     pub node: Arc<str>,
-    /// The labels that workloads have because they run here.
+    /// The labels that workloads get from this location.
     pub labels: Labels,
 }
 
 impl Location {
-    /// That of a workload with these labels of its own.
+    /// The location of a workload with these own labels.
     fn new(place: &WorkloadLocation<'_>, own: &Labels) -> Self {
         Self {
             cluster: place.cluster.clone(),
@@ -38,7 +36,7 @@ impl Location {
         }
     }
 
-    /// Whether it is of this place, and adds the network to the labels where `adds_network` says so.
+    /// Whether this is the location of `place`, with the network label if and only if `adds_network` is set.
     fn is(&self, place: &WorkloadLocation<'_>, adds_network: bool) -> bool {
         self.cluster == *place.cluster
             && self.network == *place.network
@@ -48,52 +46,18 @@ impl Location {
     }
 }
 
-/// The locations in use. Clones have the same.
-#[derive(Clone, Default)]
-pub(super) struct Locations(Arc<Mutex<Known>>);
-
-#[derive(Default)]
-struct Known {
-    /// By the hash of what they are made of. Of two with one hash the first is kept.
-    locations: KeyedMap<u64, Arc<Location>>,
-    /// How many may be kept until those that nothing uses are dropped.
-    limit: usize,
-}
-
-/// How many locations are kept before those that nothing uses are dropped for the first time.
-const FIRST_LIMIT: usize = 64;
-
-impl fmt::Debug for Locations {
-    /// Which are known says nothing of the registry: it is not shown.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Locations")
-    }
-}
-
-impl PartialEq for Locations {
-    /// They save memory and have no meaning: all are alike.
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
+/// The locations in use. Clones share them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Locations(Interned<Arc<Location>>);
 
 impl Locations {
-    /// The location of a workload with these labels of its own.
+    /// The location of a workload with these own labels.
     pub(super) fn of(&self, place: &WorkloadLocation<'_>, own: &Labels) -> Arc<Location> {
         let adds_network = place.adds_network(own);
         let parts = (place.cluster.as_str(), place.network.as_str(), place.locality, place.node, adds_network);
-        let hash = keyed_hash(&parts);
-        let mut known = self.0.lock();
-        if let Some(found) = known.locations.get(&hash).filter(|found| found.is(place, adds_network)) {
-            return found.clone();
-        }
-        if known.locations.len() >= known.limit {
-            known.locations.retain(|_, location| Arc::strong_count(location) > 1);
-            known.limit = FIRST_LIMIT.max(2 * known.locations.len());
-        }
-        let new = Arc::new(Location::new(place, own));
-        known.locations.entry(hash).or_insert_with(|| new.clone());
-        new
+        let (is_it, is_used) =
+            (|kept: &Arc<Location>| kept.is(place, adds_network), |kept: &Arc<Location>| Arc::strong_count(kept) > 1);
+        self.0.get_or_insert(keyed_hash(&parts), is_it, is_used, || Arc::new(Location::new(place, own)))
     }
 }
 
@@ -102,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workloads_of_one_node_share_their_location_and_nodes_that_are_gone_are_forgotten() {
+    fn workloads_of_one_node_share_their_location() {
         let (cluster, network, locations) = (ClusterId::new("c"), NetworkId::new("n"), Locations::default());
         let place = |node| WorkloadLocation { cluster: &cluster, locality: "r/z", node, network: &network };
         let (own, none) = (Labels::from([(NETWORK_LABEL.into(), "own".into())]), Labels::new());
@@ -111,12 +75,5 @@ mod tests {
         assert_eq!(first.labels.get(NETWORK_LABEL).map(|name| &**name), Some("n"));
         let with_own = locations.of(&place("a"), &own);
         assert_eq!((with_own.labels.get(NETWORK_LABEL), &with_own.network), (None, &network));
-        for number in 0..10 * FIRST_LIMIT {
-            let node = number.to_string();
-            let gone = locations.of(&WorkloadLocation { node: &node, ..place("a") }, &none);
-            assert_eq!(*gone.node, *node);
-        }
-        assert!(locations.0.lock().locations.len() <= FIRST_LIMIT);
-        assert!(Arc::ptr_eq(&first, &locations.of(&place("a"), &none)));
     }
 }

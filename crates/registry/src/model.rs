@@ -40,7 +40,7 @@ pub struct Service {
     pub name: Arc<str>,
     /// The registry that it comes from.
     pub registry: Registry,
-    /// Creation moment of the declaring object: the older wins conflicts.
+    /// Creation time of the declaring object: on conflicts the older object wins.
     pub created: Option<Timestamp>,
     /// Labels of the declaring object.
     pub labels: Labels,
@@ -50,9 +50,9 @@ pub struct Service {
     pub resolution: Resolution,
     /// Declared outside the mesh (`location: MESH_EXTERNAL`).
     pub mesh_external: bool,
-    /// Who may see it.
+    /// Which namespaces may see it.
     pub export_to: ExportTo,
-    /// The address that proxies match when nothing better is known: first VIP, CIDR, `0.0.0.0` for none.
+    /// The address that proxies match by default: the first VIP or CIDR, `0.0.0.0` if there is none.
     pub default_address: Arc<str>,
     /// VIPs by cluster, in declared order (dual stack: both families).
     pub cluster_vips: SmallMap<ClusterId, Vec<Arc<str>>>,
@@ -64,11 +64,11 @@ pub struct Service {
     pub selector: Labels,
     /// SPIFFE ids that may run the service, sorted (`subjectAltNames`, `alpha.istio.io/…serviceaccounts` annotations).
     pub service_accounts: Vec<Arc<str>>,
-    /// Other hosts that are names for this one (ExternalName), sorted.
+    /// Other hosts that are aliases of this one (ExternalName), sorted.
     pub aliases: Vec<ServiceKey>,
     /// Load-balancer and node-port addresses by cluster, for gateways of other networks.
     pub external_addresses: SmallMap<ClusterId, Vec<Arc<str>>>,
-    /// Service port to node port by cluster, when node ports are what reaches the service from outside.
+    /// Service port to node port by cluster, if the service is reached from outside through node ports.
     pub external_ports: SmallMap<ClusterId, SmallMap<u16, u16>>,
     /// Service port to target port where a service without endpoints of its own (resolution NONE) renames ports.
     pub passthrough_target_ports: SmallMap<u16, u16>,
@@ -82,7 +82,7 @@ pub struct Service {
 /// Attributes of Kubernetes Services only.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KubernetesAttributes {
-    /// `spec.type` as its word; empty for a ServiceEntry.
+    /// `spec.type` as text; empty for a ServiceEntry.
     pub service_type: &'static str,
     /// `spec.externalName`.
     pub external_name: Arc<str>,
@@ -97,7 +97,7 @@ pub struct KubernetesAttributes {
 /// `spec.trafficDistribution` of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficDistribution {
-    /// Anywhere.
+    /// No preference.
     #[default]
     Any,
     /// Same zone first.
@@ -122,9 +122,9 @@ pub struct ServicePort {
 pub enum Resolution {
     /// From the endpoints that the control plane sends.
     ClientSideLb,
-    /// By DNS, to all addresses of the answer.
+    /// By DNS, to all addresses of the response.
     DnsLb,
-    /// By DNS, to one address of the answer.
+    /// By DNS, to one address of the response.
     DnsRoundRobinLb,
     /// To the original destination address.
     Passthrough,
@@ -143,14 +143,14 @@ pub enum Registry {
     External,
 }
 
-/// Who may see a service or a configuration object.
+/// Which namespaces may see a service or a configuration object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExportTo {
     /// Unset: the mesh-wide default applies.
     Unset,
-    /// `*`: everyone.
+    /// `*`: all namespaces.
     Public,
-    /// `~`: nobody.
+    /// `~`: no namespace.
     Nobody,
     /// These namespaces (`.` is already resolved), sorted.
     Namespaces(Vec<Namespace>),
@@ -172,7 +172,7 @@ pub struct Endpoint {
     pub addresses: Vec<Arc<str>>,
     /// The service port that it serves.
     pub port_name: PortName,
-    /// Service port number by which clusters matched it historically (ServiceEntry); 0 where the name decides.
+    /// Service port number by which clusters matched it historically (ServiceEntry); 0 if it is matched by name.
     pub legacy_port_key: u16,
     /// The port on the workload; 0 for Unix sockets.
     pub port: u16,
@@ -184,11 +184,11 @@ pub struct Endpoint {
     pub send_unhealthy: bool,
     /// Load-balancing weight; 0 means unset and counts as 1.
     pub weight: u32,
-    /// Who may see it: `Mesh` mostly, the own cluster only for `cluster-local` services.
+    /// Which clusters may see it: usually all; only its own cluster for `cluster-local` services.
     pub discoverability: Discoverability,
 }
 
-/// What is known of the workload behind endpoints. Shared by all endpoints of one workload.
+/// The workload behind endpoints. All endpoints of one workload share it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Its own labels, without those of its location.
@@ -218,7 +218,7 @@ pub struct PodDnsName {
     pub subdomain: Arc<str>,
 }
 
-/// Whether a workload takes Istio's mTLS.
+/// Whether a workload accepts Istio's mTLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TlsMode {
     /// Plain text.
@@ -231,7 +231,7 @@ pub enum TlsMode {
 /// Health of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
-    /// Nobody said (ServiceEntries and WorkloadEntries): it gets traffic, and no health is written.
+    /// Not reported (ServiceEntries and WorkloadEntries): it gets traffic, and its health status is not set.
     #[default]
     Unknown,
     /// Ready.
@@ -247,7 +247,7 @@ pub enum Health {
 /// Which clusters may see an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Discoverability {
-    /// Everyone.
+    /// All proxies.
     #[default]
     Mesh,
     /// Proxies of the endpoint's own cluster.
@@ -276,8 +276,8 @@ impl ServiceKey {
 }
 
 impl Service {
-    /// The port of this number, which proxies carry: none of UDP, which may come before one of TCP, as kube-dns has them (Istio's
-    /// `GetByPort`).
+    /// The port of this number. UDP ports are skipped, because proxies do not support UDP, and a UDP port may precede a TCP port of
+    /// the same number, as in kube-dns (Istio's `GetByPort`).
     #[must_use]
     pub fn port(&self, number: u16) -> Option<&ServicePort> {
         self.ports.iter().find(|port| port.port == number && port.protocol != Protocol::Udp)
@@ -289,7 +289,7 @@ impl Service {
         self.ports.iter().find(|port| port.name.as_str() == name)
     }
 
-    /// The ports by name, the first of each: for whoever looks up many.
+    /// The ports by name, the first of each name, for many lookups.
     #[must_use]
     pub fn ports_by_name(&self) -> BTreeMap<&str, &ServicePort> {
         self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
@@ -303,7 +303,7 @@ impl Service {
 }
 
 impl Workload {
-    /// Its labels as configuration sees them: its own under those of its location.
+    /// The labels that configuration selects by: its own, overridden by those of its location.
     #[must_use]
     pub fn labels(&self) -> WorkloadLabels<'_> {
         WorkloadLabels::new(&self.own_labels, &self.location.labels)
@@ -311,7 +311,7 @@ impl Workload {
 }
 
 impl ExportTo {
-    /// Whether something in `from` exported so is seen in `namespace`; `default` stands in for [`ExportTo::Unset`].
+    /// Whether an object that is exported like this is visible in `namespace`; `default` replaces [`ExportTo::Unset`].
     #[must_use]
     pub fn shows_to(&self, namespace: &Namespace, default: &Self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Gateways that reach networks from other networks: of mesh networks, and of services that are labelled so.
+//! Gateways into networks from other networks: those of mesh networks, and services with a network label.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use navarch_api::object::{NamespacedName, Object};
 const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
 /// The mTLS port of gateways between networks, unless labelled otherwise.
 const DEFAULT_PORT: u16 = 15443;
-/// The option of a listener that says how it treats TLS.
+/// The TLS option of a listener that sets its TLS mode.
 const MODE_OPTION: &str = "gateway.istio.io/listener-protocol";
 /// The HBONE port of gateways between networks.
 const HBONE_PORT: u16 = 15008;
 
-/// A gateway of which the address is still to be found.
+/// A gateway whose address is still to be determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GatewayAddress {
     /// The network behind it.
@@ -37,7 +37,7 @@ struct GatewayAddress {
     hbone_port: u16,
 }
 
-/// The gateways that a Kubernetes Service is.
+/// The network gateways that a Kubernetes Service declares.
 #[must_use]
 pub(super) fn gateways_of_service<'a>(
     service: &Service,
@@ -67,8 +67,8 @@ pub(super) fn gateways_of_service<'a>(
     addresses.iter().flat_map(|address| gateway_addresses.iter().map(move |entry| gateway(address, entry))).collect()
 }
 
-/// The gateways that a Gateway of the Gateway API is: one for each of its addresses and listeners that pass mutual TLS on or take
-/// HBONE. Those that represent gateways of other networks count only in the cluster that configures the mesh.
+/// The network gateways that a Gateway of the Gateway API declares: one for each of its addresses and listeners that pass mutual
+/// TLS through or accept HBONE. Gateways that represent gateways of other networks are only used in the configuration cluster.
 #[must_use]
 pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &World) -> BTreeSet<NetworkGateway> {
     let (labels, spec) = (&object.meta.labels, &object.spec);
@@ -99,7 +99,7 @@ pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &Wor
     gateways
 }
 
-/// Whether a listener passes TLS on to the cluster that the SNI names (Istio's `IsAutoPassthrough`).
+/// Whether a listener passes TLS through to the cluster in the SNI (Istio's `IsAutoPassthrough`).
 fn passes_tls_on(labels: &Labels, listener: &Listener) -> bool {
     let Some(tls) = &listener.tls else { return false };
     if tls.options.get(MODE_OPTION).is_some_and(|mode| mode == "auto-passthrough") {
@@ -109,7 +109,7 @@ fn passes_tls_on(labels: &Labels, listener: &Listener) -> bool {
     labels.get(PORT_LABEL).map_or(own == DEFAULT_PORT.to_string(), |port| **port == *own)
 }
 
-/// The networks that a service leads into: by its label, else by mesh networks that name it.
+/// The networks that a service leads into: by its label, else by mesh networks that refer to it.
 fn gateway_addresses(service: &Service, world: &World) -> Vec<GatewayAddress> {
     if let Some(network) = service.labels.get(NETWORK_LABEL).filter(|label| !label.is_empty()) {
         let labelled = service.labels.get(PORT_LABEL).and_then(|port| port.parse().ok());
@@ -135,7 +135,7 @@ fn gateway_addresses(service: &Service, world: &World) -> Vec<GatewayAddress> {
     gateway_addresses.collect()
 }
 
-/// The outer addresses of the nodes that a node-port gateway names.
+/// The external addresses of the nodes that a node-port gateway selects.
 fn node_addresses<'a>(
     declared: &Object<Declared>,
     nodes: impl IntoIterator<Item = &'a Arc<Object<Node>>>,
@@ -147,8 +147,8 @@ fn node_addresses<'a>(
     nodes.filter_map(|node| node.spec.address(NodeAddressType::ExternalIp).map(Arc::from)).collect()
 }
 
-/// Which nodes a node-port gateway is reached through; `None` for other services. Text that is not an object of labels
-/// selects all nodes, as in Istio.
+/// The labels of the nodes of a node-port gateway; `None` for other services. Text that is not an object of labels selects all
+/// nodes, as in Istio.
 #[must_use]
 pub(super) fn node_selector(declared: &Object<Declared>) -> Option<Labels> {
     let text = declared.meta.annotations.get(NODE_SELECTOR_ANNOTATION)?;

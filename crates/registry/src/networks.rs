@@ -1,4 +1,4 @@
-//! Which network an address is in.
+//! Finds the network of an address.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ pub(super) struct NetworkFinder {
 }
 
 impl NetworkFinder {
-    /// For the registry of one cluster, by mesh networks and the labels of the system namespace.
+    /// For the registry of one cluster, from mesh networks and the labels of the system namespace.
     #[must_use]
     pub(super) fn new(cluster: &ClusterId, networks: &MeshNetworks, system_labels: Option<&Labels>) -> Self {
         let mut finder = Self::default();
@@ -38,7 +38,7 @@ impl NetworkFinder {
                 }
             }
         }
-        // Of ranges within each other Istio takes the widest.
+        // Of nested ranges the widest is used, as in Istio.
         finder.ranges.sort_by_key(|(range, _)| range.bits);
         finder
     }

@@ -1,8 +1,8 @@
 //! Objects by the hash of a key, cheap to clone.
 //!
-//! An ordered set of imbl takes three to five times as much for each entry: keys stand in it in full, in nodes that are half empty
-//! once names came in order (434 bytes for a pod with five keys, against 96 here). `HashIndex` of navarch-api is smaller still, but
-//! a copy of it costs all that is in it.
+//! An ordered set of imbl takes three to five times the memory for each entry: it stores whole keys, in nodes that are half empty
+//! after insertions in order (434 bytes for a pod with five keys, against 96 here). `HashIndex` of navarch-api is even smaller, but
+//! a copy of it costs as much as its content.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use imbl::OrdMap;
 
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
-/// Objects by 64-bit hashes. Of two keys with one hash, each finds the objects of both: 5 million keys have such a pair with a
-/// probability of one in a million, and nobody can choose it, since hashes are keyed.
+/// Objects by 64-bit hashes. If two keys have the same hash, each finds the objects of both: among 5 million keys this has a
+/// probability of one in a million, and clients cannot cause it, because hashes are keyed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObjectIndex {
     /// Entries by the high bits of their hash, each list sorted. A change copies one list: 21 entries with 350,000 in all.
@@ -21,14 +21,14 @@ pub(super) struct ObjectIndex {
 /// An object of one hash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
-    /// The hash without its high bits, which name the bucket, above the kind's place in [`Kind::ALL`].
+    /// The hash without its high bits, which are in the number of the bucket, followed by the index of the kind in [`Kind::ALL`].
     tag: u64,
     name: NamespacedName,
 }
 
-/// The number of bits of a hash that name the bucket.
+/// Number of high bits of a hash that are the number of the bucket.
 const BUCKET_BITS: u32 = 14;
-/// The number of bits of a tag that hold the kind. These many high bits of the hash are in the bucket's name alone.
+/// The number of bits of a tag for the kind. As many high bits of the hash are only in the number of the bucket.
 const KIND_BITS: u32 = 8;
 
 /// The bucket of a hash.

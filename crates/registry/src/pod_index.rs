@@ -26,7 +26,7 @@ pub(super) struct PodIndex {
 }
 
 impl PodIndex {
-    /// Puts the state of a pod, or takes it away. Gives the former one.
+    /// Sets or removes the state of a pod. Returns the previous one.
     pub(super) fn put(&mut self, name: &NamespacedName, state: Option<PodState>) -> Option<PodState> {
         let (number, old) = match state {
             Some(state) => self.pods.put(state),
@@ -55,7 +55,7 @@ impl PodIndex {
         old
     }
 
-    /// Takes over an object that says nothing new of its pod, for the sake of the room that the former one takes.
+    /// Replaces the object of a pod without a relevant change, to release the memory of the previous object.
     pub(super) fn refresh(&mut self, object: Arc<Object<Pod>>) {
         if let Some(state) = self.pods.get_mut(&object.meta.key) {
             state.object = object;
@@ -71,7 +71,7 @@ impl PodIndex {
         self.pods.get(name)
     }
 
-    /// A ready pod of a namespace at an address: the first by name, since pods in the host's network share theirs.
+    /// A ready pod of a namespace at an address: the first by name, because pods in the host network share their address.
     #[must_use]
     pub(super) fn ready_at(&self, namespace: &Namespace, address: IpAddr) -> Option<&PodState> {
         self.at(address).into_iter().find(|pod| pod.name().namespace == *namespace && pod.is_ready())
@@ -87,13 +87,13 @@ impl PodIndex {
         self.pods.by_name(self.by_node.get(node), |pod| pod.node().is_some_and(|other| **other == *node))
     }
 
-    /// The pods of a namespace that have the labels that a selector asks for, by name.
+    /// The pods of a namespace that match a selector, by name.
     pub(super) fn selected(&self, namespace: &Namespace, selector: &Labels) -> Vec<&PodState> {
         let wanted = |pod: &PodState| pod.name().namespace == *namespace && selects(selector, pod.labels());
         self.pods.by_name(self.by_label.candidates(namespace, selector), wanted)
     }
 
-    /// The pods of a namespace whose workload has the labels that a selector asks for, those of its place included; by name.
+    /// The pods of a namespace whose workload matches a selector, including the labels of its location; by name.
     #[must_use]
     pub(super) fn selected_by_workload(&self, namespace: &Namespace, selector: &Labels) -> Vec<&PodState> {
         let own = selector.iter().filter(|(label, _)| !is_of_place(label));

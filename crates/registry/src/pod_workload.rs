@@ -1,4 +1,4 @@
-//! What the registry keeps of a pod, and the workload that it is.
+//! The state of a pod in the registry, and its workload.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use navarch_api::named_table::HasName;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
 
-/// The label that says whether a workload takes Istio's mTLS.
+/// The label for whether a workload accepts Istio's mTLS.
 pub(super) const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
 
 /// A pod as the registry keeps it.
@@ -29,7 +29,7 @@ pub(super) struct PodState {
 }
 
 impl PodState {
-    /// From the pod and the node that it runs on. `None` for pods that failed: they are as good as gone.
+    /// From the pod and its node. `None` for failed pods, which are ignored.
     #[must_use]
     pub(super) fn new(
         object: &Arc<Object<Pod>>,
@@ -45,7 +45,7 @@ impl PodState {
         Some(Self { object: object.clone(), workload: Arc::new(workload) })
     }
 
-    /// Whether two states say the same of the pod.
+    /// Whether two states are equal in everything that the registry uses.
     #[must_use]
     pub(super) fn same(&self, other: &Self) -> bool {
         let (a, b) = (&self.object, &other.object);
@@ -72,14 +72,14 @@ impl PodState {
         &self.object.meta.labels
     }
 
-    /// Whether the pod is up and may be chosen by selectors of ServiceEntries and by address.
+    /// Whether the pod is ready and may be selected by ServiceEntries and by address.
     #[must_use]
     pub(super) fn is_ready(&self) -> bool {
         let pod = &self.object;
         pod.spec.ready && !pod.spec.is_terminal() && !pod.meta.deleting && self.ip().is_some()
     }
 
-    /// The pod as ServiceEntries choose it; `None` unless it is ready.
+    /// The pod as an instance for ServiceEntries; `None` unless it is ready.
     #[must_use]
     pub(super) fn instance(&self, world: &World) -> Option<Instance> {
         let ip = self.ip().filter(|_| self.is_ready())?;
@@ -118,7 +118,7 @@ impl HasTexts for Workload {
 }
 
 impl TlsMode {
-    /// What the labels of a workload say; `None` where they say nothing.
+    /// The mode in the labels of a workload; `None` if the label is missing.
     #[must_use]
     pub(super) fn of_labels(labels: &Labels) -> Option<Self> {
         labels.get(TLS_MODE_LABEL).map(|mode| if &**mode == "istio" { Self::Istio } else { Self::Disabled })
@@ -134,7 +134,7 @@ fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World
     let network = world.finder.find(&meta.labels, spec.pod_ips.first().copied());
     let node = spec.node.as_deref().unwrap_or_default();
     let place = WorkloadLocation { cluster: &world.settings.cluster_id, locality: &locality, node, network: &network };
-    // The host name counts only within a subdomain, and is then the pod's name unless another is given.
+    // The host name is only used within a subdomain, and defaults to the pod's name.
     let dns_name = spec.dns.as_ref().and_then(|dns| {
         let hostname = dns.hostname.as_ref().unwrap_or(&meta.key.name).clone();
         Some(Box::new(PodDnsName { hostname, subdomain: dns.subdomain.clone()? }))

@@ -1,12 +1,12 @@
-//! Which protocol a port of a Kubernetes Service speaks (Istio's `pkg/config/kube/conversion.go`).
+//! The protocol of a port of a Kubernetes Service (Istio's `pkg/config/kube/conversion.go`).
 
 use super::protocol::Protocol;
 use navarch_api::kubernetes::{Protocol as Transport, ServicePort};
 
-/// Ports whose servers speak first: sniffing would break them, so they are opaque unless declared.
+/// Ports of server-first protocols: sniffing would break them, so they are opaque unless declared.
 const SERVER_FIRST_PORTS: [u16; 4] = [25, 53, 3306, 27017];
 
-/// The protocol of a Kubernetes port: `appProtocol`, else the prefix of its name, else what its number is known for.
+/// The protocol of a Kubernetes port: `appProtocol`, else the prefix of its name, else the default for its number.
 #[must_use]
 pub fn protocol_of_port(port: &ServicePort) -> Protocol {
     if port.protocol == Transport::Udp {
@@ -24,7 +24,7 @@ pub fn protocol_of_port(port: &ServicePort) -> Protocol {
     if protocol.is_unsupported() && !sniffed { Protocol::Tcp } else { protocol }
 }
 
-/// The protocol that a name starts with: all before the first hyphen, `grpc-web` excepted.
+/// The protocol of a name's prefix: the part before the first hyphen, except for `grpc-web`.
 fn protocol_of_prefix(name: &str) -> Protocol {
     let grpc_web = Protocol::GrpcWeb.as_str();
     if name.get(..grpc_web.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(grpc_web)) {

@@ -19,7 +19,7 @@ pub enum Protocol {
     Tcp,
     /// TLS with SNI.
     Tls,
-    /// UDP, which proxies do not carry.
+    /// UDP, which proxies do not support.
     Udp,
     /// MongoDB.
     Mongo,
@@ -33,7 +33,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Reads a protocol name, ignoring case; unknown names give `Unsupported`.
+    /// Parses a protocol name, ignoring case; unknown names are `Unsupported`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
@@ -53,7 +53,7 @@ impl Protocol {
         }
     }
 
-    /// Istio's spelling, as it stands in debug output and messages.
+    /// Istio's name, as in debug output and messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ impl Protocol {
         self == Self::Unsupported
     }
 
-    /// What remains once TLS is taken off.
+    /// The protocol after TLS termination.
     #[must_use]
     pub fn after_tls_termination(self) -> Self {
         match self {

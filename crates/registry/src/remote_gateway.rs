@@ -1,4 +1,4 @@
-//! Gateways of the Gateway API behind which other networks lie (Istio's `serviceregistry/ambient/networks.go`).
+//! Gateways of the Gateway API that lead into other networks (Istio's `serviceregistry/ambient/networks.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use navarch_api::object::{NamespacedName, Object};
 pub(super) const REMOTE_CLASS: &str = "istio-remote";
 /// The class of Gateways between the networks of an ambient mesh.
 const EAST_WEST_CLASS: &str = "istio-east-west";
-/// The annotation that says which ServiceAccount a Gateway's proxies have.
+/// The annotation that names the ServiceAccount of a Gateway's proxies.
 const ACCOUNT_ANNOTATION: &str = "gateway.istio.io/service-account";
 /// The protocol of listeners for HBONE.
 pub(super) const HBONE: &str = "HBONE";
 
-/// A way into another network.
+/// A gateway into another network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteGateway {
     /// Network whose workloads are behind the gateway.
@@ -33,15 +33,15 @@ pub struct RemoteGateway {
 /// A gateway into a network, and the Gateway object that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownGateway {
-    /// Address, port and identity by which it is entered.
+    /// Its address, port and identity.
     pub gateway: RemoteGateway,
     /// Namespace and name of the Gateway object.
     pub source: NamespacedName,
-    /// The cluster that has the Gateway object.
+    /// The cluster of the Gateway object.
     pub cluster: ClusterId,
 }
 
-/// The ways into all networks, by network: that which comes first is used.
+/// The gateways into all networks, by network: the first of each network is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownGateways(BTreeMap<NetworkId, Vec<KnownGateway>>);
 
@@ -54,12 +54,12 @@ impl KnownGateway {
 }
 
 impl KnownGateways {
-    /// Takes in a Gateway of the cluster that configures the mesh. All of these come before those of remote clusters.
+    /// Adds a Gateway of the configuration cluster. All of these must be added before those of remote clusters.
     pub fn add_own(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
         self.add(cluster, &gateway.meta.key(), remote_gateways(gateway));
     }
 
-    /// Takes in a Gateway of a remote cluster.
+    /// Adds a Gateway of a remote cluster.
     pub fn add_remote(&mut self, cluster: &ClusterId, gateway: &Object<KubernetesGateway>) {
         self.add(cluster, &gateway.meta.key(), gateways_there(gateway));
     }
@@ -67,20 +67,20 @@ impl KnownGateways {
     fn add(&mut self, cluster: &ClusterId, source: &NamespacedName, gateways: Vec<RemoteGateway>) {
         for gateway in gateways {
             let into = self.0.entry(gateway.network.clone()).or_default();
-            // One object and address in two clusters is one gateway.
+            // The same object and address in two clusters is one gateway.
             if !into.iter().any(|one| one.source == *source && one.gateway.address == gateway.address) {
                 into.push(KnownGateway { gateway, source: source.clone(), cluster: cluster.clone() });
             }
         }
     }
 
-    /// The ways into a network.
+    /// The gateways into a network.
     #[must_use]
     pub fn into_network(&self, network: &NetworkId) -> &[KnownGateway] {
         self.0.get(network).map_or(&[], |known| known)
     }
 
-    /// All of them, network by network.
+    /// All gateways, network by network.
     pub fn iter(&self) -> impl Iterator<Item = &KnownGateway> {
         self.0.values().flatten()
     }
@@ -99,8 +99,8 @@ pub fn remote_gateways(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway
     by_address(gateway, network, port)
 }
 
-/// The ways into another network that a Gateway of a remote cluster is, one for each of its addresses. As with istiod, they have no
-/// port.
+/// The gateways into another network that a Gateway of a remote cluster declares, one for each of its addresses. As in istiod, they
+/// have no port.
 fn gateways_there(gateway: &Object<KubernetesGateway>) -> Vec<RemoteGateway> {
     let (meta, spec) = (&gateway.meta, &gateway.spec);
     let ends_tunnels = |listener: &Listener| {
@@ -127,7 +127,7 @@ pub(super) fn service_account(gateway: &Object<KubernetesGateway>) -> ServiceAcc
     }
 }
 
-/// The way into a network by each of a Gateway's addresses.
+/// The gateway into a network for each of a Gateway's addresses.
 fn by_address(gateway: &Object<KubernetesGateway>, network: &str, port: u16) -> Vec<RemoteGateway> {
     let service_account = service_account(gateway);
     let addresses = gateway.spec.status.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"));

@@ -1,4 +1,4 @@
-//! Who selects a workload, and which workloads are selected, without looking at everyone.
+//! Indexes of selectors and of labelled objects, to find matches without checking every object.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use super::workload_labels::WorkloadLabels;
 use navarch_api::hash_index::HashIndex;
 use navarch_api::names::Namespace;
 
-/// Whether labels have all that a selector asks for; an empty selector asks for nothing.
+/// Whether labels contain all labels of a selector. An empty selector matches everything.
 #[must_use]
 pub fn selects<'a>(selector: &Labels, labels: impl Into<WorkloadLabels<'a>>) -> bool {
     let labels = labels.into();
     selector.len() <= labels.max_len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// One label within a namespace, as a key; `None` selects every workload.
+/// The key of one label within a namespace. `None` is the key of empty selectors, which match every workload.
 fn key<'a>(namespace: &'a Namespace, label: Option<(&'a Arc<str>, &'a Arc<str>)>) -> impl std::hash::Hash + 'a {
     (namespace.as_str(), label.map(|(key, value)| (&**key, &**value)))
 }
 
-/// The numbers of those who select, each by the first label that its selector asks for.
+/// The numbers of objects with a selector, each by the first label of its selector.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectorIndex {
     by_label: HashIndex,
 }
 
 impl SelectorIndex {
-    /// Adds somebody of a namespace who has this selector.
+    /// Adds the selector of an object.
     pub(super) fn insert(&mut self, namespace: &Namespace, selector: &Labels, number: u32) {
         self.by_label.insert(&key(namespace, selector.iter().next()), number);
     }
 
-    /// Takes somebody who had this selector away.
+    /// Removes the selector of an object.
     pub(super) fn remove(&mut self, namespace: &Namespace, selector: &Labels, number: u32) {
         self.by_label.remove(&key(namespace, selector.iter().next()), number);
     }
 
-    /// Who may select these labels in a namespace. To be looked at closely.
+    /// The objects whose selectors may match these labels in a namespace. The caller must check each.
     #[must_use]
     pub(super) fn candidates<'a>(&self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>) -> Vec<u32> {
         let labels = labels.into().iter().map(Some).chain([None]);
@@ -47,29 +47,29 @@ impl SelectorIndex {
     }
 }
 
-/// The numbers of things with labels, by label.
+/// The numbers of objects with labels, by label.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LabelIndex {
-    /// By each of the labels, and by none.
+    /// By each label, and by `None` for empty selectors.
     by_label: HashIndex,
 }
 
 impl LabelIndex {
-    /// Adds something of a namespace with these labels.
+    /// Adds an object with these labels.
     pub(super) fn insert<'a>(&mut self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>, number: u32) {
         for label in labels.into().iter().map(Some).chain([None]) {
             self.by_label.insert(&key(namespace, label), number);
         }
     }
 
-    /// Takes something that had these labels away.
+    /// Removes an object that had these labels.
     pub(super) fn remove<'a>(&mut self, namespace: &Namespace, labels: impl Into<WorkloadLabels<'a>>, number: u32) {
         for label in labels.into().iter().map(Some).chain([None]) {
             self.by_label.remove(&key(namespace, label), number);
         }
     }
 
-    /// What may be selected: all that have the rarest of the labels that the selector asks for. To be looked at closely.
+    /// The objects that a selector may match: all that have the rarest of its labels. The caller must check each.
     #[must_use]
     pub(super) fn candidates(&self, namespace: &Namespace, selector: &Labels) -> &[u32] {
         let of = |label| self.by_label.get(&key(namespace, label));

@@ -18,9 +18,9 @@ use navarch_api::object::{Kind, Object, ObjectMeta, ObjectRef};
 use navarch_api::small_map::SmallMap;
 use navarch_api::validation::ServedLists;
 
-/// The annotation that says how connections are tried.
+/// The annotation for the strategy of connecting.
 const CONNECT_ANNOTATION: &str = "istio.io/connect-strategy";
-/// The label by which a ServiceEntry keeps from getting addresses.
+/// The label that disables address allocation for a ServiceEntry.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
 /// The addresses allocated to a host, IPv4 and IPv6.
@@ -31,7 +31,7 @@ type AllocatedPair = (Option<IpAddr>, Option<IpAddr>);
 pub(super) struct EntryPort {
     /// The port of the service.
     pub port: ServicePort,
-    /// The port of the endpoints, where it is another.
+    /// The port of the endpoints, if it differs.
     pub target: Option<u16>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn convert_service_entry(
     services
 }
 
-/// What all services of a ServiceEntry share.
+/// The fields that all services of a ServiceEntry share.
 fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world: &World) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let ports = entry_ports(spec);
@@ -118,14 +118,13 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
     }
 }
 
-/// Whether connections race to the addresses of a DNS answer.
+/// Whether connections to all addresses of a DNS response are tried in parallel.
 fn races_connections(meta: &ObjectMeta) -> bool {
     let strategy = meta.annotations.get(CONNECT_ANNOTATION);
     strategy.is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT"))
 }
 
-/// The labels of the services: the object's, and where asked for, the canonical name and revision of what is outside
-/// the mesh.
+/// The labels of the services: those of the object and, if enabled, the canonical name and revision of services outside the mesh.
 fn labels(object: &Object<ServiceEntry>, world: &World) -> Labels {
     let mut labels = object.meta.labels.clone();
     let external = object.spec.location == Location::MeshExternal;
@@ -137,7 +136,7 @@ fn labels(object: &Object<ServiceEntry>, world: &World) -> Labels {
     labels
 }
 
-/// The ports; one with a number that is none is left out (validation refuses it).
+/// The ports. Ports with an invalid number are omitted (validation rejects them).
 #[must_use]
 pub(super) fn entry_ports(spec: &ServiceEntry) -> Vec<EntryPort> {
     let number = |number: u32| u16::try_from(number).ok().filter(|number| *number != 0);
@@ -160,7 +159,7 @@ fn resolution_of(declared: DeclaredResolution) -> Resolution {
     }
 }
 
-/// The addresses for each of which there is a service: `0.0.0.0` where none is written, else the valid ones of the first `most`.
+/// The addresses, each of which gets a service: `0.0.0.0` if none is declared, else the valid ones of the first `most`.
 fn addresses(spec: &ServiceEntry, most: usize) -> Vec<Arc<str>> {
     if spec.addresses.is_empty() {
         return vec![Arc::from(UNSPECIFIED)];

@@ -56,7 +56,7 @@ impl EntryEndpoints {
         }
     }
 
-    /// The endpoints that are addresses, hosts aside.
+    /// The listed endpoints; empty if each service's own host is the endpoint.
     #[must_use]
     pub(super) fn listed(&self) -> &[Arc<Endpoint>] {
         match self {
@@ -96,7 +96,7 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
         return EntryEndpoints::OwnHost(Arc::new(workload), ports.into_iter().map(port).collect());
     }
     let instance = |(index, endpoint)| {
-        // Endpoints have no name of their own: Istio numbers them.
+        // Endpoints have no name, so they are numbered, as in Istio.
         let name = Arc::from(format!("{}-{index}", meta.key.name));
         let meta = ObjectMeta { key: NamespacedName::of(meta.key.namespace.clone(), name), ..ObjectMeta::default() };
         instance_of_endpoint(endpoint, &meta, world)
@@ -106,7 +106,7 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
     EntryEndpoints::Listed(instances.flat_map(|instance| bind(&instance, &ports)).collect())
 }
 
-/// The endpoints of a ServiceEntry that selects these workloads, and how many of these are left out, as they are too many.
+/// The endpoints of a ServiceEntry that selects these workloads, and the number of workloads beyond the limit, which are omitted.
 #[must_use]
 pub(super) fn selected_endpoints(spec: &ServiceEntry, mut instances: Vec<Arc<Instance>>) -> (EntryEndpoints, usize) {
     let ports = entry_ports(spec);
@@ -121,7 +121,7 @@ pub(super) fn selected_endpoints(spec: &ServiceEntry, mut instances: Vec<Arc<Ins
     (EntryEndpoints::Listed(endpoints.collect()), left_out)
 }
 
-/// One endpoint per port. A socket has no port; else the workload's port of that name counts before the target port.
+/// One endpoint per port. A socket has no port; otherwise the workload's port of that name precedes the target port.
 fn bind(instance: &Instance, ports: &[EntryPort]) -> Vec<Arc<Endpoint>> {
     let socket = match instance.addresses.as_slice() {
         [address] => address.strip_prefix(UNIX_PREFIX),
@@ -142,7 +142,7 @@ fn bind(instance: &Instance, ports: &[EntryPort]) -> Vec<Arc<Endpoint>> {
 
 /// The endpoints of all services of one key, each with those of its ServiceEntry, the oldest ServiceEntry first.
 ///
-/// Of endpoints that are resolved by DNS round robin, one per port counts.
+/// Of endpoints that are resolved by DNS round robin, only one per port is used.
 #[must_use]
 pub(super) fn merge_endpoints<'a>(
     declared: impl IntoIterator<Item = (&'a Service, &'a EntryEndpoints)>,

@@ -13,7 +13,7 @@ use navarch_api::kubernetes::{
 };
 use navarch_api::object::Object;
 
-/// What of a Service decides how its slices are read.
+/// The properties of a Service that affect how its slices are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SliceRules {
     /// Endpoints that shut down keep their sessions.
@@ -36,7 +36,7 @@ impl SliceRules {
     }
 }
 
-/// The health of an endpoint. What a condition does not say counts as said; without a Service nothing shuts down.
+/// The health of an endpoint. A missing condition counts as true. Without a Service no endpoint is shutting down.
 fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Health {
     let holds = |condition: Option<bool>| condition.unwrap_or(true);
     let terminating = holds(conditions.terminating);
@@ -48,8 +48,8 @@ fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Healt
     }
 }
 
-/// The endpoints of a slice, one per endpoint, address and port, that are seen so far. An endpoint whose pod is not known yet
-/// is left out: its metadata would be wrong.
+/// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is missing is omitted, because its metadata
+/// would be wrong.
 #[must_use]
 pub(super) fn endpoints_of_slice(
     slice: &Object<EndpointSlice>,
@@ -58,7 +58,7 @@ pub(super) fn endpoints_of_slice(
     pods: &PodIndex,
     world: &World,
 ) -> Vec<Arc<Endpoint>> {
-    // Nobody asks for the endpoints of a Service that is not there.
+    // Endpoints of a missing Service are not read.
     let sends_unhealthy = rules.is_some_and(|rules| rules.sends_unhealthy);
     let dual_stack = rules.is_some_and(|rules| rules.dual_stack);
     let mut endpoints = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn endpoints_of_slice(
     endpoints
 }
 
-/// The addresses and the workload of an endpoint at one of its addresses; `None` to leave it out.
+/// The addresses and the workload of an endpoint at one of its addresses; `None` if it is omitted.
 fn resolve(
     slice: &Object<EndpointSlice>,
     endpoint: &SliceEndpoint,
@@ -97,7 +97,7 @@ fn resolve(
 ) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
     let one = vec![Arc::from(address.to_string())];
     let Some(name) = &endpoint.pod else {
-        // Somebody else writes this slice. A pod at that address is the best guess.
+        // The slice refers to no pod, so another controller writes it. A pod at that address is the best guess.
         let workload = match pods.ready_at(&slice.meta.key.namespace, address) {
             Some(pod) => located(pod, address, world),
             None => Arc::new(workload_at(address, world)),
@@ -109,14 +109,14 @@ fn resolve(
     if !dual_stack || ips.len() < 2 {
         return Some((one, located(pod, address, world)));
     }
-    // The pod's slice of the other family would say the same endpoint again.
+    // The pod's slice of the other family already contains this endpoint.
     if slice.spec.address_type == AddressType::Ipv6 {
         return None;
     }
     Some((ips.iter().map(|ip| Arc::from(ip.to_string())).collect(), located(pod, address, world)))
 }
 
-/// The workload of a pod, its network found by the endpoint's address where the pod's own tells none.
+/// The workload of a pod. If its network is unknown, the network is found by the endpoint's address.
 fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
     if !pod.workload.location.network.is_empty() {
         return pod.workload.clone();
@@ -132,7 +132,7 @@ fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
     Arc::new(Workload { location, ..(*pod.workload).clone() })
 }
 
-/// What is known of a workload of which only the address is known.
+/// A workload of which only the address is known.
 fn workload_at(address: IpAddr, world: &World) -> Workload {
     let network = world.finder.find(&Labels::new(), Some(address));
     let place = WorkloadLocation { cluster: &world.settings.cluster_id, locality: "", node: "", network: &network };

@@ -1,4 +1,4 @@
-//! All EndpointSlices with the endpoints made of them, found by service, pod and address.
+//! All EndpointSlices with their endpoints, found by service, pod and address.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,16 +10,16 @@ use navarch_api::kubernetes::EndpointSlice;
 use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::object::{NamespacedName, Object};
 
-/// The label of slices that mirror another cluster's; they belong to no Service of ours.
+/// The label of slices that mirror those of another cluster. They belong to no Service of this cluster.
 const MIRROR_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
-/// A slice of a Service and what was made of it.
+/// A slice of a Service, with its endpoints.
 #[derive(Clone, Debug)]
 pub(super) struct SliceState {
     object: Arc<Object<EndpointSlice>>,
-    /// The endpoints made of it.
+    /// The endpoints built from the slice.
     pub endpoints: Box<[Arc<Endpoint>]>,
-    /// How many endpoints it names whose pods are not known, and which are left out.
+    /// Number of listed endpoints that are omitted because their pods are missing.
     pub(super) pending: usize,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<Namespac
 }
 
 impl SliceState {
-    /// Of a slice that belongs to a Service.
+    /// The state of a slice that belongs to a Service.
     #[must_use]
     pub(super) fn new(object: Arc<Object<EndpointSlice>>, endpoints: Vec<Arc<Endpoint>>, pending: usize) -> Self {
         Self { object, endpoints: endpoints.into(), pending }
@@ -64,13 +64,13 @@ impl SliceState {
         (self.object.meta.key.namespace.as_str(), self.object.spec.service.as_deref().unwrap_or_default())
     }
 
-    /// All addresses in it; in order, each once.
+    /// All addresses in it, sorted and unique.
     #[must_use]
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         self.object.spec.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
     }
 
-    /// The pods that it names, known or not.
+    /// The pods that it lists, including missing ones.
     fn pods(&self) -> impl Iterator<Item = &NamespacedName> {
         self.object.spec.endpoints.iter().filter_map(|endpoint| endpoint.pod.as_ref())
     }
@@ -83,7 +83,7 @@ impl HasName for SliceState {
 }
 
 impl SliceIndex {
-    /// Puts a slice, or takes it away. Gives the former state.
+    /// Sets or removes a slice. Returns the previous state.
     pub(super) fn put(&mut self, name: &NamespacedName, state: Option<SliceState>) -> Option<SliceState> {
         let old = self.slices.remove(name);
         if let Some((number, old)) = &old {
@@ -113,7 +113,7 @@ impl SliceIndex {
         self.slices.by_name(self.by_service.get(&parts), |slice| slice.service_parts() == parts)
     }
 
-    /// The slices that name a pod or hold an address; there may be more of them.
+    /// The slices that list a pod or contain an address, and possibly others with the same hash.
     pub(super) fn touching(
         &self,
         pod: &NamespacedName,
@@ -124,7 +124,7 @@ impl SliceIndex {
         numbers.filter_map(|number| self.slices.at(*number)).map(|slice| slice.name().clone()).collect()
     }
 
-    /// The slices that hold an address, by name.
+    /// The slices that contain an address, by name.
     pub(super) fn at(&self, address: IpAddr) -> Vec<&SliceState> {
         let holds = |slice: &SliceState| {
             slice.object.spec.endpoints.iter().any(|endpoint| endpoint.addresses.contains(&address))
@@ -132,8 +132,8 @@ impl SliceIndex {
         self.slices.by_name(self.by_address.get(&address), holds)
     }
 
-    /// The endpoints of a Service over all of its slices. A pod that moves from one slice to another may be in both for
-    /// a while: the first counts.
+    /// The endpoints of a Service over all of its slices. A pod that moves from one slice to another may be in both for a while:
+    /// the first is used.
     #[must_use]
     pub(super) fn endpoints(&self, service: &NamespacedName) -> Vec<Arc<Endpoint>> {
         let mut seen = BTreeSet::new();

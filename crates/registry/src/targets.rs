@@ -1,4 +1,4 @@
-//! Which service ports a workload serves (Istio's `GetProxyServiceTargets`).
+//! The service ports of a workload (Istio's `GetProxyServiceTargets`).
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,8 +16,8 @@ pub fn target_order(a: &ServiceTarget, b: &ServiceTarget) -> Ordering {
     (a.service.created, &a.service.key.hostname).cmp(&(b.service.created, &b.service.key.hostname))
 }
 
-/// What a pod serves of a Kubernetes Service that selects it, in the order of the Service's ports. Of ports that lead to
-/// one port by one protocol, the first counts.
+/// The targets of a pod by a Kubernetes Service that selects it, in the order of the Service's ports. Of ports with the same target
+/// port and protocol, the first is used.
 #[must_use]
 pub(super) fn targets_of_pod(service: &Arc<Service>, declared: &Declared, pod: &PodState) -> Vec<ServiceTarget> {
     let number = |declared: &DeclaredPort| match &declared.target {
@@ -28,8 +28,8 @@ pub(super) fn targets_of_pod(service: &Arc<Service>, declared: &Declared, pod: &
     distinct_targets(service, numbered)
 }
 
-/// What a pod that is not known serves of a Kubernetes Service that selects it, by the container ports that it is said
-/// to have; nothing said, named ports are 0. `None` when a port of the Service is not among those said.
+/// The targets of a missing pod by a Kubernetes Service that selects it, from its declared container ports. If `ports` is `None`,
+/// named ports are 0. Returns `None` if a named port of the Service is not among the declared ports.
 #[must_use]
 pub fn targets_by_ports(
     service: &Arc<Service>,
@@ -49,7 +49,7 @@ pub fn targets_by_ports(
     Some(distinct_targets(service, numbered?))
 }
 
-/// Targets of these ports and target ports, but for those that repeat target port and protocol.
+/// Targets of these ports and target ports, without those that repeat target port and protocol.
 fn distinct_targets<'a>(
     service: &Arc<Service>,
     ports: impl IntoIterator<Item = (&'a DeclaredPort, u16)>,
@@ -66,7 +66,7 @@ fn distinct_targets<'a>(
     targets
 }
 
-/// What a WorkloadEntry serves of a Kubernetes Service that selects it.
+/// The targets of a WorkloadEntry by a Kubernetes Service that selects it.
 #[must_use]
 pub(super) fn targets_of_entry(service: &Arc<Service>, declared: &Declared, entry: &Instance) -> Vec<ServiceTarget> {
     if service.resolution != Resolution::ClientSideLb {
@@ -80,8 +80,8 @@ pub(super) fn targets_of_entry(service: &Arc<Service>, declared: &Declared, entr
     ports.filter_map(target).collect()
 }
 
-/// The port of a WorkloadEntry that serves a port of a Kubernetes Service: the one that it has under the name of the
-/// target port (or, where that is a number, of the service port), else the number.
+/// The port of a WorkloadEntry for a port of a Kubernetes Service: its port with the name of the target port (or, if the target
+/// port is a number, of the service port), else the number.
 #[must_use]
 pub(super) fn port_on_entry(port: &ServicePort, declared: &Declared, entry: &Instance) -> Option<u16> {
     let named = |name: &str| entry.ports.get(name).copied().filter(|number| *number != 0);

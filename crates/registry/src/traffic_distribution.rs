@@ -1,4 +1,4 @@
-//! Which endpoints a service prefers: its own word, its annotation, or its namespace's.
+//! Which endpoints a service prefers: from its field, its annotation, or its namespace's annotation.
 
 use super::model::TrafficDistribution;
 use navarch_api::kubernetes::TrafficDistribution as Declared;

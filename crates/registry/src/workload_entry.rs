@@ -1,4 +1,4 @@
-//! WorkloadEntries, and the endpoints within ServiceEntries that are written like them.
+//! WorkloadEntries, and the endpoints within ServiceEntries, which have the same form.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use navarch_api::settings::Settings;
 
 /// The annotation of WorkloadEntries whose health is checked.
 const HEALTH_ANNOTATION: &str = "proxy.istio.io/health-checks-enabled";
-/// How the address of a Unix socket starts.
+/// The prefix of the address of a Unix socket.
 pub(super) const UNIX_PREFIX: &str = "unix://";
 
-/// A WorkloadEntry as selectors choose it. Labels of the metadata outweigh those of the spec.
+/// A WorkloadEntry as an instance. Labels of the metadata override those of the spec.
 #[must_use]
 pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, world: &World) -> Instance {
     let mut labels = labels_of_spec(&object.spec);
@@ -28,7 +28,7 @@ pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, world: &World) -
     build(&object.spec, &object.meta, &labels, world)
 }
 
-/// Whether a WorkloadEntry is there at all: one whose health is checked counts only once it was found healthy.
+/// Whether a WorkloadEntry is used: with health checks, only once it is healthy.
 #[must_use]
 pub(super) fn counts(object: &Object<WorkloadEntry>, settings: &Settings) -> bool {
     let checked = object.meta.annotations.get(HEALTH_ANNOTATION);
@@ -36,7 +36,7 @@ pub(super) fn counts(object: &Object<WorkloadEntry>, settings: &Settings) -> boo
     !settings.workload_entry_health_checks || !checked || object.spec.healthy
 }
 
-/// An endpoint within a ServiceEntry; `meta` names it.
+/// An endpoint within a ServiceEntry; `meta` has its name.
 #[must_use]
 pub(super) fn instance_of_endpoint(endpoint: &WorkloadEntry, meta: &ObjectMeta, world: &World) -> Instance {
     build(endpoint, meta, &labels_of_spec(endpoint), world)
@@ -58,7 +58,7 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World
         "" => Arc::from(""),
         account => spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), account),
     };
-    // Whoever runs under an account is taken to have a sidecar, unless the label says otherwise.
+    // A workload with a ServiceAccount is assumed to have a sidecar, unless its label sets the TLS mode.
     let assumed = if spec.service_account.is_empty() { TlsMode::Disabled } else { TlsMode::Istio };
     let workload = Workload {
         own_labels: labels.clone(),

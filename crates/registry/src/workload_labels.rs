@@ -1,4 +1,4 @@
-//! The labels of a workload as configuration sees them: its own and those of the place where it runs.
+//! The labels of a workload that configuration selects by: its own and those of its location.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ const CLUSTER_LABEL: &str = "topology.istio.io/cluster";
 /// The label that names the node.
 pub const NODE_LABEL: &str = "kubernetes.io/hostname";
 
-/// Whether a label may be set or overridden by the place where a workload runs.
+/// Whether a label may be set or overridden by the location of a workload.
 #[must_use]
 pub(super) fn is_of_place(label: &str) -> bool {
     let places = [SUBZONE_LABEL, CLUSTER_LABEL, NODE_LABEL, NETWORK_LABEL];
     places.contains(&label) || REGION_LABELS.contains(&label) || ZONE_LABELS.contains(&label)
 }
 
-/// Labels of a workload under those of its location, which replace them. Merged where they are read: a map of each workload would take
-/// 200 bytes.
+/// Labels of a workload, overridden by those of its location. They are merged on read, because a merged map of each workload would
+/// take 200 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadLabels<'a> {
     own: &'a Labels,
@@ -51,7 +51,7 @@ impl<'a> WorkloadLabels<'a> {
         self.location.and_then(|labels| labels.get(key)).or_else(|| self.own.get(key))
     }
 
-    /// Whether there is such a label.
+    /// Whether a label is set.
     #[must_use]
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
@@ -65,12 +65,12 @@ impl<'a> WorkloadLabels<'a> {
         location.into_iter().flatten().chain(own)
     }
 
-    /// At least the number of labels.
+    /// An upper bound of the number of labels.
     pub(super) fn max_len(&self) -> usize {
         self.own.len() + self.location.map_or(0, Labels::len)
     }
 
-    /// As a map of their own.
+    /// Copies the labels to a map.
     #[must_use]
     pub fn to_map(self) -> Labels {
         self.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -84,7 +84,7 @@ impl<'a> From<&'a Labels> for WorkloadLabels<'a> {
 }
 
 impl WorkloadLocation<'_> {
-    /// The labels of a workload that runs here. A network that the workload names itself stays.
+    /// The labels of a workload at this location. A network that the workload sets itself is kept.
     #[must_use]
     pub fn label(&self, own: &Labels) -> Labels {
         let mut labels = own.clone();
@@ -92,18 +92,18 @@ impl WorkloadLocation<'_> {
         labels
     }
 
-    /// The labels that the place adds to these.
+    /// The labels that the location adds to `own`.
     pub(super) fn labels(&self, own: &Labels) -> Labels {
         self.entries(own).map(|(label, value)| (label.into(), value.into())).collect()
     }
 
-    /// Whether the network is among the labels that the place adds to these.
+    /// Whether the location adds the network label to `own`.
     pub(super) fn adds_network(&self, own: &Labels) -> bool {
         let has_network = own.get(NETWORK_LABEL).is_some_and(|network| !network.is_empty());
         !self.network.is_empty() && !has_network
     }
 
-    /// The labels that the place adds to these, as pairs.
+    /// The labels that the location adds to `own`, as pairs.
     fn entries<'a>(&'a self, own: &Labels) -> impl Iterator<Item = (&'a str, &'a str)> {
         let [region, zone, subzone] = split_locality(self.locality);
         let [region_label, _] = REGION_LABELS;

@@ -1,16 +1,16 @@
-//! The names of workloads: what owns a pod, and of a WorkloadEntry (Istio's `GetWorkloadMetaFromPod`).
+//! The names of workloads: of a pod, by its owner, and of a WorkloadEntry (Istio's `GetWorkloadMetaFromPod`).
 
 use std::sync::Arc;
 
 use navarch_api::kubernetes::Pod;
 use navarch_api::object::{Object, ObjectMeta};
 
-/// The label by which a pod or WorkloadEntry names its workload itself.
+/// The label of a pod or WorkloadEntry that sets its workload name.
 const WORKLOAD_NAME_LABEL: &str = "service.istio.io/workload-name";
-/// The annotation of WorkloadEntries that were made for a WorkloadGroup.
+/// The annotation of WorkloadEntries that were created for a WorkloadGroup.
 const GROUP_ANNOTATION: &str = "istio.io/autoRegistrationGroup";
 
-/// The workload of a pod: its Deployment and the like where they follow from the pod alone, else the pod.
+/// The workload of a pod: its Deployment or other owner if that follows from the pod alone, else the pod.
 #[must_use]
 pub fn workload_name_of_pod(pod: &Object<Pod>) -> Arc<str> {
     if let Some(name) = pod.meta.labels.get(WORKLOAD_NAME_LABEL) {
@@ -24,11 +24,11 @@ pub fn workload_name_of_pod(pod: &Object<Pod>) -> Arc<str> {
     }
 }
 
-/// What owns a pod's controller in turn, guessed from the controller's name and the pod's labels.
+/// The owner of a pod's controller, guessed from the controller's name and the pod's labels.
 fn owner_of_controller<'a>(kind: &str, name: &'a str, pod: &'a ObjectMeta) -> Option<&'a str> {
     let label = |key: &str| pod.labels.get(key).map(|value| &**value).filter(|value| !value.is_empty());
     match kind {
-        // A Deployment's or a Rollout's ReplicaSet ends in the hash that its pods are labelled with.
+        // The name of a Deployment's or Rollout's ReplicaSet ends in the hash in the labels of its pods.
         "ReplicaSet" => ["pod-template-hash", "rollouts-pod-template-hash"].iter().find_map(|key| {
             let hash = label(key)?;
             name.ends_with(hash)
@@ -47,7 +47,7 @@ fn owner_of_job(name: &str) -> Option<&str> {
     (is_time && !owner.is_empty()).then_some(owner)
 }
 
-/// The workload of a WorkloadEntry: its group, the name it gives itself, or its own name.
+/// The workload of a WorkloadEntry: its group, the name in its label, or its own name.
 #[must_use]
 pub fn workload_name_of_entry(meta: &ObjectMeta) -> Arc<str> {
     let said = meta.annotations.get(GROUP_ANNOTATION).or_else(|| meta.labels.get(WORKLOAD_NAME_LABEL));

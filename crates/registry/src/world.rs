@@ -1,4 +1,4 @@
-//! What conversions depend on besides the objects: settings, mesh config and networks.
+//! The inputs of conversions besides objects: settings, mesh config and networks.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use navarch_api::object::NamespacedName;
 use navarch_api::settings::Settings;
 use navarch_store::Objects;
 
-/// Which cluster's objects a registry reads.
+/// The kind of cluster whose objects a registry reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// That which configures the mesh.
+    /// The configuration cluster.
     Config,
-    /// Another one.
+    /// A remote cluster.
     Remote,
 }
 
-/// Settings, and the parts of mesh config and networks that reach services and endpoints.
+/// Settings, and the parts of mesh config and networks that affect services and endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct World {
-    /// What was given at start, with the name of the registry's own cluster.
+    /// The settings at startup, with the name of the registry's own cluster.
     pub settings: Settings,
-    /// Whether that cluster configures the mesh.
+    /// Whether that cluster is the configuration cluster.
     pub role: Role,
     /// `trustDomain` of the cluster's mesh config.
     pub trust_domain: Arc<str>,
@@ -46,7 +46,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Gathers what counts for the cluster that configures the mesh.
+    /// The inputs for the configuration cluster.
     #[must_use]
     pub(super) fn new(settings: Settings, mesh: &MeshConfig, networks: &MeshNetworks, objects: &Objects) -> Self {
         let trust_domain: Arc<str> = Arc::from(mesh.trust_domain.as_str());
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// The same for another cluster with these objects. Of its own mesh config the trust domain counts (Istio's
+    /// The inputs for another cluster with these objects. Only the trust domain of its own mesh config is used (Istio's
     /// `NewRestrictedConfigWatcher`).
     #[must_use]
     pub(super) fn of_remote(&self, cluster: &ClusterId, objects: &Objects) -> Self {
@@ -71,7 +71,7 @@ impl World {
         Self { settings, role: Role::Remote, ..self.clone() }.moved_to(objects)
     }
 
-    /// The same with the system namespace and, in a remote cluster, the mesh config as they are now.
+    /// The same with the current system namespace and, in a remote cluster, the current mesh config.
     #[must_use]
     pub(super) fn moved_to(&self, objects: &Objects) -> Self {
         let system = Self::system_labels(&self.settings, objects);
@@ -90,14 +90,14 @@ impl World {
         NamespacedName::new(self.settings.system_namespace.as_str(), &self.settings.clusters.mesh_config_map())
     }
 
-    /// The trust domain that the cluster's own mesh config says, if it has one.
+    /// The trust domain in the cluster's own mesh config, if it has one.
     fn trust_domain_in(&self, objects: &Objects) -> Option<Arc<str>> {
         let map = objects.config_maps.get(&self.mesh_config_map())?;
         let config = MeshConfig::istio_defaults().apply(map.spec.text("mesh")?).ok()?;
         Some(Arc::from(config.value.trust_domain.as_str())).filter(|domain: &Arc<str>| !domain.is_empty())
     }
 
-    /// The labels of the namespace in which the control plane lives.
+    /// The labels of the namespace of the control plane.
     fn system_labels<'a>(settings: &Settings, objects: &'a Objects) -> Option<&'a Labels> {
         let name = NamespacedName::new("", settings.system_namespace.as_str());
         objects.namespaces.get(&name).map(|namespace| &namespace.meta.labels)

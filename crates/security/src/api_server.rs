@@ -1,21 +1,21 @@
-//! The Kubernetes API server, as whoever is asked about tokens and rights.
+//! The Kubernetes API server as reviewer of tokens and permissions.
 
 use std::fmt;
 
 use kube::{Api, Client, Resource};
 
-/// The API server. What it is asked about are objects that it answers at once and does not keep.
+/// The API server. Reviews are objects that it answers at once and does not store.
 #[derive(Clone)]
 pub struct ApiServer(Client);
 
 impl ApiServer {
-    /// The API server of a client.
+    /// Wraps a client.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self(client)
     }
 
-    /// Where questions of a kind go.
+    /// The API of a kind of review.
     pub(super) fn reviews<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.0.clone())
     }

@@ -1,6 +1,6 @@
-//! Authenticates callers: by client certificate, by token, or by a trusted gateway's header. The first success counts.
+//! Authenticates callers: by client certificate, by token, or by a trusted gateway's header. The first success is used.
 //!
-//! Agrees in meaning with istiod's authenticators (`security/pkg/server/ca/authenticate`), and in their order.
+//! Agrees with istiod's authenticators (`security/pkg/server/ca/authenticate`) in meaning and order.
 
 mod certificate;
 pub mod jwks;

@@ -1,4 +1,4 @@
-//! The certificate authority: what it signs with, and what it signs.
+//! The certificate authority (CA).
 
 mod bundle;
 mod impersonate;
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 pub struct RootBundle(Arc<str>);
 
 impl RootBundle {
-    /// From PEM that was checked.
+    /// Wraps PEM that is already validated.
     #[must_use]
     pub fn new(pem: &str) -> Self {
         Self(Arc::from(pem))
@@ -41,27 +41,27 @@ impl RootBundle {
     }
 }
 
-/// The authority in force, to be watched. Clones watch the same.
+/// The current authority, which can be watched. Clones watch the same authority.
 #[derive(Clone, Debug)]
 pub struct CurrentAuthority {
     authority: watch::Receiver<Arc<Authority>>,
-    /// Its roots in PEM.
+    /// The roots in PEM.
     roots: watch::Receiver<Arc<str>>,
-    /// Its lists of revoked certificates in PEM.
+    /// The CRLs in PEM.
     revocations: watch::Receiver<Arc<str>>,
 }
 
-/// Puts another authority in force.
+/// Replaces the current authority.
 #[derive(Debug)]
 pub struct AuthoritySwitch {
     authority: watch::Sender<Arc<Authority>>,
-    /// Its roots in PEM.
+    /// The roots in PEM.
     roots: watch::Sender<Arc<str>>,
-    /// Its lists of revoked certificates in PEM.
+    /// The CRLs in PEM.
     revocations: watch::Sender<Arc<str>>,
 }
 
-/// An authority in force and the switch to another.
+/// Makes an authority current. Returns the sender that replaces it, and a receiver.
 #[must_use]
 pub fn in_force(authority: Authority) -> (AuthoritySwitch, CurrentAuthority) {
     let (roots_sender, roots) = watch::channel(authority.roots().0.clone());
@@ -72,46 +72,46 @@ pub fn in_force(authority: Authority) -> (AuthoritySwitch, CurrentAuthority) {
 }
 
 impl CurrentAuthority {
-    /// The one of this moment.
+    /// The current authority.
     #[must_use]
     pub fn get(&self) -> Arc<Authority> {
         self.authority.borrow().clone()
     }
 
-    /// The roots in PEM, to be watched: they change less often than the authority.
+    /// A watch of the roots in PEM, which change less often than the authority.
     #[must_use]
     pub fn roots(&self) -> watch::Receiver<Arc<str>> {
         self.roots.clone()
     }
 
-    /// The lists of revoked certificates in PEM, to be watched; empty is none.
+    /// A watch of the CRLs in PEM; empty if there are none.
     #[must_use]
     pub fn revocations(&self) -> watch::Receiver<Arc<str>> {
         self.revocations.clone()
     }
 
-    /// Waits for another; false when there will be none.
+    /// Waits for another authority; false if there will be none.
     pub async fn changed(&mut self) -> bool {
         self.authority.changed().await.is_ok()
     }
 }
 
 impl AuthoritySwitch {
-    /// Puts another in force.
+    /// Replaces the current authority.
     pub fn put(&self, authority: Authority) {
         replace(&self.roots, &authority.roots().0);
         replace(&self.revocations, authority.revocations());
         self.authority.send_replace(Arc::new(authority));
     }
 
-    /// The one in force.
+    /// The current authority.
     #[must_use]
     pub fn current(&self) -> Arc<Authority> {
         self.authority.borrow().clone()
     }
 }
 
-/// Tells a text, unless it is the same.
+/// Sends a text if it differs from the last one.
 fn replace(told: &watch::Sender<Arc<str>>, text: &Arc<str>) {
     told.send_if_modified(|known| {
         let differs = **known != **text;

@@ -1,22 +1,22 @@
-//! From when until when a certificate is good, for people to look at.
+//! The validity period of a certificate, for diagnostics.
 
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// Whose a certificate is, and its life.
+/// The subject and the validity period of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateLife {
-    /// Its subject; where it has none the first of its names.
+    /// The subject; if it is empty, the first SAN.
     pub subject: String,
-    /// When it begins.
+    /// The start of validity.
     pub not_before: Timestamp,
-    /// When it ends.
+    /// The end of validity.
     pub not_after: Timestamp,
 }
 
 impl CertificateLife {
-    /// Reads it off a certificate; `None` where that cannot be read.
+    /// Parses a certificate; `None` if it is invalid.
     #[must_use]
     pub fn of(der: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
@@ -30,7 +30,7 @@ impl CertificateLife {
             })
         });
         let subject = Some(certificate.subject().to_string()).filter(|subject| !subject.is_empty());
-        // RFC 5280 has the last second of the year 9999 for those that do not end, which is beyond what is known here.
+        // Certificates that do not expire end with the year 9999 (RFC 5280), which exceeds the range of `Timestamp`.
         let moment = |seconds| Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
         Some(Self {
             subject: subject.or(first).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Identities, the certificate authority, and who a caller is. Knows nothing of routing.
+//! Identities, the certificate authority, and authentication. Independent of routing.
 //!
 //! ```text
 //! root or intermediate (Secret, folder) ─▶ Authority ─┬▶ workloads' certificates (CreateCertificate)
@@ -7,8 +7,8 @@
 //! connection and headers ─▶ Gatekeeper (certificate, JWT, TokenReview, XFCC) ─▶ Caller
 //! ```
 //!
-//! One [`ca::Authority`] is in force at a time and is replaced as a whole; who signs takes the one of that moment. Private keys
-//! live in types that print nothing.
+//! One [`ca::Authority`] is current at a time and is replaced as a whole; each signature uses the one that is current then. The types of
+//! private keys print nothing.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -25,5 +25,5 @@ pub mod serving;
 pub mod tls_rules;
 pub mod trust_bundle;
 
-/// Tells the time of day.
+/// Returns the current time.
 pub type Clock = fn() -> SystemTime;

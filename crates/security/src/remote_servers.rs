@@ -1,4 +1,4 @@
-//! The API servers of remote clusters: tokens and rights of proxies are asked about in the cluster that they are of.
+//! The API servers of remote clusters: each reviews the tokens and permissions of its own cluster's proxies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,59 +13,59 @@ use navarch_api::names::ClusterId;
 /// The API servers of remote clusters. Clones share them.
 #[derive(Clone, Default)]
 pub struct RemoteServers {
-    /// Other names of clusters (`--clusterAliases`).
+    /// Aliases of clusters (`--clusterAliases`).
     aliases: Arc<BTreeMap<ClusterId, ClusterId>>,
     servers: Arc<RwLock<BTreeMap<ClusterId, RemoteServer>>>,
 }
 
-/// One of them.
+/// The API server of a remote cluster.
 #[derive(Clone)]
 struct RemoteServer {
-    /// Who is asked about rights.
+    /// The API server that reviews permissions.
     server: Option<ApiServer>,
-    /// Who is asked about tokens.
+    /// The reviewer of tokens.
     reviews: Arc<TokenReviews>,
 }
 
 impl RemoteServers {
-    /// None yet; clusters may be called by these other names.
+    /// No servers; clusters have these aliases.
     #[must_use]
     pub fn new(aliases: BTreeMap<ClusterId, ClusterId>) -> Self {
         Self { aliases: Arc::new(aliases), servers: Arc::default() }
     }
 
-    /// From now on a cluster is asked by this client, about tokens for these audiences.
+    /// Sets the client for a cluster, and the audiences of its tokens.
     pub fn set(&self, cluster: ClusterId, client: kube::Client, audiences: Vec<String>) {
         let server = ApiServer::new(client);
         let reviews = TokenReviews::new(Arc::new(server.clone()), audiences);
         self.insert(cluster, Some(server), reviews);
     }
 
-    /// From now on a cluster is asked so.
+    /// Sets the server and the reviewer of a cluster.
     pub(super) fn insert(&self, cluster: ClusterId, server: Option<ApiServer>, reviews: TokenReviews) {
         let remote = RemoteServer { server, reviews: Arc::new(reviews) };
         self.servers.write().insert(cluster, remote);
     }
 
-    /// A cluster is asked no more.
+    /// Removes a cluster.
     pub fn remove(&self, cluster: &ClusterId) {
         self.servers.write().remove(cluster);
     }
 
-    /// The cluster that is meant by a name.
+    /// The cluster with this name or alias.
     #[must_use]
     pub fn meant(&self, name: &str) -> ClusterId {
         let name = ClusterId::new(name);
         self.aliases.get(&name).cloned().unwrap_or(name)
     }
 
-    /// The API server of a cluster, if it is known.
+    /// The API server of a cluster, if there is one.
     #[must_use]
     pub fn server(&self, cluster: &ClusterId) -> Option<ApiServer> {
         self.servers.read().get(cluster)?.server.clone()
     }
 
-    /// Who reviews the tokens of a cluster, if it is known.
+    /// The reviewer of a cluster's tokens, if there is one.
     pub(super) fn reviews(&self, cluster: &ClusterId) -> Option<Arc<TokenReviews>> {
         self.servers.read().get(cluster).map(|remote| remote.reviews.clone())
     }

@@ -12,7 +12,7 @@ pub enum Interface {
     Debug,
 }
 
-/// Who has access.
+/// The callers with access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Everyone, on every port: any client of the mesh sees this anyway.
@@ -31,7 +31,6 @@ struct Row {
     interface: Interface,
     /// The short name of a type, or the name of a page.
     what: &'static str,
-    /// Who.
     rule: Rule,
 }
 
@@ -56,7 +55,7 @@ const TABLE: [Row; 58] = [
     xds("nds", Rule::Anyone),
     xds("pcds", Rule::Anyone),
     xds("wds", Rule::Anyone),
-    // Without ambient mode by address alone, of what endpoints say, too.
+    // Without ambient mode, it is requested by address only, and contains only data that endpoints contain, too.
     xds("wlds", Rule::Anyone),
     xds("wads", Rule::Anyone),
     xds("mcp", Rule::RootNamespace),
@@ -108,7 +107,7 @@ const TABLE: [Row; 58] = [
     debug("telemetryz", Rule::Operator),
 ];
 
-/// The rule for a type or page; `None` where there is none.
+/// The rule for a type or page; `None` if there is none.
 #[must_use]
 pub fn rule(interface: Interface, what: &str) -> Option<Rule> {
     TABLE.iter().find(|row| row.interface == interface && row.what == what).map(|row| row.rule)

@@ -1,6 +1,6 @@
 //! Which service accounts may read the secrets of their namespace: those that the API server lets list them.
 //!
-//! Agrees with `pilot/pkg/credentials/kube`: answers count for five minutes when good, for one when not.
+//! Agrees with `pilot/pkg/credentials/kube`: positive results are cached for five minutes, negative ones for one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,17 +12,17 @@ use kube::api::PostParams;
 use super::api_server::ApiServer;
 use navarch_api::object::NamespacedName;
 
-/// How long a "yes" counts.
+/// How long a positive result is cached.
 pub const KEPT_YES: Duration = Duration::from_secs(300);
-/// How long a "no" counts, and a failure to ask.
+/// How long a negative result or a failed review is cached.
 pub const KEPT_NO: Duration = Duration::from_secs(60);
-/// How long the API server may take.
+/// Timeout of a review.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An answer to come; an error means that nobody answered.
+/// A pending result; an error means that the review failed.
 pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
 
-/// Whoever knows what service accounts may do.
+/// Reviews the permissions of service accounts.
 pub trait AccessReviewer: Send + Sync + 'static {
     /// Whether a service account may list the secrets of its namespace.
     fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a>;

@@ -212,7 +212,7 @@ pub async fn start(
 struct Files(BTreeMap<PathBuf, Result<SecretBytes, std::io::ErrorKind>>);
 
 impl Files {
-    /// All that count.
+    /// Reads all configured files.
     fn read(config: &ServingConfig) -> Self {
         let given = match &config.certificate {
             ServerCertificate::Issued(_) | ServerCertificate::Requested(_) => Vec::new(),
@@ -227,7 +227,7 @@ impl Files {
         Self(all.map(|path| (path.clone(), read(path))).collect())
     }
 
-    /// What one holds.
+    /// The content of a file.
     fn get(&self, path: &Path) -> Result<&SecretBytes, ServingError> {
         let missing = |kind: std::io::ErrorKind| ServingError::File(path.to_owned(), kind.into());
         match self.0.get(path) {
@@ -237,7 +237,7 @@ impl Files {
         }
     }
 
-    /// The certificates that one holds.
+    /// The certificates in a file.
     fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingError> {
         Ok(pem::certificates(self.get(path)?.expose(), path.display())?)
     }

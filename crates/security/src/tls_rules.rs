@@ -1,4 +1,4 @@
-//! Which versions and cipher suites of TLS the ports speak.
+//! The TLS versions and cipher suites of the server ports.
 
 use std::sync::Arc;
 
@@ -7,35 +7,35 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 /// TLS 1.2 and later.
 const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
-/// TLS 1.3 alone.
+/// Only TLS 1.3.
 const NEWEST: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// `--tls-min-version` and `--tls-cipher-suites`. By default TLS 1.2 and later, with all suites that are safe.
+/// `--tls-min-version` and `--tls-cipher-suites`. By default TLS 1.2 and later, with all safe suites.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsRules {
-    /// TLS 1.2 is not spoken.
+    /// Whether TLS 1.2 is disabled.
     only_newest: bool,
-    /// The suites of TLS 1.2, by the names that Go and IANA have; `None` for all.
+    /// The suites of TLS 1.2, by their names in Go and IANA; `None` for all.
     suites: Option<Vec<String>>,
 }
 
-/// Why there are no such rules.
+/// Errors in the flags.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsRulesError {
-    /// No version that is spoken.
+    /// The version is not supported.
     #[error("--tls-min-version={0:?}: use 1.2 or 1.3")]
     Version(String),
-    /// No suite.
+    /// The suite is unknown.
     #[error("--tls-cipher-suites: unknown cipher suite {0:?}")]
     Suite(String),
 }
 
 impl TlsRules {
-    /// Reads the two flags. As in Go, suites concern TLS 1.2 only. Gives the suites beside that are known to be such but never
-    /// spoken here, as they are not safe.
+    /// Parses the two flags. As in Go, suites apply to TLS 1.2 only. Also returns the given suites that are not supported because they
+    /// are not safe.
     ///
     /// # Errors
-    /// When a flag names what there is not.
+    /// If a version or suite is unknown.
     pub fn read(min_version: &str, suites: &[String]) -> Result<(Self, Vec<String>), TlsRulesError> {
         let only_newest = match min_version {
             "1.2" => false,
@@ -57,7 +57,7 @@ impl TlsRules {
         Ok((rules, never.into_iter().map(str::to_owned).collect()))
     }
 
-    /// What servers encrypt with.
+    /// The cryptography provider of servers.
     pub(super) fn provider(&self) -> Arc<CryptoProvider> {
         let mut provider = aws_lc_rs::default_provider();
         if let Some(suites) = &self.suites {
@@ -66,14 +66,14 @@ impl TlsRules {
         Arc::new(provider)
     }
 
-    /// The versions that servers speak.
+    /// The TLS versions of servers.
     pub(super) fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         let has_older = self.provider().cipher_suites.iter().any(|one| one.tls13().is_none());
         if self.only_newest || !has_older { NEWEST } else { BOTH }
     }
 }
 
-/// A suite's name as Go and IANA have it.
+/// The name of a suite in Go and IANA.
 fn name(suite: rustls::SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
 }

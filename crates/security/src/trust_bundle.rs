@@ -1,4 +1,4 @@
-//! All roots of trust of the mesh: those of the CA, of mesh config, and of SPIFFE endpoints that mesh config names.
+//! All trusted roots of the mesh: those of the CA, of mesh config, and of the SPIFFE endpoints in mesh config.
 //!
 //! Agrees with `pilot/pkg/trustbundle` in the trusted roots; differs in that an invalid root is skipped and reported, and does
 //! not invalidate others.
@@ -15,16 +15,16 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use navarch_api::mesh::CertificateData;
 use navarch_pki::pem::{self, PemError};
 
-/// Why roots are left out.
+/// Why roots are skipped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum TrustError {
-    /// A text holds no certificates, or one that cannot be read.
+    /// A text has no certificates, or an invalid one.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// A certificate must not vouch for others.
+    /// A certificate may not sign others.
     #[error("{0} contains a certificate that is not a CA certificate")]
     NoCa(String),
-    /// An endpoint's answer is no SPIFFE bundle.
+    /// The response of an endpoint is not a SPIFFE bundle.
     #[error("the response is not a SPIFFE bundle with certificates")]
     NoBundle,
 }
@@ -32,31 +32,31 @@ pub enum TrustError {
 /// The roots of SPIFFE bundle endpoints, by address.
 pub type Fetched = BTreeMap<String, Arc<[Arc<str>]>>;
 
-/// What the mesh trusts, and what is left out.
+/// The trusted roots of the mesh, and the errors of skipped ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustBundle {
     /// The roots, one certificate in PEM each, sorted.
     pub roots: Arc<[Arc<str>]>,
-    /// What is left out.
+    /// The errors of skipped roots.
     pub faults: BTreeSet<TrustError>,
 }
 
-/// The certificates in a text, one in PEM each; `place` names it in errors.
+/// The certificates of a text, each as separate PEM; `place` names the text in errors.
 ///
 /// # Errors
-/// When one cannot be read, or is no CA's.
+/// If a certificate is invalid, or not of a CA.
 pub fn split(text: &str, place: &str) -> Result<Vec<Arc<str>>, TrustError> {
     pem::certificates(text.as_bytes(), place)?.iter().map(|one| check(one, place)).collect()
 }
 
-/// A CA's certificate in PEM.
+/// Encodes a CA certificate as PEM.
 fn check(certificate: &CertificateDer<'_>, place: &str) -> Result<Arc<str>, TrustError> {
     let parsed = X509Certificate::from_der(certificate);
     let (_, parsed) = parsed.map_err(|_| PemError::Unreadable(place.to_owned()))?;
     if parsed.is_ca() { Ok(Arc::from(pem::encode(certificate))) } else { Err(TrustError::NoCa(place.to_owned())) }
 }
 
-/// The endpoints that mesh config names.
+/// The SPIFFE endpoints in mesh config.
 #[must_use]
 pub fn endpoints(mesh: &[CertificateData]) -> BTreeSet<String> {
     let without_pem = mesh.iter().filter(|data| data.pem.as_deref().unwrap_or_default().is_empty());
@@ -88,10 +88,10 @@ pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> Trust
     TrustBundle { roots: roots.into_iter().collect(), faults }
 }
 
-/// The roots in a SPIFFE bundle: the one certificate of each key for `x509-svid`.
+/// The roots in a SPIFFE bundle: each key for `x509-svid` has one certificate.
 ///
 /// # Errors
-/// When there is none, or one that cannot be read.
+/// If there is none, or an invalid one.
 pub fn from_spiffe(document: &str) -> Result<Arc<[Arc<str>]>, TrustError> {
     let document: Value = serde_json::from_str(document).map_err(|_| TrustError::NoBundle)?;
     let keys = document.get("keys").and_then(Value::as_array).ok_or(TrustError::NoBundle)?;

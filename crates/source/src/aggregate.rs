@@ -17,18 +17,18 @@ use navarch_api::object::ObjectRef;
 /// Several sources, in order of precedence.
 #[derive(Debug)]
 pub struct Aggregate {
-    /// What each is called in problems, such as `k8s://`, and what it tells.
+    /// The name of each in problems, such as `k8s://`, and its batches.
     sources: Vec<(Arc<str>, mpsc::Receiver<Batch>)>,
 }
 
 impl Aggregate {
-    /// From what sources are called and what they tell.
+    /// From the names and batches of sources.
     #[must_use]
     pub fn new(sources: Vec<(Arc<str>, mpsc::Receiver<Batch>)>) -> Self {
         Self { sources }
     }
 
-    /// Forwards events until all sources have ended or the receiver is closed. It is in sync when all sources are.
+    /// Forwards events until all sources have ended or the receiver is closed. Reports a full sync once all sources are in sync.
     pub async fn run(self, events: mpsc::Sender<Batch>) {
         let mut state = Merged { names: Vec::new(), holders: BTreeMap::new(), unsynced: self.sources.len() };
         let mut batches = StreamMap::new();
@@ -46,9 +46,9 @@ impl Aggregate {
     }
 }
 
-/// What all sources hold.
+/// The objects of all sources.
 struct Merged {
-    /// What the sources are called.
+    /// The names of the sources.
     names: Vec<Arc<str>>,
     /// The sources of each object, by name; the first one wins.
     holders: BTreeMap<ObjectRef, BTreeMap<usize, AnyObject>>,
@@ -77,7 +77,7 @@ impl Merged {
         }
     }
 
-    /// A source has an object.
+    /// Adds or replaces an object of a source.
     fn put(&mut self, source: usize, object: AnyObject, batch: &mut Batch) {
         let name = object.object_ref();
         let holders = self.holders.entry(name.clone()).or_default();
@@ -90,7 +90,7 @@ impl Merged {
         tell_change(&name, before, now, batch);
     }
 
-    /// A source no longer has an object.
+    /// Removes an object of a source.
     fn remove(&mut self, source: usize, name: &ObjectRef, batch: &mut Batch) {
         let Some(holders) = self.holders.get_mut(name) else { return };
         let before = holders.first_key_value().map(|(_, object)| object.clone());

@@ -98,7 +98,7 @@ pub(super) async fn run_thread(
     }
 }
 
-/// Starts a thread, which the end of the process does not wait for, as a file system may hang. An error as its result is a panic.
+/// Starts a thread that process exit does not wait for, because a file system may hang. An error of the receiver means a panic.
 fn start_thread(reader: impl FnOnce() + Send + 'static) -> std::io::Result<oneshot::Receiver<()>> {
     let (sender, ended) = oneshot::channel();
     let run = move || {
@@ -117,7 +117,7 @@ struct Worker {
     inbox: Arc<Inbox>,
     /// The receiver of batches.
     events: mpsc::Sender<Batch>,
-    /// The file watcher; `None` while the system has none left.
+    /// The file watcher; `None` while the system cannot provide one.
     watch: Option<Watch>,
     agenda: Agenda,
     /// Metadata of the files when last read.
@@ -239,7 +239,7 @@ impl Worker {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);
             return;
         }
-        // The scan had found it unreadable, which is over.
+        // The last scan could not read the file, but it is readable now.
         let is_faulty = matches!(reading, Reading::Failed(_) | Reading::Unfit(_));
         if !is_faulty && self.unreadable.remove(path) {
             self.index.set_problem(&file, None);

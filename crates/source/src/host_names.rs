@@ -1,7 +1,7 @@
-//! Host names, resolved here in place of proxies: of gateways between networks, which proxies cannot resolve in endpoints.
+//! Host names, resolved here instead of by proxies: those of gateways between networks, which proxies cannot resolve in endpoints.
 //!
-//! Agrees with `networkGatewayNameCache` of `pilot/pkg/model/network.go`: addresses of both families, for as long as their
-//! records say but 30 seconds at the least and an hour at the most; the last ones stay while no resolver answers.
+//! Agrees with `networkGatewayNameCache` of `pilot/pkg/model/network.go`: addresses of both families, for the TTL of their records,
+//! but at least 30 seconds and at most an hour; the last addresses are kept while no resolver responds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,19 +16,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
 
-/// The shortest time for which addresses are taken to hold: shorter ones would push too often.
+/// The minimum lifetime of addresses: shorter lifetimes would cause pushes too often.
 const MIN_TTL: Duration = Duration::from_secs(30);
 const MAX_TTL: Duration = Duration::from_secs(3600);
 /// How long a resolver may take.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Addresses of a host, sorted; none where it has none.
+/// Addresses of a host, sorted; empty if it has none.
 pub type HostAddresses = Arc<[IpAddr]>;
 
 /// Resolves host names and keeps their addresses fresh.
 #[derive(Debug)]
 pub struct HostNames {
-    /// Whom to ask, in order.
+    /// The resolvers, in the order in which they are queried.
     resolvers: Vec<SocketAddr>,
     known: BTreeMap<Arc<str>, CachedHost>,
 }
@@ -48,8 +48,8 @@ impl HostNames {
         Self { resolvers, known: BTreeMap::new() }
     }
 
-    /// Resolves those of the wanted hosts that are new or due, and forgets all that are not wanted. Gives what is new: addresses, or
-    /// that a host is forgotten.
+    /// Resolves those of the wanted hosts that are new or due, and removes all hosts that are not wanted. Returns the changes: new
+    /// addresses of a host, or `None` for a removed host.
     pub async fn refresh(&mut self, wanted: &BTreeSet<Arc<str>>) -> Vec<(Arc<str>, Option<HostAddresses>)> {
         let gone = self.known.extract_if(.., |host, _| !wanted.contains(host));
         let mut news: Vec<_> = gone.map(|(host, _)| (host, None)).collect();
@@ -74,14 +74,14 @@ impl HostNames {
         news
     }
 
-    /// When the next is due; `None` if none is known.
+    /// When the next host is due; `None` if there are no hosts.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.known.values().map(|known| known.due).min()
     }
 }
 
-/// The addresses of a host in both families, sorted, and for how long they hold; `None` if no resolver answers for either.
+/// The addresses of a host in both families, sorted, and their lifetime; `None` if no resolver responds for either.
 async fn resolve(resolvers: &[SocketAddr], host: &str) -> Option<(Vec<IpAddr>, Duration)> {
     let name = Name::from_ascii(format!("{}.", host.trim_end_matches('.'))).ok()?;
     let (four, six) = tokio::join!(ask(resolvers, &name, RecordType::A), ask(resolvers, &name, RecordType::AAAA));
@@ -109,16 +109,16 @@ fn address(record: &Record) -> Option<IpAddr> {
     }
 }
 
-/// For how long an answer holds: as its shortest record. One without records holds shortly.
+/// The lifetime of a response: the shortest TTL of its records. A response without records has the minimum.
 fn lifetime_of(answer: &Message) -> Duration {
     let records = answer.answers.iter().chain(&answer.authorities).chain(&answer.additionals);
     records.map(|record| Duration::from_secs(record.ttl.into())).min().unwrap_or(MIN_TTL).min(MAX_TTL)
 }
 
-/// The answer of the first resolver that has one. That a host is not there is an answer, though others are asked before it counts.
+/// The response of the first resolver that has the host. A response such as NXDOMAIN is only used if no other resolver has it.
 async fn ask(resolvers: &[SocketAddr], name: &Name, kind: RecordType) -> Option<Message> {
     let mut id = [0; 2];
-    // The socket is of this question alone, so a guess must meet its port as well.
+    // The socket is used for this query only, so a forged response must match its port as well.
     let _ = aws_lc_rs::default_provider().secure_random.fill(&mut id);
     let mut question = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Query);
     question.metadata.recursion_desired = true;
@@ -137,7 +137,7 @@ async fn ask(resolvers: &[SocketAddr], name: &Name, kind: RecordType) -> Option<
     answered
 }
 
-/// Asks one resolver; over TCP where a datagram does not hold all of the answer.
+/// Queries one resolver; over TCP if the response does not fit in a datagram.
 async fn exchange(resolver: SocketAddr, question: &[u8]) -> io::Result<Message> {
     let any = if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
@@ -147,7 +147,7 @@ async fn exchange(resolver: SocketAddr, question: &[u8]) -> io::Result<Message> 
     let answer = loop {
         let length = socket.recv(&mut buffer).await?;
         let datagram = buffer.get(..length).expect("recv returns at most the length of its buffer");
-        // What has another id is no answer to this.
+        // A datagram with another id is not the response to this query.
         if datagram.get(..2) == question.get(..2)
             && let Ok(answer) = Message::from_vec(datagram)
         {

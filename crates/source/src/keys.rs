@@ -1,12 +1,12 @@
-//! The keys of token issuers, fetched from where RequestAuthentications say.
+//! The keys of token issuers, fetched from the URLs in RequestAuthentications.
 //!
 //! ```text
 //! RequestAuthentications ─▶ ring: what is wanted, what is due ─▶ fetch (address policy, no redirects) ─▶ Keys
 //! ```
 //!
-//! Keys are fetched once for all policies that name a place, again after the refresh interval, and after failures sooner and
-//! sooner apart. Keys that were good stay while fetching fails, up to a week; a place whose keys were never there has none, and
-//! no token of its issuer is accepted.
+//! Keys are fetched once for all policies with the same source, again after the refresh interval, and after failures at increasing
+//! intervals. Valid keys are kept while fetching fails, up to a week. A source whose keys were never fetched has none, and no token
+//! of its issuer is accepted.
 
 mod fetch;
 mod ring;
@@ -30,18 +30,18 @@ use navarch_api::object::NamespacedName;
 use navarch_net::destination::AddressPolicy;
 use navarch_net::fair_semaphore::FairSemaphore;
 
-/// How long fetching may take where a rule says nothing.
+/// The timeout of a fetch if the rule sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Fetches under way: who writes many places must not have as many connections.
+/// Maximum number of concurrent fetches: a user with many sources must not cause as many connections.
 const AT_ONCE: usize = 32;
-/// How long the first fetches may hold readiness up: places that answer late or never may be many.
+/// How long the first fetches may delay readiness: many sources may be slow or never respond.
 const FIRST_FETCHES: Duration = Duration::from_secs(30);
 
-/// What the keeper of objects tells the one who fetches.
+/// A change of the wanted keys.
 #[derive(Clone, Debug)]
 pub enum Demand {
-    /// The places that a RequestAuthentication names now, with how long each may take; none where it is gone.
+    /// The sources in a RequestAuthentication, with the timeout of each; empty if it was deleted.
     Of(NamespacedName, BTreeMap<KeySource, Duration>),
     /// All initial policies were received.
     Complete,
@@ -52,48 +52,45 @@ pub enum Demand {
 pub struct KeyConfig {
     /// How long keys are used before they are fetched again.
     pub refresh: Duration,
-    /// Which addresses may be asked.
+    /// Which addresses may be connected to.
     pub addresses: AddressPolicy,
 }
 
-/// How fetches went. Clones are the same.
+/// Counters of fetches. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct KeyMetrics {
-    /// Keys that were fetched.
+    /// Successful fetches.
     pub fetched: Count,
-    /// Places that had none.
+    /// Failed fetches.
     pub failed: Count,
 }
 
 /// Fetches keys and keeps them fresh.
 #[derive(Debug)]
 pub struct KeyFetching {
-    /// What is wanted and known.
+    /// The wanted sources and their keys.
     ring: Ring,
-    /// What is being fetched.
     fetches: Fetches,
-    /// What is counted.
     metrics: KeyMetrics,
 }
 
-/// Fetches under way.
+/// Fetches in progress.
 #[derive(Debug)]
 struct Fetches {
-    /// Who fetches.
     fetcher: Arc<Fetcher>,
-    /// Turns at it, by the namespaces that want keys.
+    /// Limits concurrent fetches, fairly among the namespaces that want keys.
     turns: Arc<FairSemaphore<Namespace>>,
-    /// One for each place.
+    /// One task for each source.
     tasks: JoinSet<Fetched>,
-    /// Ends the task of a place.
+    /// Aborts the task of a source.
     handles: BTreeMap<KeySource, AbortHandle>,
 }
 
-/// The keys of a place, or why there are none.
+/// The keys of a source, or the error.
 type Fetched = (KeySource, Result<Arc<str>, FetchError>);
 
 impl Fetches {
-    /// Begins to fetch from a place.
+    /// Starts to fetch a source.
     fn begin(&mut self, due: Due) {
         let (fetcher, turns) = (self.fetcher.clone(), self.turns.clone());
         let source = due.source.clone();
@@ -105,14 +102,14 @@ impl Fetches {
         self.handles.insert(source, handle);
     }
 
-    /// Gives a place up that nobody wants any more.
+    /// Aborts the fetch of a source that is no longer wanted.
     fn cancel(&mut self, source: &KeySource) {
         if let Some(handle) = self.handles.remove(source) {
             handle.abort();
         }
     }
 
-    /// The next that has ended. Never comes while there are none.
+    /// The next completed fetch. Pending while no fetch is in progress.
     async fn next(&mut self) -> Fetched {
         loop {
             match self.tasks.join_next().await {
@@ -128,7 +125,7 @@ impl Fetches {
 }
 
 impl KeyFetching {
-    /// With nothing wanted.
+    /// Without sources.
     #[must_use]
     pub fn new(config: KeyConfig) -> Self {
         let fetches = Fetches {
@@ -140,7 +137,7 @@ impl KeyFetching {
         Self { ring: Ring::new(config.refresh), fetches, metrics: KeyMetrics::default() }
     }
 
-    /// The same, counted there.
+    /// The same with other metrics.
     #[must_use]
     pub fn counted_by(self, metrics: KeyMetrics) -> Self {
         Self { metrics, ..self }
@@ -193,7 +190,7 @@ impl KeyFetching {
         }
     }
 
-    /// A policy wants these places and no others.
+    /// Sets the sources that a policy wants.
     fn demand(&mut self, policy: &NamespacedName, sources: BTreeMap<KeySource, Duration>) -> Vec<KeyUpdate> {
         let gone = self.ring.demand(policy, sources, Instant::now());
         for (source, _) in &gone {
@@ -203,7 +200,7 @@ impl KeyFetching {
     }
 }
 
-/// Sleeps so long, for ever without a time.
+/// Sleeps for a duration; forever if it is `None`.
 async fn sleep(wait: Option<Duration>) {
     match wait {
         Some(wait) => tokio::time::sleep(wait).await,

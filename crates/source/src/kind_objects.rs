@@ -15,7 +15,7 @@ use navarch_api::validation::validate_any;
 #[derive(Debug)]
 pub(super) struct KindObjects {
     kind: Kind,
-    /// What the source is called in problems: `k8s://`, `xds://host:port/`.
+    /// The name of the source in problems: `k8s://`, `xds://host:port/`.
     source: Arc<str>,
     objects: NamedTable<Entry>,
     /// The number of the current pass over all objects.
@@ -57,7 +57,7 @@ impl KindObjects {
         Self { kind, source, objects: NamedTable::default(), round: 0, tags: Tags::default() }
     }
 
-    /// How many objects are in force.
+    /// Number of objects in force.
     pub(super) fn len(&self) -> usize {
         self.objects.iter().filter(|entry| matches!(entry.last_valid, LastValid::Object(_))).count()
     }
@@ -103,7 +103,7 @@ impl KindObjects {
         }
     }
 
-    /// A good object is there, with what is odd about it.
+    /// Adds or updates a valid object; `faults` are its unknown fields and warnings.
     fn put_object(&mut self, object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
         let unhealthy = !faults.is_empty();
         let known = self.objects.get_mut(&object.meta().key);
@@ -141,7 +141,7 @@ impl KindObjects {
         batch.push(problems(&self.source, subject, faults));
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
         let Some((_, entry)) = self.objects.remove(name) else { return };
         if matches!(entry.last_valid, LastValid::Object(_)) {
@@ -153,7 +153,7 @@ impl KindObjects {
     }
 }
 
-/// An object of a kind, as problems name it.
+/// The subject of an object's problems.
 fn subject(kind: Kind, name: &NamespacedName) -> Subject {
     Subject {
         api_version: kind.group().to_owned(),
@@ -163,14 +163,14 @@ fn subject(kind: Kind, name: &NamespacedName) -> Subject {
     }
 }
 
-/// Where an object stands at a server, as problems name it: `k8s://VirtualService/shop/reviews`.
+/// The place of an object's problems: `k8s://VirtualService/shop/reviews`.
 fn place(source: &str, subject: &Subject) -> Arc<str> {
     let parts = [&subject.kind, &subject.namespace, &subject.name];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
     Arc::from(format!("{source}{}", parts.join("/")))
 }
 
-/// All that is wrong with an object.
+/// All problems of an object.
 fn problems(source: &str, subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
     let file = place(source, subject);
     let problem =
@@ -178,7 +178,7 @@ fn problems(source: &str, subject: &Subject, faults: Vec<Fault>) -> SourceEvent 
     SourceEvent::Problems { place: file.clone(), problems: faults.into_iter().map(problem).collect() }
 }
 
-/// What is wrong with a kind as a whole; `None` when it is well again.
+/// The problem of a kind as a whole; `None` clears it.
 pub(super) fn kind_problem(source: &str, kind: Kind, reason: Option<String>) -> SourceEvent {
     let subject =
         Subject { api_version: kind.group().to_owned(), kind: kind.as_str().to_owned(), ..Subject::default() };

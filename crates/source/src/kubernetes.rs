@@ -5,11 +5,11 @@
 //!            ─ definitions of kinds ────▶ kinds that come later
 //! ```
 //!
-//! Each kind is read by a task of its own: first all that is there, streamed as events where the server can (Kubernetes
-//! 1.32), else in pages; then what changes. An object is read from the text straight into the form in which it is kept.
-//! Broken or idle connections, restarts and refusals of the server, expired versions and kinds that are not served (yet)
-//! cost time but no data: the objects stay in force, and after the next success only differences are sent. `reflector.rs`
-//! says why this is not `kube::runtime::watcher`.
+//! Each kind is read by its own task: first all objects, streamed as events if the server supports it (Kubernetes 1.32), else in
+//! pages; then changes. Objects are decoded directly into the form in which they are stored. Broken or idle connections,
+//! restarts and errors of the server, expired versions and kinds that are not served (yet) cost time but no data: the objects
+//! stay in force, and after the next success only differences are sent. `reflector.rs` explains why this is not
+//! `kube::runtime::watcher`.
 
 mod definitions;
 mod mesh_maps;
@@ -30,8 +30,7 @@ use tokio::task::JoinSet;
 
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::object::Kind;
-use navarch_api::shared_names::SharedNames;
-use navarch_api::shared_texts::SharedTexts;
+use navarch_api::shared_texts::{PodNames, SharedTexts};
 use reflector::{Reflector, Target};
 use scope::Tags;
 use stream::Connection;
@@ -40,7 +39,7 @@ pub(crate) use mesh_maps::Counting;
 pub use mesh_maps::{MeshMapSource, MeshMapSourceConfig};
 pub use scope::{KubernetesScope, ReadKind, ReadKinds, RemoteKinds};
 
-/// How long a connection may be silent. A watch on which nothing happens has a bookmark about every minute.
+/// How long a connection may be silent. An idle watch receives a bookmark about every minute.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Settings of a source of Kubernetes objects.
@@ -62,9 +61,9 @@ impl std::fmt::Debug for KubernetesSourceConfig {
 
 /// The objects of an API server as a source.
 ///
-/// It is in sync when every kind was read once; a kind that is not served has no objects. What may not be read keeps it from
-/// being in sync, for half a configuration is worse than an older one; that is reported as a problem of the kind
-/// (`k8s://VirtualService`), as is what is wrong with an object (`k8s://VirtualService/shop/reviews`).
+/// It is in sync when every kind was read once; a kind that is not served has no objects. A kind that it may not read keeps it from
+/// being in sync, because an incomplete configuration is worse than an older one. This is reported as a problem of the kind
+/// (`k8s://VirtualService`), as are problems of an object (`k8s://VirtualService/shop/reviews`).
 #[derive(Debug)]
 pub struct KubernetesSource {
     config: KubernetesSourceConfig,
@@ -77,15 +76,15 @@ impl KubernetesSource {
         Self { config }
     }
 
-    /// Tells what the API server has, and from then on what changes, until nobody listens or the future is dropped.
+    /// Sends the objects of the API server and then changes, until the receiver is closed or the future is dropped.
     ///
-    /// When the channel is full, it waits: meanwhile changes gather at the API server.
+    /// When the channel is full it waits, and changes accumulate at the API server.
     ///
     /// # Errors
-    /// When a task fails, which is a bug.
+    /// If a task fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
         let scope = Arc::new(self.config.scope);
-        // Without a revision all objects count, and no tag matters; nor do they where nothing that has revisions is read.
+        // Without a revision all objects are read, and tags do not matter; nor do they if no kind with revisions is read.
         let without_tags = scope.revision.is_empty() || matches!(scope.kinds, ReadKinds::Remote(_));
         let (to_tags, tags) = watch::channel(without_tags.then(Tags::default));
         let client = self.config.client.clone();
@@ -93,8 +92,8 @@ impl KubernetesSource {
         let kinds: Vec<Kind> = scope.kinds().collect();
         let (to_sync, mut synced) = mpsc::channel(1);
         let mut waiting = BTreeMap::new();
-        let pods = SharedNames::default();
-        // Dropped with the future, and all tasks with it.
+        let pods = PodNames::default();
+        // Dropped with the future, which aborts all tasks.
         let mut readers = JoinSet::new();
         for kind in &kinds {
             let redefined = Arc::new(Notify::new());
@@ -138,7 +137,7 @@ impl KubernetesSource {
                 }
                 Some(ended) = readers.join_next() => {
                     ended.map_err(|source| SourceError::Reader { place: "Kubernetes API".to_owned(), source })?;
-                    // A reader ends only when nobody listens.
+                    // A reader only ends when the receiver is closed.
                     return Ok(());
                 }
                 () = events.closed() => return Ok(()),

@@ -1,15 +1,15 @@
-//! Where configuration comes from: every source turns what it watches into the same events.
+//! Sources of configuration: each turns what it watches into the same events.
 //!
 //! ```text
 //! directory of YAML     ─┐
 //! mesh config files     ─┤
-//! Kubernetes API        ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ whoever keeps the objects
+//! Kubernetes API        ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ store of objects
 //! other control planes  ─┘
 //! ```
 //!
 //! A source keeps the state that it has sent: it sends an object when it is new or has changed, and the reference of a
 //! deleted one. Unreadable input is sent as a problem of its place, and the last valid version stays in force.
-//! Knows nothing of what the objects mean.
+//! Sources do not interpret the objects.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -61,23 +61,23 @@ pub type Batch = Vec<SourceEvent>;
 /// One change of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceEvent {
-    /// An object that was not there.
+    /// A new object.
     Added(AnyObject),
-    /// An object that says something else than before.
+    /// An object whose content differs from before.
     Updated(AnyObject),
-    /// An object that is gone.
+    /// A deleted object.
     Deleted(ObjectRef),
     /// The settings of the mesh, at start and whenever they change.
     MeshConfig(Arc<MeshConfig>),
     /// The networks of the mesh, at start and whenever they change.
     MeshNetworks(Arc<MeshNetworks>),
-    /// The keys of a token issuer, at first and whenever they change; `None` where they are no longer trusted.
+    /// The keys of a token issuer, at first and whenever they change; `None` if they are no longer trusted.
     Keys(KeySource, Option<Arc<str>>),
     /// All problems of one place; they replace the earlier ones. Empty when the place is valid again.
     Problems {
-        /// The file, or whatever else the source reads.
+        /// The file, or another place that the source reads.
         place: Arc<str>,
-        /// What is wrong with it, in the order of the text.
+        /// Its problems, in the order of the text.
         problems: Vec<Problem>,
     },
     /// All initial objects were sent. Sent once.
@@ -90,7 +90,7 @@ pub enum SourceError {
     /// The thread that reads failed.
     #[error("the reader of {place} failed")]
     Reader {
-        /// What was read.
+        /// The place that was read.
         place: String,
         /// The join error of the thread.
         #[source]
@@ -99,9 +99,9 @@ pub enum SourceError {
     /// The thread that reads files could not be started.
     #[error("failed to start the thread that reads {place}")]
     Thread {
-        /// What was to be read.
+        /// The place that was to be read.
         place: String,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },

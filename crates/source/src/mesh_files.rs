@@ -1,8 +1,8 @@
 //! Mesh config and mesh networks from files.
 //!
-//! The files are read at start and whenever they change. An invalid one is reported as a problem, and the last valid one stays
-//! in force. Without a file the defaults apply. A file that is invalid at start is waited for: with defaults, perhaps of another
-//! trust domain, every certificate would be wrong.
+//! The files are read at start and whenever they change. An invalid file is reported as a problem, and its last valid content stays
+//! in force. Without a file the defaults apply. If a file is invalid at start, the source waits for a valid one: with defaults,
+//! perhaps of another trust domain, every certificate would be wrong.
 
 #[cfg(test)]
 mod tests;
@@ -24,11 +24,11 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 /// Settings of a source of mesh config.
 #[derive(Clone, Debug)]
 pub struct MeshFileSourceConfig {
-    /// The file of the mesh config, laid over `base`.
+    /// The file of the mesh config, applied over `base`.
     pub mesh: Option<PathBuf>,
     /// The file of the mesh networks.
     pub networks: Option<PathBuf>,
-    /// What holds where the file says nothing.
+    /// The values of fields that the file does not set.
     pub base: MeshConfig,
 }
 
@@ -45,11 +45,11 @@ impl MeshFileSource {
         Self { config }
     }
 
-    /// Tells mesh config and networks, and from then on every change, until nobody listens or the future is dropped.
-    /// Whenever `reload` is notified, both are read anew.
+    /// Sends mesh config and networks, and then every change, until the receiver is closed or the future is dropped. When `reload`
+    /// is notified, both are read again.
     ///
     /// # Errors
-    /// When the thread that reads fails.
+    /// If the thread that reads fails.
     pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
         let inbox = Arc::new(Inbox::default());
         let worker = Worker::new(self.config, inbox.clone(), events.clone());
@@ -57,13 +57,13 @@ impl MeshFileSource {
     }
 }
 
-/// A text that was taken in, or tried.
+/// A file and its state.
 #[derive(Debug)]
 struct TextFile {
     path: PathBuf,
-    /// What it held when it was last read; `None` before that, and where it cannot be read.
+    /// Its content when it was last read; `None` before that, and if it is unreadable.
     text: Option<String>,
-    /// Whether it holds a text that is none of the kind.
+    /// Whether its text is invalid.
     is_broken: bool,
     /// The problems that were sent for it.
     problems: Vec<Problem>,
@@ -77,21 +77,21 @@ enum FileRead {
     Unreadable(String),
 }
 
-/// The thread that reads.
+/// The reader thread.
 struct Worker {
-    /// What mesh config is laid over.
+    /// The mesh config below the file.
     base: MeshConfig,
     /// The file of the mesh config.
     mesh: Option<TextFile>,
     /// The file of the mesh networks.
     networks: Option<TextFile>,
-    /// What was heard.
+    /// File system events.
     inbox: Arc<Inbox>,
-    /// Who wants to know.
+    /// The receiver of batches.
     events: mpsc::Sender<Batch>,
-    /// The ear; `None` while the system gives none.
+    /// The file watcher; `None` while the system cannot provide one.
     watcher: Option<RecommendedWatcher>,
-    /// What is to be done when.
+    /// The schedule of reading.
     agenda: Agenda,
 }
 
@@ -101,12 +101,12 @@ impl TextFile {
         Self { path, text: None, is_broken: false, problems: Vec::new() }
     }
 
-    /// Whether it held something when it was last read.
+    /// Whether it had content when it was last read.
     fn held_something(&self) -> bool {
         self.text.as_ref().is_some_and(|text| !text.trim().is_empty())
     }
 
-    /// Looks at the file; `None` when there is nothing new, or when what is missing may come back.
+    /// Reads the file; `None` if it is unchanged, or if missing content may come back.
     fn look(&self, agenda: &mut Agenda, now: Instant) -> Option<FileRead> {
         let look = match read_bytes(&self.path).map(String::from_utf8) {
             Ok(Ok(text)) => FileRead::Text(text),
@@ -177,7 +177,7 @@ fn folder(path: &Path) -> &Path {
 }
 
 impl Worker {
-    /// A reader with everything before it.
+    /// A reader that has read nothing.
     fn new(config: MeshFileSourceConfig, inbox: Arc<Inbox>, events: mpsc::Sender<Batch>) -> Self {
         let MeshFileSourceConfig { mesh, networks, base } = config;
         Self {
@@ -191,9 +191,9 @@ impl Worker {
         }
     }
 
-    /// Works until nobody listens.
+    /// Runs until the receiver is closed.
     fn run(mut self) {
-        // The event to send once no file is broken; then `None`.
+        // The events to send once no file is broken; then `None`.
         let mut held = Some(self.defaults());
         loop {
             let news = self.inbox.wait(self.agenda.next());
@@ -235,7 +235,7 @@ impl Worker {
         self.mesh.iter().chain(&self.networks)
     }
 
-    /// What holds before any file is read.
+    /// The events before any file is read.
     fn defaults(&self) -> Batch {
         vec![
             SourceEvent::MeshConfig(Arc::new(self.base.clone())),
@@ -243,7 +243,7 @@ impl Worker {
         ]
     }
 
-    /// Listens to the folders in which the files are, and to those that links lead to.
+    /// Watches the directories of the files, and those of the targets of links.
     fn listen(&mut self) -> notify::Result<()> {
         let mut paths: Vec<PathBuf> = self.files().map(|file| file.path.clone()).collect();
         let targets: Vec<_> = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok()).collect();
@@ -251,7 +251,7 @@ impl Worker {
         let files: Vec<PathBuf> = self.files().map(|file| file.path.clone()).collect();
         let (inbox, ours) = (self.inbox.clone(), paths.clone());
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // An error is that something was missed.
+            // An error means that an event was lost.
             let signal = event.map_or(Some(Signal::Settled), |event| hear(&ours, &event));
             if let Some(signal) = signal {
                 inbox.add(|news| news.files.extend(files.iter().map(|path| (path.clone(), signal))));
@@ -264,7 +264,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Reads a file and takes in what it says.
+    /// Reads a file and applies its content.
     fn apply(&mut self, path: &Path, now: Instant) -> Batch {
         let mut batch = Batch::new();
         let (agenda, base) = (&mut self.agenda, &self.base);
@@ -282,7 +282,7 @@ impl Worker {
     }
 }
 
-/// What an event says of our files: mounted ConfigMaps swap a link whose name starts with two dots.
+/// The signal of an event for our files: mounted ConfigMaps swap a link whose name starts with two dots.
 fn hear(ours: &[PathBuf], event: &Event) -> Option<Signal> {
     let signal = signal_of(event.kind)?;
     let is_link = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));

@@ -1,7 +1,7 @@
-//! Mesh config and mesh networks where files and ConfigMaps both say something.
+//! Mesh config and mesh networks from both files and ConfigMaps.
 //!
-//! As in istiod, and for config and networks each by itself: a file takes the place of the revision's ConfigMap, and the
-//! shared ConfigMap, if there is one, lies below either. Of networks, the first that there are count alone.
+//! As in istiod, and separately for config and networks: a file replaces the revision's ConfigMap, and either overrides the shared
+//! ConfigMap, if it exists. Of networks, only the first that exist are used.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use super::mesh_files::{MeshFileSource, MeshFileSourceConfig};
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 
-/// Batches that may wait to be laid over each other; their sources wait then.
+/// Batches that may wait to be merged; when there are more, their sources wait.
 const BATCHES: usize = 4;
 
-/// Files and ConfigMaps in one.
+/// Files and ConfigMaps as one source.
 #[derive(Debug)]
 pub struct MeshLayers {
-    /// The revision's ConfigMap, behind the shared one if there is one.
+    /// The shared ConfigMap, if there is one, and then the revision's.
     pub maps: MeshMapSourceConfig,
     /// The shared ConfigMap.
     pub shared: Option<String>,
@@ -36,30 +36,30 @@ pub struct MeshLayers {
 struct Layer {
     mesh: Option<Arc<MeshConfig>>,
     networks: Option<Arc<MeshNetworks>>,
-    /// Whether it was all.
+    /// Whether the source is in sync.
     synced: bool,
 }
 
-/// All sources, and what was made of them.
+/// The state of all sources, and the sent state.
 #[derive(Debug)]
 struct Layers {
     /// Whether there is a file of mesh config, and one of networks.
     files: (bool, bool),
-    /// What the shared ConfigMap says.
+    /// The state of the shared ConfigMap.
     shared: Layer,
-    /// What the ConfigMaps say together.
+    /// The merged state of the ConfigMaps.
     maps: Layer,
-    /// What the files say.
+    /// The state of the files.
     file: Layer,
-    /// What was passed on.
+    /// The sent state.
     passed: Layer,
 }
 
-/// A reader of files. It ends when dropped.
+/// A running source. It ends when dropped.
 type Reader = Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>>;
 
 impl Layer {
-    /// Takes in a batch; what is neither config nor networks goes on.
+    /// Applies a batch; events other than config and networks are forwarded.
     fn apply(&mut self, batch: Batch, on: &mut Batch) {
         for event in batch {
             match event {
@@ -104,11 +104,11 @@ impl Layers {
 }
 
 impl MeshLayers {
-    /// Tells mesh config and networks, and from then on every change, until nobody listens or the future is dropped.
-    /// Whenever `reload` is notified, the files are read anew.
+    /// Sends mesh config and networks, and then every change, until the receiver is closed or the future is dropped. When `reload`
+    /// is notified, the files are read again.
     ///
     /// # Errors
-    /// When a reader fails, which is a bug.
+    /// If a reader fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
         let (to_shared, mut from_shared) = mpsc::channel(BATCHES);
         let (to_maps, mut from_maps) = mpsc::channel(BATCHES);
@@ -139,10 +139,10 @@ impl MeshLayers {
             tokio::select! {
                 Some(batch) = from_shared.recv() => {
                     layers.shared.apply(batch, &mut on);
-                    // The file lies over it.
+                    // The file overrides it.
                     if let Some(below) = layers.shared.mesh.clone().filter(|below| *below != base) {
                         base = below;
-                        // Where they were good once, the rest is not kept waiting should they be broken over this base.
+                        // Once they were valid, they do not delay other changes if they are invalid over this base.
                         layers.file = Layer { synced: layers.passed.synced, ..Layer::default() };
                         files = read(&base);
                     }
@@ -162,7 +162,7 @@ impl MeshLayers {
     }
 }
 
-/// A reader of ConfigMaps, or where there is nothing to read, one that never tells anything.
+/// A reader of ConfigMaps, or if nothing is to be read, one that never sends anything.
 fn source(is_read: bool, maps: MeshMapSource, events: mpsc::Sender<Batch>) -> Reader {
     if is_read { Box::pin(maps.run(events)) } else { Box::pin(std::future::pending()) }
 }

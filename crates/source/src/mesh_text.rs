@@ -1,4 +1,4 @@
-//! Mesh config and mesh networks from their text: read, judged, and either let through or sent back with all that is wrong.
+//! Parses and validates the text of mesh config and mesh networks.
 
 use super::problem::Fault;
 use navarch_api::field_error::FieldError;
@@ -8,31 +8,31 @@ use navarch_api::typed::Typed;
 use navarch_api::validation::{Verdict, validate_mesh_config, validate_mesh_networks};
 use navarch_api::yaml::line_of;
 
-/// A value that was read and judged.
+/// A valid value.
 pub(super) struct Sound<T> {
     pub(super) value: T,
-    /// What is odd about the text, but harms nobody.
+    /// The warnings about the text.
     pub(super) oddities: Vec<(usize, Fault)>,
 }
 
-/// What a text says, or all that is wrong with it.
+/// The value of a text, or all of its errors.
 pub(super) type Parsed<T> = Result<Sound<T>, Vec<TextError>>;
 
-/// Reads and judges mesh config.
+/// Parses and validates mesh config.
 pub(super) fn parse_mesh_config(base: &MeshConfig, text: &str) -> Parsed<MeshConfig> {
     let typed = base.apply(text).map_err(|error| vec![error])?;
     let verdict = validate_mesh_config(&typed.value);
     judge(text, typed, verdict)
 }
 
-/// Reads and judges mesh networks.
+/// Parses and validates mesh networks.
 pub(super) fn parse_mesh_networks(text: &str) -> Parsed<MeshNetworks> {
     let typed = MeshNetworks::parse(text).map_err(|error| vec![error])?;
     let verdict = validate_mesh_networks(&typed.value);
     judge(text, typed, verdict)
 }
 
-/// Lets a value through, or says on which lines of its text it is wrong.
+/// Returns a valid value, or the errors with the lines of the text.
 fn judge<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
     let place = |field: String, reason: String| TextError::in_field(text, FieldError::new(field, reason));
     if !verdict.is_valid() {

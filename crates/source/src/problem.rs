@@ -1,4 +1,4 @@
-//! What is wrong with what users wrote, and where.
+//! Problems of what users wrote, and their places.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,46 +12,45 @@ use navarch_api::validation::Verdict;
 pub struct FilePosition {
     /// The file.
     pub file: Arc<str>,
-    /// The line, from 1; 0 where no line is meant.
+    /// The line, from 1; 0 if the problem is not in a certain line.
     pub line: usize,
 }
 
-/// One thing that is wrong. It stops nothing else.
+/// One problem. It does not stop anything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is.
     pub place: FilePosition,
-    /// The object that it is about, as far as it is known.
+    /// The object with the problem, as far as it is known.
     pub subject: Subject,
-    /// What it is.
+    /// The kind of problem.
     pub fault: Fault,
 }
 
-/// What can be wrong.
+/// Kinds of problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The object cannot be accepted. What stood there before stays in force.
+    /// The object is rejected. Its previous version stays in force.
     Rejected(FieldError),
-    /// The object has a field that its kind does not know; it counts for nothing.
+    /// The object has a field that its kind does not define; the field is ignored.
     UnknownField(String),
-    /// The kind is none that is read here; the object counts for nothing.
+    /// The kind is not read; the object is ignored.
     UnknownKind,
-    /// The object is defined elsewhere already, and that definition holds until it goes.
+    /// The object is already defined elsewhere, and that definition is in force until it is removed.
     Duplicate {
-        /// Where.
+        /// The place of that definition.
         holder: FilePosition,
     },
-    /// The place cannot be read at all. What stood there before stays in force.
+    /// The place cannot be read at all. Its previous content stays in force.
     Unreadable(String),
-    /// Something there is probably not meant, though it is valid.
+    /// A value is probably not intended, though it is valid.
     Warning(FieldError),
 }
 
 /// Maximum number of reported faults of one sort per object.
 const OF_ONE: usize = 10;
 
-/// What is wrong with an object: fields that its kind does not know, then why it is refused, then what is probably not meant.
-/// Reports a few of each sort, and the number of the others.
+/// The faults of an object: unknown fields, then errors, then warnings. Reports a few of each sort, and the number of the others.
 pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
     let mut faults = Vec::new();
     let warn = |more: String| Fault::Warning(FieldError::new("", more));

@@ -37,33 +37,32 @@ use stream::{Ended, Stream};
 
 /// The largest response: a hundred thousand objects of 2 KiB.
 const MAX_RESPONSE: usize = 256 << 20;
-/// How long a stream must have been of use for the next wait to be the shortest.
+/// How long a stream must have worked to reset the backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// What is read, and how one shows who one is.
+/// What is read, and how the client authenticates.
 #[derive(Clone)]
 pub struct XdsSourceConfig {
     /// `host:port`.
     pub address: String,
-    /// TLS towards the server; plain text without.
+    /// TLS to the server; `None` for plain text.
     pub tls: Option<ClientTlsSettings>,
-    /// Whether services and workloads are all that is asked for (`SERVICE_REGISTRY`).
+    /// Whether only services and workloads are requested (`SERVICE_REGISTRY`).
     pub services_alone: bool,
-    /// Which revision counts, and in which namespace the control plane lives.
+    /// The revision and the namespace of the control plane.
     pub scope: KubernetesScope,
     /// The name of this pod.
     pub pod: Arc<str>,
-    /// Where the Secret of `credentialName` is read, if there is a cluster.
+    /// The client for the Secret of `credentialName`, if there is a cluster.
     pub secrets: Option<kube::Client>,
-    /// What is counted.
+    /// The metrics of the source.
     pub metrics: XdsMetrics,
 }
 
 /// Reads Istio's objects from another control plane.
 pub struct XdsSource {
-    /// What is read.
     config: XdsSourceConfig,
-    /// What the source is called: `xds://host:port`.
+    /// The name of the source: `xds://host:port`.
     name: Arc<str>,
     /// The sent state, by kind.
     held: Vec<KindSubscription>,
@@ -71,7 +70,7 @@ pub struct XdsSource {
     synced: bool,
     /// Whether a lost connection was reported.
     unhealthy: bool,
-    /// Bytes of the largest response; tests have less.
+    /// Maximum size of a response in bytes; lower in tests.
     max_response: usize,
 }
 
@@ -80,13 +79,13 @@ pub struct XdsSource {
 pub(super) struct KindSubscription {
     kind: Kind,
     held: KindObjects,
-    /// Whether the server has ever answered for it.
+    /// Whether the server has ever responded for the kind.
     answered: bool,
 }
 
 impl std::fmt::Debug for XdsSourceConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Settings of TLS can hold keys.
+        // TLS settings can contain keys.
         f.debug_struct("XdsSourceConfig").field("address", &self.address).finish_non_exhaustive()
     }
 }
@@ -111,7 +110,7 @@ impl XdsSource {
         Self { config, name, held, synced: false, unhealthy: false, max_response: MAX_RESPONSE }
     }
 
-    /// Tells what the server has until nobody listens.
+    /// Sends the objects of the server and then changes, until the receiver is closed.
     pub async fn run(mut self, events: mpsc::Sender<Batch>) {
         let mut backoff = RETRY;
         loop {
@@ -140,7 +139,7 @@ impl XdsSource {
         }
     }
 
-    /// A connection, by the files and Secrets of this moment.
+    /// Connects with the current files and Secrets.
     async fn connect(&self) -> Result<tonic::transport::Channel, connection::ConnectError> {
         let XdsSourceConfig { address, tls, secrets, scope, .. } = &self.config;
         let tls = match tls {
@@ -150,7 +149,7 @@ impl XdsSource {
         connection::connect(address, tls).await
     }
 
-    /// Why the source as a whole cannot be read; nothing when it can.
+    /// The problem of the source as a whole; `None` clears it.
     fn problem(&self, reason: Option<String>) -> SourceEvent {
         let place = FilePosition { file: self.name.clone(), line: 0 };
         let problem =

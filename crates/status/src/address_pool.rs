@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use navarch_api::cidr::Cidr;
 
-/// A range of addresses, as `240.240.0.0/16`. Its address is the first one.
+/// An address range such as `240.240.0.0/16`. Its address is the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range(Cidr);
 
@@ -34,7 +34,6 @@ impl Range {
         self.0.contains(address)
     }
 
-    /// Its first address.
     fn first(self) -> IpAddr {
         self.0.address
     }
@@ -51,7 +50,7 @@ impl AddressPool {
         Self { range, next: 1 }
     }
 
-    /// The next address that is not taken; `None` when all are.
+    /// The next free address; `None` if all are taken.
     pub(super) fn take(&mut self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let size = self.range.size();
         let first = number(self.range.first());
@@ -63,7 +62,7 @@ impl AddressPool {
     }
 }
 
-/// How many bits an address has.
+/// The number of bits of an address.
 fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -75,7 +74,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// A number as an address of the family of `like`.
+/// Converts a number to an address of the family of `like`.
 fn of_number(number: u128, like: IpAddr) -> IpAddr {
     if like.is_ipv4() {
         // Numbers of IPv4 addresses come from IPv4 ranges.

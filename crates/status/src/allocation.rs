@@ -1,4 +1,4 @@
-//! Which addresses the hosts of ServiceEntries get (Istio's `pilot/pkg/controllers/ipallocate`).
+//! Allocates addresses for the hosts of ServiceEntries (Istio's `pilot/pkg/controllers/ipallocate`).
 //!
 //! An allocated address is kept. If two entries have the same, an address in a spec wins, then the oldest entry; the others get
 //! new addresses.
@@ -36,12 +36,12 @@ pub(super) struct Entry {
     pub given: Vec<ServiceEntryAddress>,
 }
 
-/// The ground of a claim to an address; the smallest claim wins.
+/// The reason of a claim to an address; the smallest claim wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
-    /// It is written in the spec.
+    /// The address is in the spec.
     Written(NamespacedName),
-    /// It was allocated, to an entry of this age.
+    /// The address was allocated to an entry with this creation time.
     Given(Option<Timestamp>, NamespacedName),
 }
 
@@ -86,7 +86,7 @@ impl Entry {
 }
 
 impl Allocation {
-    /// From these ranges, IPv4 and IPv6.
+    /// Allocates from these ranges, IPv4 and IPv6.
     pub(super) fn new(ranges: [Range; 2]) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -209,7 +209,7 @@ impl Allocation {
 }
 
 impl Claim {
-    /// The entry that claims.
+    /// The claiming entry.
     fn owner(&self) -> &NamespacedName {
         match self {
             Self::Written(name) | Self::Given(_, name) => name,
@@ -225,7 +225,7 @@ fn claims(name: &NamespacedName, entry: &Entry) -> Vec<(IpAddr, Claim)> {
     written.chain(given).collect()
 }
 
-/// Reads an address; an IPv4 address in IPv6 form is one of IPv4.
+/// Parses an address; an IPv4-mapped IPv6 address is converted to IPv4.
 fn parse(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }

@@ -130,7 +130,7 @@ impl AddressAllocation {
         }
     }
 
-    /// Writes what is due; returns whether a write must be retried.
+    /// Writes the scheduled entries; returns whether a write must be retried.
     async fn settle(&self, world: &mut World, scope: &NamespaceScope) -> bool {
         let mut failed = false;
         for name in world.allocation.take_due() {

@@ -151,7 +151,7 @@ impl Analysis {
         }
     }
 
-    /// Follows a kind.
+    /// Watches a kind.
     fn watch(
         &self,
         kind: Kind,
@@ -198,7 +198,7 @@ impl Analysis {
         }
     }
 
-    /// Corrects a status, if the object is still the analyzed one. Other members stay as they are.
+    /// Corrects a status, if the object is still the analyzed version. Other fields keep their values.
     async fn write(&self, due: StatusCorrection) -> Result<(), Failure> {
         let StatusCorrection { key, resource_version, has_status, correction } = due;
         let cluster = self.cluster.0.clone();

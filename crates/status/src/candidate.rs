@@ -1,4 +1,4 @@
-//! Which candidate may hold a lock, and when another may take it over.
+//! Decides which candidate may hold a lock, and when another may take it over.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ const REMOTE: char = '^';
 /// A candidate of the leader election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its unique name: the pod's.
+    /// Its unique name: the name of the pod.
     pub identity: String,
-    /// Its revision; `default` where none is set.
+    /// Its revision; `default` if none is set.
     pub revision: String,
-    /// Where it runs.
+    /// The location of the control plane.
     pub location: Location,
 }
 
 /// Where a control plane runs, relative to the cluster with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// In that cluster.
+    /// In the cluster with the lock.
     Local,
     /// In another cluster.
     Remote,
@@ -39,7 +39,7 @@ pub enum Scope {
     Revision,
 }
 
-/// What a candidate does with a lock.
+/// The action of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockAction {
     Renew,
@@ -71,7 +71,7 @@ impl Candidate {
         self.location == Location::Local && location == Location::Remote
     }
 
-    /// The action for a lock that was unchanged for `unchanged`. Only the own clock counts, as clocks of others may be wrong.
+    /// The action for a lock that was unchanged for `unchanged`. Only this candidate's clock is used, as others may be wrong.
     pub(super) fn step(
         &self,
         scope: Scope,
@@ -99,7 +99,7 @@ impl Candidate {
             lease_duration_seconds: i32::try_from(ttl.as_secs()).unwrap_or(i32::MAX).max(1),
             acquire_time: own.map_or(Some(Time(now)), |own| own.acquire_time.clone()),
             renew_time: Some(Time(now)),
-            // The first holder did not take it over.
+            // The first holder is not a transition.
             leader_transitions: before
                 .map_or(0, |before| before.leader_transitions.saturating_add(i32::from(own.is_none()))),
         }

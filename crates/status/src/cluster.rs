@@ -1,10 +1,10 @@
-//! The cluster that is written to.
+//! The cluster with the written objects.
 
 use std::fmt;
 
 use kube::Client;
 
-/// A client of the API server. Its connections are shared by all that hold it.
+/// A client of the API server. Clones share its connections.
 #[derive(Clone)]
 pub struct Cluster(pub Client);
 

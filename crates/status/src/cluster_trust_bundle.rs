@@ -1,4 +1,4 @@
-//! The mesh's roots as a ClusterTrustBundle, from which pods mount them in place of a ConfigMap.
+//! The mesh's roots as a ClusterTrustBundle, which pods mount instead of a ConfigMap.
 //!
 //! Agrees with `pilot/pkg/config/kube/clustertrustbundle` in names.
 
@@ -25,7 +25,7 @@ const SIGNER: &str = "istio.io/istiod-ca";
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Maintains the ClusterTrustBundle, also when somebody edits or deletes it.
+/// Maintains the ClusterTrustBundle, also when another writer edits or deletes it.
 #[derive(Clone, Debug)]
 pub struct TrustBundleObject {
     /// The client of the API server.

@@ -1,16 +1,16 @@
-//! One condition among those of a status.
+//! Updates one condition of a status.
 
 use serde_json::Value;
 
-/// The conditions of a status, one of which is written here.
+/// The conditions of a status, one of which is our own.
 pub(super) struct Conditions {
     all: Vec<Value>,
-    /// Where ours is.
+    /// The index of our own condition.
     place: Option<usize>,
 }
 
 impl Conditions {
-    /// Those of a status, ours being that of a type.
+    /// The conditions of a status; our own has this type.
     pub(super) fn of(status: Option<&Value>, type_: &str) -> Self {
         let all = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
         let all = all.cloned().unwrap_or_default();
@@ -18,12 +18,12 @@ impl Conditions {
         Self { all, place }
     }
 
-    /// Ours as it is.
+    /// Our own condition.
     pub(super) fn before(&self) -> Option<&Value> {
         self.all.get(self.place?)
     }
 
-    /// All conditions, with ours updated. Those of others keep their content and order.
+    /// All conditions, with our own updated. The others keep their content and order.
     pub(super) fn with(mut self, condition: Value) -> Vec<Value> {
         match self.place.and_then(|place| self.all.get_mut(place)) {
             Some(place) => *place = condition,

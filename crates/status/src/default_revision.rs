@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use navarch_kubernetes::InWords;
 
-/// The webhook of pods without a revision: its revision is the default one.
+/// The name of the webhook configuration for pods without a revision: its revision is the default one.
 pub(crate) const DEFAULT_TAG: &str = "istio-revision-tag-default";
-/// The namespace whose webhooks have plain names; those of others have the namespace behind theirs.
+/// In this namespace, webhook configurations have plain names; in others, the namespace is a suffix.
 const HOME: &str = "istio-system";
 /// The label of a revision or tag.
 pub(crate) const REVISION: &str = "istio.io/rev";
 /// The label that names the tag of a webhook or a Service.
 pub(crate) const TAG: &str = "istio.io/tag";
 
-/// Follows which revision is the default one.
+/// Watches the default revision.
 #[derive(Clone, Debug)]
 pub struct DefaultRevision {
     /// The client of the API server.
@@ -33,7 +33,7 @@ pub struct DefaultRevision {
 }
 
 impl DefaultRevision {
-    /// Sends the default revision to `told`, empty while there is none, until `stop` is cancelled.
+    /// Sends the default revision to `told`, empty if there is none, until `stop` is cancelled.
     pub async fn run(self, told: watch::Sender<String>, stop: CancellationToken) {
         let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.cluster.0);
         let name = match self.namespace.as_str() {
@@ -68,7 +68,7 @@ impl DefaultRevision {
     }
 }
 
-/// The revision that labels name.
+/// The revision in labels.
 fn revision(labels: Option<BTreeMap<String, String>>) -> String {
     labels.and_then(|mut labels| labels.remove(REVISION)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Writes into the status of Istio's objects how many of their proxies have acknowledged them.
+//! Writes the number of proxies that have acknowledged an object into the status of Istio's objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,9 +35,9 @@ pub type Progresses = Arc<BTreeMap<ObjectRef, Progress>>;
 pub struct Distribution {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// The reports of other replicas.
+    /// The namespace with the reports of other replicas.
     pub namespace: String,
-    /// This replica.
+    /// The name of this replica.
     pub identity: String,
     /// The progress of objects among the proxies of this replica.
     pub progresses: watch::Receiver<Progresses>,

@@ -21,7 +21,7 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// istiod's: 30 seconds.
+    /// istiod's timing: 30 seconds.
     fn default() -> Self {
         Self { ttl: Duration::from_secs(30) }
     }
@@ -42,7 +42,7 @@ impl Timing {
 /// A lock that this control plane contends for.
 #[derive(Clone, Debug)]
 pub struct Election {
-    /// Where the lock is kept.
+    /// The API of the lock objects.
     objects: LockObjects,
     /// Its name.
     pub name: String,
@@ -59,7 +59,7 @@ pub struct Election {
 /// The last observed state of the lock.
 struct ObservedLock {
     object: LockObject,
-    /// Since when it is unchanged.
+    /// The time since which it is unchanged.
     since: Instant,
 }
 

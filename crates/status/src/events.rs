@@ -1,4 +1,4 @@
-//! Events: what `kubectl describe` shows beneath an object.
+//! Writes Events, which `kubectl describe` lists for an object.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -8,7 +8,7 @@ use kube::api::{ObjectMeta, PostParams};
 
 use super::cluster::Cluster;
 
-/// The name under which all control planes of this kind write Events.
+/// The reporting controller of Events, the same for all replicas.
 const CONTROLLER: &str = "navarch";
 /// Maximum length of a note that the API server accepts, in bytes.
 const NOTE: usize = 1024;
@@ -16,7 +16,7 @@ const NOTE: usize = 1024;
 const NAME: usize = 200;
 /// Maximum length of the reporting instance.
 const INSTANCE: usize = 128;
-/// Where objects without a namespace have their Events.
+/// The namespace of Events about cluster-scoped objects.
 const NO_NAMESPACE: &str = "default";
 
 /// Writes Events.
@@ -24,7 +24,7 @@ const NO_NAMESPACE: &str = "default";
 pub(crate) struct Events {
     /// The client of the API server.
     pub(crate) cluster: Cluster,
-    /// This replica.
+    /// The name of this replica.
     pub(crate) identity: String,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Warning<'a> {
 }
 
 impl Events {
-    /// Writes a new Event. kube's recorder counts an Event that differs in its note alone as the one before, whose note stays.
+    /// Writes a new Event. kube's recorder would count an Event with a different note as a repetition, and keep the first note.
     pub(crate) async fn warn(&self, regarding: ObjectReference, warning: Warning<'_>) -> Result<(), kube::Error> {
         let namespace = regarding.namespace.clone().unwrap_or_else(|| NO_NAMESPACE.to_owned());
         let events = Api::<Event>::namespaced(self.cluster.0.clone(), &namespace);

@@ -6,8 +6,8 @@
 //!   templates of injection, ConfigMaps
 //! ```
 //!
-//! What a Gateway's objects are is a pure function ([`World::plan`]). They belong to the Gateway, so that Kubernetes deletes them
-//! with it. An object of such a name that has not the label of these controllers is somebody else's, and is never written.
+//! The objects of a Gateway are a pure function of the state ([`World::plan`]). The Gateway owns them, so that Kubernetes deletes them
+//! with it. An object of the same name without the label of these controllers is foreign, and never written.
 
 mod classes;
 mod deployments;
@@ -31,7 +31,7 @@ pub use watches::{DeployedKind, Source};
 pub(crate) use watches::{SourceEvents, metadata_events, resource};
 pub use world::{Plan, World};
 
-/// The group and version of the kinds that are watched.
+/// The group and version of the watched kinds.
 const GATEWAY_API: (&str, &str) = ("gateway.networking.k8s.io", "v1");
-/// The label of objects that these controllers made. Its value names the controller.
+/// The label of objects that these controllers created. The value is the controller.
 const MANAGED: &str = "gateway.istio.io/managed";

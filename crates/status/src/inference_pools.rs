@@ -1,9 +1,8 @@
-//! The Services of InferencePools (istiod's `inferencepool_collection.go`): routes to a pool lead to its Service, whose
-//! endpoints Kubernetes finds by the pool's selector.
+//! The Services of InferencePools (istiod's `inferencepool_collection.go`): routes to a pool refer to its Service, and Kubernetes
+//! finds the endpoints by the pool's selector.
 //!
-//! A pool has one as soon as its status says that a Gateway of this control plane leads to it. The Service belongs to the pool,
-//! so that Kubernetes deletes it with it. A Service of such a name without the label of pools is somebody else's, and is never
-//! written.
+//! A pool has a Service once its status has a parent Gateway of this control plane. The pool owns the Service, so that Kubernetes
+//! deletes it with the pool. A Service of the same name without the label of pools is foreign, and never written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -33,27 +32,27 @@ use crate::gateways::resource;
 use crate::object_status::ISTIO_GROUP;
 use crate::revisions::Responsibility;
 
-/// The name under which fields are applied, istiod's.
+/// The field manager, as in istiod.
 const MANAGER: &str = "istio.io/inference-pool-controller";
-/// The port of the first of a pool's target ports; each further one has the next.
+/// The Service port for the first target port of a pool; further ones follow.
 const FIRST_PORT: usize = 54_321;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Makes the Services of InferencePools, and mends them (`ENABLE_GATEWAY_API_INFERENCE_EXTENSION`).
+/// Maintains the Services of InferencePools (`ENABLE_GATEWAY_API_INFERENCE_EXTENSION`).
 #[derive(Clone, Debug)]
 pub struct InferencePoolServices {
-    /// Where the pools are.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// Whose Services are made.
+    /// Selects the pools.
     pub responsibility: Responsibility,
 }
 
-/// What is known of a pool.
+/// The relevant fields of a pool.
 #[derive(Debug, PartialEq)]
 struct Pool {
     uid: String,
-    /// Its label that names a revision.
+    /// The value of its revision label.
     revision: Option<String>,
     spec: InferencePool,
 }
@@ -61,18 +60,18 @@ struct Pool {
 /// The state of the cluster.
 #[derive(Debug, Default)]
 struct World {
-    /// The pools to which a Gateway leads.
+    /// The pools with a parent Gateway.
     pools: BTreeMap<NamespacedName, Pool>,
-    /// The pools that a list has named so far.
+    /// The pools of an unfinished list.
     listed: BTreeSet<NamespacedName>,
-    /// The resource versions of the Services as they were applied, by the name of the pool.
+    /// The resource versions of the applied Services, by pool.
     applied: BTreeMap<NamespacedName, String>,
-    /// The pools whose Services are to be applied, and when.
+    /// The pools to reconcile, with their due times.
     due: BTreeMap<NamespacedName, Instant>,
 }
 
 impl Pool {
-    /// What is known of a pool.
+    /// Extracts a pool.
     fn read(object: &DynamicObject) -> Result<Self, serde_json::Error> {
         let spec = object.data.get("spec").cloned().unwrap_or_default();
         let (uid, revision) = (object.uid().unwrap_or_default(), object.labels().get(REVISION).cloned());
@@ -81,7 +80,7 @@ impl Pool {
 }
 
 impl World {
-    /// Takes an event about a pool.
+    /// Applies an event about a pool.
     fn take_pool(&mut self, event: Event<DynamicObject>, now: Instant) {
         match event {
             Event::Init => self.listed.clear(),
@@ -99,7 +98,7 @@ impl World {
         self.applied.retain(|name, _| self.pools.contains_key(name));
     }
 
-    /// A pool is there. It is due once a Gateway leads to it, and whenever it changes then.
+    /// Adds or updates a pool. It is scheduled when it gets a parent Gateway, and when it changes afterwards.
     fn put(&mut self, object: &DynamicObject, now: Instant) {
         let name = name_of(object);
         if object.metadata.deletion_timestamp.is_some() || !has_gateway(&object.data) {
@@ -120,7 +119,7 @@ impl World {
         }
     }
 
-    /// Takes an event about a Service of a pool: one that is not as it was applied is applied again.
+    /// Applies an event about the Service of a pool: a Service that differs from the applied version is applied again.
     fn take_service(&mut self, event: Event<PartialObjectMeta<Service>>, now: Instant) {
         let (service, is_gone) = match event {
             Event::InitApply(service) | Event::Apply(service) => (service, false),
@@ -136,17 +135,17 @@ impl World {
         }
     }
 
-    /// All pools are due.
+    /// Schedules all pools.
     fn all_due(&mut self, now: Instant) {
         self.due.extend(self.pools.keys().map(|name| (name.clone(), now)));
     }
 
-    /// When the next pool is due.
+    /// The due time of the next pool.
     fn next(&self) -> Option<Instant> {
         self.due.values().min().copied()
     }
 
-    /// The pools that are due.
+    /// Removes and returns the due pools.
     fn take_due(&mut self, now: Instant) -> Vec<NamespacedName> {
         self.due.extract_if(.., |_, at| *at <= now).map(|(name, _)| name).collect()
     }
@@ -188,13 +187,13 @@ impl InferencePoolServices {
         }
     }
 
-    /// The Service that a pool is to have of this control plane.
+    /// The Service for a pool of this control plane.
     fn wanted(&self, name: &NamespacedName, pool: &Pool) -> Option<Value> {
         let is_ours = self.responsibility.has(name.namespace.as_str(), pool.revision.as_deref());
         is_ours.then(|| service(name, pool)).flatten()
     }
 
-    /// Applies the Service of a pool, and gives its resource version; `None` where somebody else's Service has its name.
+    /// Applies the Service of a pool. Returns its resource version, or `None` if a foreign Service has the name.
     async fn apply(&self, pool: &NamespacedName, mut wanted: Value) -> Result<Option<String>, kube::Error> {
         let services = Api::<Service>::namespaced(self.cluster.0.clone(), pool.namespace.as_str());
         let name = pool_service_name(&pool.name);
@@ -202,7 +201,7 @@ impl InferencePoolServices {
             if !there.labels().contains_key(POOL_LABEL) {
                 return Ok(None);
             }
-            // What was just seen to be a pool's must still be what is written to.
+            // The write must fail if the Service is no longer the one that was checked.
             if let Some(meta) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
                 meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
             }
@@ -213,7 +212,7 @@ impl InferencePoolServices {
     }
 }
 
-/// Events of a kind, again after a pause where a watch fails.
+/// A watch of a kind, which is reopened after a delay if it fails.
 fn watch<K>(api: Api<K>, config: Config) -> impl Stream<Item = Result<Event<K>, Error>> + Unpin
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -221,7 +220,7 @@ where
     Box::pin(watcher(api, config).default_backoff())
 }
 
-/// Notes what became of the Service of a pool.
+/// Records the outcome for a pool.
 fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>, kube::Error>) {
     match outcome {
         Ok(Some(version)) => {
@@ -241,7 +240,7 @@ fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>,
     }
 }
 
-/// Says that a watch failed; that the cluster has no such kind is no fault.
+/// Logs a failed watch. A missing CustomResourceDefinition is not an error.
 fn warn(error: &Error, kinds: &str) {
     if is_absent(error) {
         tracing::debug!(kinds, error = %InWords(error), "the cluster has no CustomResourceDefinition for the kind");
@@ -250,7 +249,7 @@ fn warn(error: &Error, kinds: &str) {
     }
 }
 
-/// Whether the status of a pool says that a Gateway of this control plane leads to it.
+/// Whether the status of a pool has a parent Gateway of this control plane.
 fn has_gateway(pool: &Value) -> bool {
     let parents = pool.pointer("/status/parents").and_then(Value::as_array);
     let is_ours = |parent: &Value| {
@@ -262,15 +261,14 @@ fn has_gateway(pool: &Value) -> bool {
     parents.is_some_and(|parents| parents.iter().any(is_ours))
 }
 
-/// The Service that a pool is to have; `None` while its status names no Gateway of this control plane, and where its spec does not
-/// say what is needed.
+/// The Service for a pool; `None` if its status has no parent Gateway of this control plane, or its spec lacks required fields.
 #[must_use]
 pub fn service_of_pool(pool: &DynamicObject) -> Option<Value> {
     let read = has_gateway(&pool.data).then(|| Pool::read(pool))?.ok()?;
     service(&name_of(pool), &read)
 }
 
-/// The Service of a pool, none where its endpoint picker has no port.
+/// The Service for a pool; `None` if its endpoint picker has no port.
 fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
     let picker = pool.spec.endpoint_picker_ref.as_ref()?;
     let Some(picker_port) = picker.port else {

@@ -18,15 +18,15 @@ use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::InWords;
 
-/// The addresses that each Ingress that is served should have, in the order in which they are written.
+/// The wanted addresses of each served Ingress, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
 
 /// An address of an Ingress: host names sort before IP addresses, as in istiod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IngressAddress {
-    /// By an address.
+    /// An IP address.
     Ip(String),
-    /// By a host name.
+    /// A host name.
     Hostname(String),
 }
 
@@ -39,7 +39,7 @@ pub struct IngressStatus {
     pub wanted: watch::Receiver<IngressAddresses>,
 }
 
-/// What is known of the Ingresses of the cluster.
+/// The current Ingresses of the cluster.
 #[derive(Debug, Default)]
 struct Live {
     /// Version and addresses, by name.
@@ -48,12 +48,12 @@ struct Live {
     listed: BTreeSet<NamespacedName>,
     /// Whether the initial list is complete.
     complete: bool,
-    /// Ingresses that were served once: their addresses are removed when they are not served any more.
+    /// Ingresses that were served before: their addresses are removed when they are not served any more.
     served: BTreeSet<NamespacedName>,
 }
 
 impl IngressAddress {
-    /// From what may be either.
+    /// An IP address if the text is one, else a host name.
     #[must_use]
     pub fn new(text: &str) -> Self {
         match text.parse::<IpAddr>() {
@@ -62,13 +62,13 @@ impl IngressAddress {
         }
     }
 
-    /// As it was written.
+    /// Reads an entry of a status.
     fn read(ingress: &IngressLoadBalancerIngress) -> Option<Self> {
         let there = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         there(&ingress.hostname).map(Self::Hostname).or_else(|| there(&ingress.ip).map(Self::Ip))
     }
 
-    /// As it is written.
+    /// The entry of a status.
     fn write(&self) -> serde_json::Value {
         match self {
             Self::Ip(ip) => json!({ "ip": ip }),
@@ -108,7 +108,7 @@ impl Live {
         self.ingresses.insert(name, (ingress.metadata.resource_version.unwrap_or_default(), addresses));
     }
 
-    /// What must be written: name, version, addresses.
+    /// The Ingresses to write: name, version and addresses.
     fn due(
         &mut self,
         wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>,

@@ -1,4 +1,4 @@
-//! What is written back to the cluster, and which of several control planes writes it.
+//! Controllers that write to the cluster, and the election of the replica that runs them.
 //!
 //! ```text
 //! Election ──leads──▶ RootCertificates   (a ConfigMap with the mesh's roots in every namespace)
@@ -14,15 +14,14 @@
 //!    │  │             GatewayDeployments (Deployments, Services and more for Gateways)
 //!   Lock └── DefaultRevision   RevisionObjects (whose statuses are written)
 //!
-//! Reporter  (a ConfigMap by which the leader's Distribution knows of this replica's proxies)
-//! QuarantineReports  (the condition Quarantined and an Event; whoever has quarantined the object writes)
-//! UnreadyEvents     (an Event of the own pod; each replica writes its own)
-//! Registrar (a WorkloadEntry for each connected workload that is no pod; whoever has the connection writes)
+//! Reporter          (a ConfigMap with the state of this replica's proxies, for the leader's Distribution)
+//! ObjectReports     (the conditions Quarantined and RolledOut, and Events, on the replica with the report)
+//! UnreadyEvents     (an Event of the own pod, on each replica)
+//! Registrar         (a WorkloadEntry for each workload that is not a pod, on the replica with the connection)
 //! ```
 //!
-//! Each controller is a loop over its own watches that ends with its token; the server spawns and awaits it. What is
-//! decided is decided by plain functions of what was seen. What it must know of
-//! proxies the server tells it.
+//! Each controller is a loop over its own watches that ends with its token; the server spawns and awaits it. Decisions are pure
+//! functions of the observed state. The server provides the state of proxies.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 

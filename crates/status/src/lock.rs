@@ -29,7 +29,7 @@ pub enum Lock {
 }
 
 impl Lock {
-    /// Among whom there is one holder.
+    /// The control planes among which there is one holder.
     #[must_use]
     pub fn scope(self) -> Scope {
         match self {
@@ -45,7 +45,7 @@ impl Lock {
         }
     }
 
-    /// The kind of the lock object: istiod's, so that one of an istiod and a Navarch is the leader.
+    /// The kind of the lock object. It is istiod's, so that an istiod and a Navarch contend for the same lock.
     pub(super) fn kind(self) -> LockKind {
         match self {
             Self::Namespaces
@@ -63,7 +63,7 @@ impl Lock {
     #[must_use]
     pub fn name(self, candidate: &Candidate) -> String {
         let name = match self {
-            // One lock for both: a control plane publishes its roots in one of the two ways.
+            // One lock for both, because a control plane publishes its roots in only one of the two objects.
             Self::Namespaces | Self::TrustBundle => "istio-namespace-controller-election",
             Self::IpAllocation => "istio-ip-autoallocate",
             Self::Status => "istio-status-leader",

@@ -1,5 +1,5 @@
-//! The objects that locks are kept in: Leases, and ConfigMaps where istiod keeps its own there (`pilot/pkg/leaderelection`, and
-//! `k8sresourcelock` below it). Both control planes then contend for the same lock.
+//! The objects that store locks: Leases, or ConfigMaps where istiod uses them (`pilot/pkg/leaderelection`, and `k8sresourcelock`
+//! below it). Both control planes then contend for the same lock.
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::cluster::Cluster;
 
-/// The annotation of a ConfigMap that holds the record, as JSON.
+/// The annotation of a ConfigMap with the record, as JSON.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The annotation of a Lease with the revision of its holder.
 const HOLDER_KEY: &str = "leader.istio.io/holder-key";
@@ -55,19 +55,19 @@ pub(super) struct LockObjects {
 #[derive(Clone, Debug)]
 pub(super) struct LockObject {
     object: DynamicObject,
-    /// What it says.
+    /// The record in the object.
     pub(super) record: Record,
 }
 
 impl LockObject {
-    /// Its `resourceVersion`; none if it is not stored yet.
+    /// Its `resourceVersion`; `None` if it is not stored yet.
     pub(super) fn version(&self) -> Option<&str> {
         self.object.metadata.resource_version.as_deref()
     }
 }
 
 impl LockObjects {
-    /// Those of a namespace.
+    /// The lock objects of a namespace.
     pub(super) fn new(cluster: &Cluster, namespace: &str, kind: LockKind) -> Self {
         let resource = match kind {
             LockKind::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
@@ -76,7 +76,7 @@ impl LockObjects {
         Self { api: Api::namespaced_with(cluster.0.clone(), namespace, &resource), kind }
     }
 
-    /// The object with this name, if there is one.
+    /// The object with this name, if it exists.
     ///
     /// # Errors
     /// If the request fails.
@@ -107,7 +107,7 @@ impl LockObjects {
         Ok(self.read(self.api.replace(name, &PostParams::default(), &object).await?))
     }
 
-    /// What an object says.
+    /// Reads the record of an object.
     fn read(&self, object: DynamicObject) -> LockObject {
         let annotation = |name: &str| object.metadata.annotations.as_ref().and_then(|all| all.get(name));
         let record = match self.kind {

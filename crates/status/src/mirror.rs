@@ -100,12 +100,12 @@ pub(super) fn name(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
-/// References between objects: whose users are notified when a referenced object changes.
+/// References between objects, to find the users of a changed object.
 #[derive(Debug, Default)]
 pub(super) struct Index(BTreeMap<NamespacedName, BTreeSet<NamespacedName>>);
 
 impl Index {
-    /// `who` refers to `now`, and no longer to `before`.
+    /// Changes the reference of `who` from `before` to `now`.
     pub(super) fn change(
         &mut self,
         who: &NamespacedName,

@@ -18,7 +18,7 @@ use navarch_kubernetes::InWords;
 /// The limits of the namespaces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NamespaceScope {
-    /// `discoverySelectors` of mesh config; none selects all.
+    /// `discoverySelectors` of mesh config; an empty list selects all.
     pub selectors: Vec<LabelSelector>,
     /// The only namespace, if there is just one (`PILOT_WATCH_NAMESPACE`… of the source).
     pub only: Option<String>,

@@ -1,5 +1,5 @@
-//! Tells objects how they are in force where not all proxies have them as they are written: by a condition in their status, of routes of
-//! the Gateway API for each of their parents, and by an Event.
+//! Reports whether all proxies have an object as it is written: by a condition in the object's status, for Gateway API routes in the
+//! status of each parent, and by an Event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const MAX_ATTEMPTS: usize = 5;
 /// The kind of report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportedCondition {
-    /// `Quarantined`: proxies refuse what the object makes.
+    /// `Quarantined`: proxies reject the configuration of the object.
     Quarantined,
     /// `RolledOut`: all proxies have the object as it is written.
     RolledOut,
@@ -43,11 +43,11 @@ pub struct ObjectReport {
     pub reason: &'static str,
     /// The condition's message.
     pub message: Arc<str>,
-    /// What an Event says that warns of it, if there is to be one.
+    /// The note of a warning Event, if one is written.
     pub warning: Option<Arc<str>>,
 }
 
-/// The objects that get a condition here.
+/// The reports by object.
 pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
 /// The reports that were written.
@@ -62,11 +62,11 @@ struct WrittenReports {
 pub struct ObjectReports {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// This replica.
+    /// The name of this replica.
     pub identity: String,
     /// The controller name of parent statuses of Gateway API routes.
     pub controller: String,
-    /// Which condition they get.
+    /// The condition that is written.
     pub condition: ReportedCondition,
     /// The current reports by object.
     pub reported: watch::Receiver<ReportedObjects>,
@@ -81,7 +81,7 @@ impl ReportedCondition {
         }
     }
 
-    /// What is done to the object that an Event warns of.
+    /// The action of an Event.
     fn action(self) -> &'static str {
         match self {
             Self::Quarantined => "Quarantine",
@@ -89,7 +89,7 @@ impl ReportedCondition {
         }
     }
 
-    /// The report that replaces an earlier one when there is nothing to report any more.
+    /// The report that replaces an earlier one when the object needs none any more.
     fn end(self) -> ObjectReport {
         let (is_true, reason) = match self {
             Self::Quarantined => (false, "Edited"),
@@ -131,7 +131,7 @@ impl ObjectReports {
             match self.tell(events, name, (Some(report), warns)).await {
                 Ok(is_there) => {
                     told.events.insert(name.clone(), report.clone());
-                    // A route without parents has no place for it yet.
+                    // A route without parents has no place for the condition yet.
                     are_all_told &= is_there;
                     if is_there {
                         told.conditions.insert(name.clone(), report.clone());
@@ -177,8 +177,8 @@ impl ObjectReports {
         self.write(&objects, object, name, report).await
     }
 
-    /// Writes the condition into the status of an object, and says whether it has a place there. Others write there as well, those first
-    /// that say the rest of it: who comes too late looks again at once.
+    /// Writes the condition into the status of an object. Returns whether the status has a place for it. Conflicts with other writers of
+    /// the status are retried at once.
     async fn write(
         &self,
         objects: &Api<DynamicObject>,
@@ -197,7 +197,7 @@ impl ObjectReports {
         self.patch(objects, &object, name, report).await
     }
 
-    /// Writes the condition, if the object is still as it was read. Whether it has a place.
+    /// Writes the condition, if the object is unchanged. Returns whether the status has a place for it.
     async fn patch(
         &self,
         objects: &Api<DynamicObject>,
@@ -245,8 +245,7 @@ fn is_route(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// The conditions that the parents of a route should have, each with its place, in the entries of a controller; `None` while it has no
-/// entries.
+/// The corrected conditions of the parents in the entries of a controller, each with its path in the status; `None` if it has no entries.
 fn parents_corrections(
     status: Option<&Value>,
     told: (ReportedCondition, Option<&ObjectReport>),
@@ -258,7 +257,7 @@ fn parents_corrections(
     let parents: Vec<(usize, &Value)> = parents.into_iter().flatten().enumerate().filter(ours).collect();
     let correct = |(at, entry): (usize, &Value)| {
         let mut conditions = correction(Some(entry), told, now)?;
-        // These conditions are held to their schema, which has no other time.
+        // The schema of these conditions has no time besides `lastTransitionTime`.
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             condition.remove("lastProbeTime");
         }
@@ -267,7 +266,7 @@ fn parents_corrections(
     (!parents.is_empty()).then(|| parents.into_iter().filter_map(correct).collect())
 }
 
-/// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
+/// The corrected conditions of a status; `None` if it is up to date. Other conditions keep their content and order.
 fn correction(
     status: Option<&Value>,
     (condition, report): (ReportedCondition, Option<&ObjectReport>),

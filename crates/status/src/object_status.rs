@@ -31,10 +31,10 @@ use pace::{Outcome, Pace};
 
 /// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
-/// How many events of watches are taken in before what they ask for is written.
+/// Maximum number of events that are applied before due statuses are written.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// What each object's status should say, without the times at which conditions changed.
+/// The wanted status of each object, without the transition times of conditions.
 pub type WantedStatuses = OrdMap<ObjectRef, WantedStatus>;
 
 /// The wanted status of an object: a JSON object as text, which is parsed when it is written.
@@ -45,21 +45,21 @@ pub type WantedStatus = Bytes;
 pub struct ObjectStatuses {
     /// The client of the API server.
     pub cluster: Cluster,
-    /// What they should say.
+    /// The wanted statuses.
     pub wanted: watch::Receiver<WantedStatuses>,
-    /// The controllers in whose name entries are written: those of others stay as they are.
+    /// The controllers whose entries are written; other entries are kept.
     pub controllers: Vec<String>,
-    /// How much of a status is written.
+    /// How much of the status is written.
     pub share: Share,
-    /// Whose is written.
+    /// Selects the objects.
     pub responsibility: Responsibility,
 }
 
 struct Write {
     object: ObjectRef,
-    /// As it was seen.
+    /// The observed version.
     seen: ObservedObject,
-    /// The members to set; `null` takes one away.
+    /// The fields to set; `null` removes a field.
     members: Map<String, Value>,
 }
 
@@ -77,11 +77,11 @@ impl ObjectStatuses {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some((object, outcome)) = under_way.next() => pace.is_written(object, outcome, Instant::now()),
-                // While all turns are taken, what is due waits for one of them.
+                // While the maximum number of writes runs, due statuses wait.
                 () = pace.sleep(), if under_way.len() < AT_ONCE => {}
                 Some((kind, event)) = events.next() => {
                     live.take(kind, event, &mut pace.due);
-                    // A write waits for nothing that is known already.
+                    // Events that already arrived are applied before any write.
                     for (kind, event) in std::iter::from_fn(|| events.next().now_or_never().flatten()).take(EVENTS_AT_ONCE) {
                         live.take(kind, event, &mut pace.due);
                     }
@@ -95,7 +95,7 @@ impl ObjectStatuses {
                     let changed = changed_between(&wanted, &now);
                     wanted = now;
                     for kind in changed.iter().map(|object| object.kind).collect::<BTreeSet<_>>() {
-                        // An object of the kind is there, so its definition is.
+                        // The kind has an object, so its CustomResourceDefinition exists.
                         if watched.insert(kind) {
                             events.push(live::watch(&self.cluster, kind));
                         }
@@ -112,7 +112,7 @@ impl ObjectStatuses {
         }
     }
 
-    /// What must be written of an object.
+    /// The write for an object, if one is needed.
     fn write_of(&self, object: ObjectRef, wanted: &WantedStatuses, live: &Live) -> Option<Write> {
         let seen = live.get(&object)?;
         if !self.responsibility.has(object.name.namespace.as_str(), seen.revision.as_deref()) {
@@ -120,7 +120,7 @@ impl ObjectStatuses {
         }
         let seen = seen.clone();
         let wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
-        // What the API server would refuse, since the object has changed, waits for the watch to tell how.
+        // The API server would reject a status for a later generation than the observed one, so the watch must report it first.
         if seen.generation.is_some_and(|generation| wanted.values().any(|member| observes_later(member, generation))) {
             return None;
         }
@@ -131,7 +131,7 @@ impl ObjectStatuses {
     }
 }
 
-/// Whether a condition in what a status should say is of a later generation than this.
+/// Whether a wanted status has a condition of a later generation.
 fn observes_later(said: &Value, generation: i64) -> bool {
     match said {
         Value::Object(members) => members.iter().any(|(name, value)| match (name.as_str(), value.as_i64()) {
@@ -143,7 +143,7 @@ fn observes_later(said: &Value, generation: i64) -> bool {
     }
 }
 
-/// Writes a status, if the object is still as it was seen; gives the object, and what became of it.
+/// Writes a status, if the object is still the observed version. Returns the object and the outcome.
 async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
     let Write { object, seen, members } = write;
     let patch = json!({ "metadata": { "resourceVersion": seen.version }, "status": members });
@@ -166,7 +166,7 @@ async fn write_status(cluster: Cluster, write: Write) -> (ObjectRef, Outcome) {
     (object, outcome)
 }
 
-/// The objects of which two maps say something else. Costs what differs.
+/// The objects whose wanted statuses differ. The cost is proportional to the difference.
 fn changed_between(before: &WantedStatuses, now: &WantedStatuses) -> Vec<ObjectRef> {
     before
         .diff(now)

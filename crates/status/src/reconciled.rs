@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::conditions::Conditions;
 
-/// The type of the condition; istiod had one of this name when it tracked distribution.
+/// The type of the condition; istiod used the same type when it tracked distribution.
 const TYPE: &str = "Reconciled";
 
 /// The progress of a generation of an object.
@@ -12,15 +12,15 @@ const TYPE: &str = "Reconciled";
 pub struct Progress {
     /// The generation.
     pub generation: i64,
-    /// Proxies that it reaches.
+    /// The number of proxies that receive the object.
     pub reached: usize,
-    /// Proxies that have acknowledged it.
+    /// The number of proxies that have acknowledged the generation.
     pub current: usize,
 }
 
-/// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
+/// The corrected conditions of a status; `None` if it is up to date. Other conditions keep their content and order.
 ///
-/// An object that reaches no proxy gets no condition, unless it had one before.
+/// An object that no proxy receives gets no condition, unless it had one before.
 pub(super) fn correction(status: Option<&Value>, progress: Progress, now: &str) -> Option<Vec<Value>> {
     let conditions = Conditions::of(status, TYPE);
     let before = conditions.before();

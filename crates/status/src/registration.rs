@@ -62,7 +62,7 @@ const MAX_MESSAGE: usize = 1024;
 /// Settings of workloads that are not pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegistrationConfig {
-    /// `PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION`: which proxies are registered at all. Default true.
+    /// `PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION`: workloads are registered. Default true.
     pub auto_registers: bool,
     /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: their health is written. Default true.
     pub tells_health: bool,
@@ -70,8 +70,8 @@ pub struct RegistrationConfig {
     pub validates_identity: bool,
     /// `PILOT_WORKLOAD_ENTRY_GRACE_PERIOD`: how long a workload may be disconnected. Default 10 s.
     pub grace: Duration,
-    /// How long a workload can be connected at most before it connects anew, with a margin: who says to be connected for longer
-    /// was left behind by a control plane that crashed. Without a limit nobody is.
+    /// Maximum duration of a connection before the workload reconnects, with a margin. An entry with a longer connection was left behind
+    /// by a control plane that crashed. `None` disables the check.
     pub longest: Option<Duration>,
 }
 
@@ -88,7 +88,7 @@ pub enum RegistrationError {
     /// A name is not a valid object name.
     #[error("the name of its {0} is not a valid object name")]
     Name(&'static str),
-    /// Its identity may not have entries in the namespace.
+    /// The workload's identity may not have entries in the namespace.
     #[error("WorkloadEntry {0}: {1}")]
     Unproved(NamespacedName, String),
     /// The WorkloadGroup does not exist.
@@ -97,7 +97,7 @@ pub enum RegistrationError {
     /// The WorkloadEntry does not exist.
     #[error("WorkloadEntry {0} not found")]
     NoEntry(NamespacedName),
-    /// Its identity does not match the entry.
+    /// The workload's identity does not match the entry.
     #[error("WorkloadEntry {0}: {1}")]
     Stranger(NamespacedName, String),
     /// There were too many write conflicts.
@@ -121,13 +121,13 @@ pub type KnownObjects = Arc<dyn Fn() -> Objects + Send + Sync>;
 #[derive(Clone, Debug)]
 pub struct Registrar(Arc<Inner>);
 
-/// What a registrar holds.
+/// The shared state of a registrar.
 struct Inner {
     cluster: Cluster,
     objects: KnownObjects,
     /// Limits requests to the API server, fairly among service accounts.
     turns: Arc<FairSemaphore<NamespacedName>>,
-    /// This control plane.
+    /// The name of this control plane.
     instance: String,
     /// Settings from flags and environment.
     config: RegistrationConfig,
@@ -145,14 +145,14 @@ struct Inner {
 struct Present {
     workload: Workload,
     streams: usize,
-    /// When the last of them began.
+    /// When the last stream began.
     at: Timestamp,
 }
 
 /// A registered workload's stream. Dropping it reports the disconnect.
 #[derive(Debug)]
 pub struct Registered {
-    /// The newest report.
+    /// The last report.
     reports: watch::Sender<Option<(WorkloadHealth, Timestamp)>>,
 }
 
@@ -182,7 +182,7 @@ impl Registrar {
         Self(Arc::new(Inner { cluster, objects, turns, instance, config, metrics, present, tasks, stop }))
     }
 
-    /// Registers a workload whose stream began at `at`; `None` if nothing has to be written for it.
+    /// Registers a workload whose stream began at `at`; `None` if it needs no registration.
     ///
     /// # Errors
     /// If it has no access to its entry, or the entry cannot be written.
@@ -246,7 +246,7 @@ impl Registrar {
         while told.changed().await.is_ok() {
             let report = told.borrow_and_update().clone();
             if let Some((health, at)) = report.filter(|_| self.0.config.tells_health) {
-                // A newer report makes an older one that cannot be written pointless.
+                // A newer report replaces an older one that could not be written.
                 tokio::select! {
                     biased;
                     () = self.insist((&name, &payer), || self.write_health(&name, &health, at)) => {}
@@ -267,7 +267,7 @@ impl Registrar {
         self.insist((&name, &payer), || self.clean(&name)).await;
     }
 
-    /// Counts a stream out; when it was the workload's last one, says when the youngest of them began.
+    /// Removes a stream. If it was the workload's last one, returns when its newest stream began.
     fn leave(&self, name: &NamespacedName) -> Option<Timestamp> {
         let mut present = self.0.present.lock();
         let here = present.get_mut(name)?;
@@ -285,7 +285,7 @@ impl Registrar {
         act: impl Fn() -> F,
     ) {
         let act = async || {
-            // It is tried without a permit, too, as the number of connections is limited.
+            // The operation also runs without a permit, as the number of connections is limited.
             let _turn = self.0.turns.take(payer.clone()).await;
             act().await
         };
@@ -307,7 +307,7 @@ impl Registrar {
         }
     }
 
-    /// Writes that a workload is connected; `false` for one of which nothing is to be written.
+    /// Writes that a workload is connected; `false` if it needs no registration.
     async fn write_connected(&self, workload: &Workload, at: Timestamp) -> Result<bool, RegistrationError> {
         let Inner { cluster, instance, metrics, .. } = &*self.0;
         let (name, connection) = (workload.entry(), Connection { instance, at });
@@ -410,7 +410,7 @@ async fn pause(told: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) 
     true
 }
 
-/// What is annotated.
+/// The annotations of an entry.
 fn annotations(entry: &DynamicObject) -> Annotations {
     entry.annotations().clone()
 }

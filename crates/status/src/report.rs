@@ -7,7 +7,7 @@ use super::distribution::Progresses;
 use super::reconciled::Progress;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 
-/// The label of the ConfigMaps (istiod's, from when it had distribution reports).
+/// The label of the ConfigMaps, which istiod used for its distribution reports.
 pub(super) const LABEL: &str = "internal.istio.io/distribution-report";
 /// The key of the replica's name, which may be longer than a label.
 pub(super) const REPORTER: &str = "reporter";
@@ -21,13 +21,13 @@ const MAX_BYTES: usize = 512 << 10;
 /// The progress of objects among the proxies of one replica, without those that reach no proxy.
 pub(super) type Report = BTreeMap<ObjectRef, Progress>;
 
-/// The texts of a report, each for a ConfigMap of its own. There is always a first.
+/// The texts of a report, each for a separate ConfigMap. There is at least one.
 pub(super) fn write(report: &BTreeMap<ObjectRef, Progress>) -> Vec<String> {
     let mut parts = vec![String::new()];
     for (object, progress) in report.iter().filter(|(_, progress)| progress.reached > 0) {
         let Progress { generation, reached, current } = progress;
         let mut line = String::new();
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             line,
             "{} {} {} {generation} {reached} {current}",

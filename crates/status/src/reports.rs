@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use super::report::{self, Report};
 
-/// A report that was not renewed for this long is of a stopped replica.
+/// A report that was not renewed for this long belongs to a stopped replica.
 pub(super) const STALE: Duration = Duration::from_secs(60);
 
 /// The reports of the other replicas.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// By the name of the ConfigMap.
+    /// The reports, by name of the ConfigMap.
     known: BTreeMap<String, StoredReport>,
     /// The objects of an unfinished list.
     listed: BTreeSet<String>,
@@ -26,12 +26,12 @@ pub(super) struct Reports {
 struct StoredReport {
     report: Report,
     version: Option<String>,
-    /// Since when it is unchanged, by this replica's clock.
+    /// The time since which it is unchanged, by this replica's clock.
     since: Instant,
 }
 
 impl Reports {
-    /// Applies an event about a ConfigMap; those of `own` are ignored, as this replica knows its own state.
+    /// Applies an event about a ConfigMap; those of `own` are ignored, because this replica has its own current state.
     pub(super) fn take(&mut self, event: Event<ConfigMap>, own: &str, now: Instant) {
         match event {
             Event::Init => self.listed.clear(),

@@ -1,5 +1,5 @@
-//! Which objects are of which revision of the control plane (istiod's `pkg/revisions`, `TagWatcher`): an object says it by the label
-//! `istio.io/rev`, else its namespace does, and without either the default revision. Tags are aliases of revisions.
+//! Which revision of the control plane an object belongs to (istiod's `pkg/revisions`, `TagWatcher`): the one in its label
+//! `istio.io/rev`, else in the label of its namespace, else the default revision. Tags are aliases of revisions.
 //!
 //! ```text
 //! webhooks, Services, namespaces ──▶ Known ──▶ OwnObjects ──▶ what writes statuses
@@ -25,41 +25,41 @@ use crate::mirror::Mirror;
 use navarch_kubernetes::{InWords, is_absent, is_refused};
 pub(crate) use tags::{Tag, Tags};
 
-/// The webhook whose label names the revision of what names none, unless there is such a tag.
+/// The webhook configuration whose label is the default revision, unless there is a default tag.
 const DEFAULT_VALIDATOR: &str = "istiod-default-validator";
 
-/// Follows which objects are of a revision.
+/// Watches which objects belong to a revision.
 #[derive(Clone, Debug)]
 pub struct RevisionObjects {
-    /// Where the objects are.
+    /// The client of the API server.
     pub cluster: Cluster,
-    /// Where the control plane lives: there may be Services that name tags.
+    /// The namespace of the control plane, where Services may define tags.
     pub namespace: String,
     /// The revision; empty is `default`.
     pub revision: String,
 }
 
-/// Which objects are of a revision.
+/// The objects that belong to a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnObjects {
-    /// The revision, and its tags.
+    /// The revision and its tags.
     names: BTreeSet<String>,
-    /// Whether what names no revision is of it.
+    /// Whether the revision is the default one.
     is_default: bool,
-    /// What namespaces name, those that do.
+    /// The revisions or tags in the labels of namespaces.
     namespaces: BTreeMap<Arc<str>, String>,
 }
 
-/// The objects whose statuses are written.
+/// Selects the objects whose status is written.
 #[derive(Clone, Debug)]
 pub enum Responsibility {
-    /// All: one control plane writes for the mesh.
+    /// All objects: one control plane writes for the mesh.
     All,
-    /// Those of a revision; none before they are known.
+    /// The objects of a revision; none before they are known.
     Revision(watch::Receiver<Option<Arc<OwnObjects>>>),
 }
 
-/// What is watched to know which objects are of a revision: metadata alone.
+/// The sources that determine the revision of an object; only metadata is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RevisionSource {
     /// Webhooks of tags.
@@ -72,16 +72,16 @@ pub(crate) enum RevisionSource {
     Namespaces,
 }
 
-/// What is known of the cluster.
+/// The observed state of the cluster.
 #[derive(Debug, Default)]
 struct Known {
     tags: Tags,
-    /// The revisions or tags that namespaces name.
+    /// The revisions or tags in the labels of namespaces.
     namespaces: Mirror<String>,
 }
 
 impl RevisionObjects {
-    /// Tells which objects are of the revision, once that is known and whenever it changes, until told to stop.
+    /// Sends the objects of the revision to `told` once they are known and when they change, until `stop` is cancelled.
     pub async fn run(self, told: watch::Sender<Option<Arc<OwnObjects>>>, stop: CancellationToken) {
         let mut events: SelectAll<_> = watches(&self.cluster, &self.namespace, |source| source).into_iter().collect();
         let revision = if self.revision.is_empty() { "default" } else { &self.revision };
@@ -108,7 +108,7 @@ impl RevisionObjects {
 }
 
 impl OwnObjects {
-    /// As these objects say, and no others; `system_namespace` is where the control plane lives.
+    /// The own objects according to these objects only; `system_namespace` is the namespace of the control plane.
     #[must_use]
     pub fn of(revision: &str, system_namespace: &str, objects: impl IntoIterator<Item = DynamicObject>) -> Self {
         let mut known = Known::default();
@@ -120,12 +120,12 @@ impl OwnObjects {
         known.own_so_far(revision)
     }
 
-    /// Whether an object of a namespace, empty for none, with this label `istio.io/rev` is of the revision.
+    /// Whether an object with this label `istio.io/rev` in a namespace (empty if cluster-scoped) belongs to the revision.
     #[must_use]
     pub fn has(&self, namespace: &str, label: Option<&str>) -> bool {
         let selected = match label {
             Some(label) => label,
-            // What is outside namespaces and says nothing is every revision's.
+            // A cluster-scoped object without the label belongs to every revision.
             None if namespace.is_empty() => return true,
             None => self.namespaces.get(namespace).map(String::as_str).unwrap_or_default(),
         };
@@ -134,7 +134,7 @@ impl OwnObjects {
 }
 
 impl RevisionSource {
-    /// The source to which an object belongs.
+    /// The source of an object.
     fn of(object: &DynamicObject, system_namespace: &str) -> Option<Self> {
         let is_tag = object.labels().contains_key(TAG);
         match object.types.as_ref()?.kind.as_str() {
@@ -148,7 +148,7 @@ impl RevisionSource {
 }
 
 impl Responsibility {
-    /// Whether the status of an object of a namespace, empty for none, with this label `istio.io/rev` is written.
+    /// Whether to write the status of an object with this label `istio.io/rev` in a namespace (empty if cluster-scoped).
     pub(crate) fn has(&self, namespace: &str, label: Option<&str>) -> bool {
         match self {
             Self::All => true,
@@ -156,7 +156,7 @@ impl Responsibility {
         }
     }
 
-    /// Waits until the statuses of other objects are written.
+    /// Waits until the selection changes.
     pub(crate) async fn changed(&mut self) {
         let is_told = match self {
             Self::All => false,
@@ -169,13 +169,13 @@ impl Responsibility {
 }
 
 impl Known {
-    /// Takes in what a watch tells.
+    /// Applies an event or error of a watch.
     fn hear(&mut self, source: RevisionSource, event: Result<Event<DynamicObject>, Error>) {
         match event {
             Ok(event) => self.take(source, event),
             Err(error) => {
                 tracing::warn!(?source, error = %InWords(&error), "failed to watch which objects are of this revision");
-                // Who may not see tags has none; that must not keep all statuses from being written.
+                // Without permission to read tags there are no tags; this must not prevent all status writes.
                 if is_absent(&error) || is_refused(&error) {
                     self.take(source, Event::Init);
                     self.take(source, Event::InitDone);
@@ -184,7 +184,7 @@ impl Known {
         }
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     fn take(&mut self, source: RevisionSource, event: Event<DynamicObject>) {
         let tag = |object: DynamicObject| Some(Tag::of(object.metadata.labels.as_ref()));
         let tags = match source {
@@ -200,12 +200,12 @@ impl Known {
         _ = tags.take(event, tag);
     }
 
-    /// The objects of a revision; `None` while not all is known.
+    /// The objects of a revision; `None` until all sources are read.
     fn own(&self, revision: &str) -> Option<OwnObjects> {
         (self.tags.are_complete() && self.namespaces.is_complete()).then(|| self.own_so_far(revision))
     }
 
-    /// The objects of a revision by what is known.
+    /// The objects of a revision according to the current state.
     fn own_so_far(&self, revision: &str) -> OwnObjects {
         let namespaces = self.namespaces.iter().map(|(name, named)| (name.name.clone(), named.clone()));
         OwnObjects {
@@ -216,8 +216,7 @@ impl Known {
     }
 }
 
-/// What is watched to know which objects are of a revision, each event with what `of` makes of its source. `beside` is where
-/// the control plane lives.
+/// The watches of the sources, each event with the result of `of` for its source. `beside` is the namespace of the control plane.
 pub(crate) fn watches<S: Copy + Send + 'static>(
     cluster: &Cluster,
     beside: &str,

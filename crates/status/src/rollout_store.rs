@@ -1,5 +1,5 @@
-//! The store of rollouts that all replicas share: a ConfigMap for each, so that replicas agree, and know after a restart which
-//! version was in use.
+//! The store of rollouts that all replicas share: a ConfigMap for each, so that replicas agree, and find the previous version after
+//! a restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,14 +35,14 @@ const MAX_CONFIG_MAPS: u32 = 1_024;
 pub enum KeptState {
     /// It is at a stage, from 0.
     Stage {
-        /// Which.
+        /// The index of the stage.
         at: usize,
         /// Whether an operator has paused it.
         paused: bool,
     },
     /// Stopped: all proxies have the previous version, for this reason.
     Stopped {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// All proxies have the new version.
@@ -96,7 +96,7 @@ impl From<kube::Error> for StoreError {
 }
 
 impl KeptRollout {
-    /// Kind, namespace and name of what is changed.
+    /// Kind, namespace and name of the changed object.
     #[must_use]
     pub fn name(&self) -> ObjectRef {
         self.new.object_ref()
@@ -111,7 +111,7 @@ impl KeptRollout {
 }
 
 impl RolloutStore {
-    /// In the control plane's namespace.
+    /// The store in the control plane's namespace.
     #[must_use]
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
         Self { maps: Api::namespaced(cluster.0.clone(), namespace) }
@@ -134,7 +134,7 @@ impl RolloutStore {
         Ok(all)
     }
 
-    /// Stores one, unless another replica has changed it since it was read. Returns the stored version.
+    /// Stores a rollout, unless another replica has changed it since it was read. Returns the stored version.
     ///
     /// # Errors
     /// If another replica has changed it, or a request to the API server fails.
@@ -149,7 +149,7 @@ impl RolloutStore {
         Ok(KeptRollout { version: map.metadata.resource_version, ..kept.clone() })
     }
 
-    /// Deletes one, unless another replica has changed it since it was read.
+    /// Deletes a rollout, unless another replica has changed it since it was read.
     ///
     /// # Errors
     /// If a request to the API server fails.
@@ -166,7 +166,7 @@ fn map_name(name: &ObjectRef) -> String {
     format!("navarch-rollout-{}", hash.get(..16).expect("a SHA-256 has 64 hexadecimal digits"))
 }
 
-/// One as a ConfigMap.
+/// Converts a rollout to a ConfigMap.
 fn written(kept: &KeptRollout, name: &str) -> Result<ConfigMap, serde_json::Error> {
     let text = |object: &AnyObject| encode_value(object).map(|value| value.to_string());
     let mut data =
@@ -185,7 +185,7 @@ fn written(kept: &KeptRollout, name: &str) -> Result<ConfigMap, serde_json::Erro
     Ok(ConfigMap { data: Some(data), metadata, ..ConfigMap::default() })
 }
 
-/// What a ConfigMap says.
+/// Reads a rollout from a ConfigMap.
 fn read(map: &ConfigMap) -> Option<KeptRollout> {
     let data = map.data.as_ref()?;
     let object = |key: &str| -> Option<AnyObject> {

@@ -31,14 +31,14 @@ const AT_ONCE: usize = 8;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Maintains the ConfigMap in every namespace, also when somebody edits or deletes it.
+/// Maintains the ConfigMap in every namespace, also when another writer edits or deletes it.
 #[derive(Clone, Debug)]
 pub struct RootCertificates {
     /// The client of the API server.
     pub cluster: Cluster,
     /// The ConfigMap's name: `istio-ca-root-cert` (`PILOT_CA_CERT_CONFIGMAP`) or `istio-ca-crl`.
     pub name: String,
-    /// The key in it.
+    /// The key of the text in it.
     pub key: &'static str,
     /// The text; while it is empty nothing new is written, and existing ConfigMaps are emptied.
     pub roots: watch::Receiver<Arc<str>>,
@@ -49,7 +49,7 @@ pub struct RootCertificates {
 /// The state of the cluster.
 #[derive(Debug, Default)]
 struct World {
-    /// The key that counts.
+    /// The key of the text.
     key: &'static str,
     namespaces: Namespaces,
     /// Digests of the text in each namespace; `None` for a ConfigMap without the key.
@@ -181,7 +181,7 @@ impl RootCertificates {
         writes.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
     }
 
-    /// Writes the ConfigMap of a namespace. Other keys in it stay as they are.
+    /// Writes the ConfigMap of a namespace. Other keys keep their values.
     async fn write(&self, namespace: &str, roots: &str) -> Result<(), kube::Error> {
         let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), namespace);
         let Some(mut map) = maps.get_opt(&self.name).await? else {
@@ -201,8 +201,8 @@ impl RootCertificates {
     }
 }
 
-/// Whether a retry is pointless before a change: the namespace is gone (404), or another writer has just changed it (409), which
-/// the watch will report. A forbidden write may be allowed later.
+/// Whether a retry is pointless before a change: the namespace does not exist (404), or another writer has just changed the object
+/// (409), which the watch will report. A forbidden write may be allowed later.
 fn is_for_good(status: &kube::core::Status) -> bool {
     matches!(status.code, 404 | 409)
 }
@@ -212,7 +212,7 @@ fn text_of<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a str> {
     map.data.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What is kept of texts, of which a thousand namespaces hold the same.
+/// The digest of a text. Thousands of namespaces have the same text, so only digests are stored.
 fn digest(roots: &str) -> [u8; 32] {
     Sha256::digest(roots).into()
 }

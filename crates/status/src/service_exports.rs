@@ -24,21 +24,21 @@ use navarch_api::object::NamespacedName;
 const AT_ONCE: usize = 8;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
-/// The same without the CustomResourceDefinition, which may be installed later.
+/// Retry delay without the CustomResourceDefinition, which may be installed later.
 const UNDEFINED_RETRY: Duration = Duration::from_secs(10);
 
-/// Which Services are not exported.
+/// Returns whether a Service is not exported.
 pub type StaysLocal = Arc<dyn Fn(&NamespacedName) -> bool + Send + Sync>;
 
-/// Creates ServiceExports. Each is owned by its Service, so that it is deleted with it; one that somebody deletes is not created
-/// again while this control plane is the leader.
+/// Creates ServiceExports. Each is owned by its Service, and deleted with it. A deleted ServiceExport is not created again while this
+/// control plane is the leader.
 #[derive(Clone)]
 pub struct ServiceExports {
     /// The client of the API server.
     pub cluster: Cluster,
     /// Selects the namespaces.
     pub scope: watch::Receiver<NamespaceScope>,
-    /// Which Services are not exported.
+    /// Returns whether a Service is not exported.
     pub stays_local: StaysLocal,
 }
 
@@ -56,9 +56,9 @@ struct World {
 
 /// The outcome of an attempt.
 enum Outcome {
-    /// It exists, or must not exist.
+    /// The export exists, or must not exist.
     Done,
-    /// It must be retried.
+    /// The attempt must be retried.
     Failed,
     /// The cluster has no CustomResourceDefinition.
     Undefined,
@@ -189,7 +189,7 @@ impl ServiceExports {
         exports.buffer_unordered(AT_ONCE).collect().await
     }
 
-    /// Creates the export of a Service. `false` if there is one of an earlier Service of the name, which is deleted with that.
+    /// Creates the export of a Service. `false` if an earlier Service of the same name still has one, which Kubernetes will delete.
     async fn export(&self, name: &NamespacedName, uid: &str) -> Result<bool, kube::Error> {
         let mcs::Api { group, version, .. } = mcs::api();
         let resource = ApiResource::from_gvk_with_plural(
@@ -217,7 +217,7 @@ impl ServiceExports {
     }
 }
 
-/// Whether the API server rejects it because the namespace is deleted or terminating.
+/// Whether a request failed because the namespace is missing or terminating.
 fn is_about_namespace(status: &kube::core::Status) -> bool {
     let details = status.details.as_ref();
     details.is_some_and(|details| {

@@ -1,5 +1,5 @@
-//! Writes an Event of the control plane's own pod about why it is not ready: for a failed probe `kubectl describe` shows the status
-//! code only, not the body.
+//! Writes an Event about why the control plane's own pod is not ready: for a failed probe, `kubectl describe` shows only the status
+//! code, not the body.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct UnreadyEvents {
     pub namespace: String,
     /// This replica's own pod.
     pub pod: String,
-    /// What is missing.
+    /// Returns what is missing for readiness.
     pub missing: Missing,
 }
 

@@ -26,7 +26,7 @@ pub enum DiscoveryScope {
 pub struct Discovery {
     /// The filtered kinds.
     scope: DiscoveryScope,
-    /// The selectors; none selects all.
+    /// The selectors; an empty list selects all.
     selectors: Vec<LabelSelector>,
     /// Objects of discovered namespaces, and of kinds that are not filtered.
     seen: Objects,

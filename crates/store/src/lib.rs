@@ -30,17 +30,17 @@ use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
 
 /// A kind that the store keeps.
 pub trait Stored: Sized + PartialEq + 'static {
-    /// Which kind it is.
+    /// The kind of the objects.
     const KIND: Kind;
 
-    /// Its table.
+    /// The table of the kind.
     fn table(objects: &Objects) -> &Table<Self>;
 
-    /// Its table, to be changed.
+    /// The table of the kind, mutable.
     fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
 }
 
-/// Declares the tables, and that each kind has its own.
+/// Declares the tables, and implements `Stored` for each kind.
 macro_rules! tables {
     ($($(#[$doc:meta])* $field:ident: $kind:ident),* $(,)?) => {
         /// All objects. Cheap to clone.
@@ -109,7 +109,7 @@ macro_rules! tables {
                 moved
             }
 
-            /// The namespaces in which there are objects.
+            /// The namespaces that contain objects.
             fn inhabited_namespaces(&self) -> BTreeSet<NamespaceName> {
                 let mut names = BTreeSet::new();
                 $(names.extend(self.$field.iter().map(|object| object.meta.key.namespace.clone()));)*
@@ -159,7 +159,7 @@ macro_rules! tables {
                 }
             }
 
-            /// How many objects there are of a kind.
+            /// Number of objects of a kind.
             #[must_use]
             pub fn count(&self, kind: Kind) -> usize {
                 match kind {
@@ -258,7 +258,7 @@ impl Objects {
         T::table(self).get(key)
     }
 
-    /// Puts an object in place of the one of its name. Says whether its content differs from what was there.
+    /// Inserts an object, or replaces the object of the same name. Returns whether the content differs.
     pub fn put<T: Stored>(&mut self, object: Arc<Object<T>>) -> bool {
         T::table_mut(self).put(object)
     }

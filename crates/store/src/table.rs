@@ -39,7 +39,7 @@ impl<T> Table<T> {
         self.objects.values()
     }
 
-    /// The objects of one namespace in order. Costs what it yields.
+    /// The objects of one namespace in order. The cost depends on their number.
     pub fn in_namespace<'a>(&'a self, namespace: &Namespace) -> impl Iterator<Item = &'a Arc<Object<T>>> {
         let from = NamespacedName::of(namespace.clone(), Arc::default());
         let namespace = namespace.clone();
@@ -49,7 +49,7 @@ impl<T> Table<T> {
             .map(|(_, object)| object)
     }
 
-    /// Takes the objects of one namespace away. Costs what it gives.
+    /// Removes and returns the objects of one namespace. The cost depends on their number.
     pub(super) fn take_namespace(&mut self, namespace: &Namespace) -> Vec<Arc<Object<T>>> {
         let taken: Vec<_> = self.in_namespace(namespace).cloned().collect();
         for object in &taken {
@@ -58,26 +58,26 @@ impl<T> Table<T> {
         taken
     }
 
-    /// How many there are.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Takes the object of this name away.
+    /// Removes and returns the object of this name.
     pub fn remove(&mut self, key: &NamespacedName) -> Option<Arc<Object<T>>> {
         self.objects.remove(key)
     }
 }
 
 impl<T: PartialEq> Table<T> {
-    /// Puts an object in place of the one of its name. Says whether its content differs from what was there.
+    /// Inserts an object, or replaces the object of the same name. Returns whether the content differs.
     pub fn put(&mut self, object: Arc<Object<T>>) -> bool {
         let key = object.meta.key();
         let changed = self.objects.get(&key).is_none_or(|old| !old.same_content(&object));
@@ -85,7 +85,7 @@ impl<T: PartialEq> Table<T> {
         changed
     }
 
-    /// Whether the object of this name says something else in `other`, being in one of them only included.
+    /// Whether the object of this name differs from that in `other`, or is in one of the tables only.
     #[must_use]
     pub fn differs(&self, other: &Self, key: &NamespacedName) -> bool {
         match (self.get(key), other.get(key)) {

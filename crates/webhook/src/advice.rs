@@ -11,12 +11,12 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
 use navarch_api::object::{NamespacedName, ObjectRef};
 
-/// How many warnings one object gets.
+/// Maximum number of warnings for one object.
 const WARNINGS: usize = 3;
-/// The longest warning: API servers cut longer ones.
+/// Maximum length of a warning: API servers truncate longer ones.
 const MAX_WARNING_LENGTH: usize = 250;
 
-/// What somebody is about to do.
+/// A change that a user is about to make.
 #[derive(Clone, Debug)]
 pub enum Intent {
     /// Store this object.
@@ -25,24 +25,24 @@ pub enum Intent {
     Remove(ObjectRef),
 }
 
-/// What is said to an intent.
+/// The response to an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// What it would do, in lines; none where it changes nothing.
+    /// The effects of the change, one per line; empty if it changes nothing.
     Warnings(Vec<String>),
-    /// Nothing: it was not found out in time.
+    /// No warnings: the plan was not ready in time.
     Late,
-    /// Nothing: another one is being looked into, or such took too long of late.
+    /// No warnings: another plan is being computed, or recent plans took too long.
     Busy,
-    /// Nothing: not everything has been read yet, or it could not be found out.
+    /// No warnings: the objects are not all read yet, or the plan failed.
     Unknown,
 }
 
-/// Says what an intent would do, within a time of its own.
+/// Returns the effects of an intent, within a time limit of its own.
 pub type Adviser = Arc<dyn Fn(Intent) -> Pin<Box<dyn Future<Output = Advice> + Send>> + Send + Sync>;
 
 impl Advice {
-    /// As it is counted.
+    /// The metric label of the outcome.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Warnings(lines) if lines.is_empty() => "unchanged",
@@ -53,7 +53,7 @@ impl Advice {
         }
     }
 
-    /// The warnings of an answer.
+    /// The warnings for the response.
     pub(super) fn lines(self) -> Vec<String> {
         match self {
             Self::Warnings(lines) => lines.iter().take(WARNINGS).map(|line| cut(line, MAX_WARNING_LENGTH)).collect(),
@@ -62,7 +62,7 @@ impl Advice {
     }
 }
 
-/// Reads a review: the answer that allows it, and what there is to say something to.
+/// Decodes a review. Returns a response that allows the object, and the intent to plan, if there is one.
 pub(super) fn read(body: &[u8]) -> (Unwritten, Option<Intent>) {
     let mut intent = None;
     let answer = review::answered(body, |request| {
@@ -72,7 +72,7 @@ pub(super) fn read(body: &[u8]) -> (Unwritten, Option<Intent>) {
     (answer, intent)
 }
 
-/// What a request is about to do; nothing for what is not valid, or of no kind that is read here.
+/// The intent of a request; `None` if the object is invalid, or its kind is unknown.
 fn intent_of(request: &Request) -> Option<Intent> {
     match request.operation.as_str() {
         "CREATE" | "UPDATE" if request.object.is_object() => {

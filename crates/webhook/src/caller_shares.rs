@@ -1,4 +1,4 @@
-//! How many bytes of large reviews one caller may send at once. Others do not wait for it.
+//! Limits the bytes of large reviews that one caller may send at once, so that other callers do not wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,24 +9,23 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use navarch_net::peer::counted_as;
 
-/// The callers that send, and what each may still send.
+/// The sending callers, and the remaining share of each.
 #[derive(Debug)]
 pub(super) struct CallerShares {
     callers: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
-    /// What each may send, in kilobytes.
+    /// The share of each caller, in kilobytes.
     kilobytes: u32,
 }
 
-/// Bytes taken of a caller's share; given back when dropped.
+/// Bytes taken from a caller's share; released on drop.
 #[derive(Debug)]
 pub(super) struct CallerShare {
-    /// What is taken of its share. Dropped before the entry is looked at.
+    /// The taken part of the share. It is dropped before the entry.
     _permit: Option<OwnedSemaphorePermit>,
-    /// The caller's entry.
     _entry: Entry,
 }
 
-/// A caller's entry while anything of it is sent or waits to be.
+/// A caller's entry, which exists while the caller sends a review or waits to send one.
 #[derive(Debug)]
 struct Entry {
     shares: Arc<CallerShares>,
@@ -45,17 +44,17 @@ impl CallerShares {
         let caller = counted_as(caller);
         let semaphore = self.callers.lock().entry(caller).or_insert_with(|| self.semaphore()).clone();
         let entry = Entry { shares: self.clone(), caller, semaphore: semaphore.clone() };
-        // Never closed.
+        // The semaphore is never closed.
         let permit = semaphore.acquire_many_owned(kilobytes(bytes).min(self.kilobytes)).await.ok();
         CallerShare { _permit: permit, _entry: entry }
     }
 
-    /// The share of a caller.
+    /// A full share.
     fn semaphore(&self) -> Arc<Semaphore> {
         Arc::new(Semaphore::new(self.kilobytes as usize))
     }
 
-    /// How many callers send.
+    /// The number of sending callers.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.callers.lock().len()
@@ -65,7 +64,7 @@ impl CallerShares {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut callers = self.shares.callers.lock();
-        // The map's and this one: nothing else of the caller is under way, and nothing begins without the lock.
+        // One reference is in the map, one here: the caller has no other review, and none can start without the lock.
         if Arc::strong_count(&self.semaphore) == 2 {
             callers.remove(&self.caller);
         }

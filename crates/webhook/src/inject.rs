@@ -1,4 +1,4 @@
-//! Injection: which pods get a proxy, and the patch that gives it to them.
+//! Injection: selects the pods that get a proxy, and creates the patch that adds it.
 //!
 //! ```text
 //! values, config, mesh ─▶ Rules (parsed once, swapped whole)
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An overlay is the part of a pod that injection adds. Navarch builds the overlays of Istio's own template names
-//! (`sidecar`, `gateway`, `grpc-agent`, `grpc-simple`) as typed Kubernetes objects from the values, so that whatever an
-//! annotation holds stays the text of one field. A template that the config carries under any name is rendered instead
-//! of the built-in one, as istiod would. What follows the overlay is the same for both ways.
+//! (`sidecar`, `gateway`, `grpc-agent`, `grpc-simple`) as typed Kubernetes objects from the values, so that the text of an
+//! annotation always remains the text of one field. A template of the config replaces the built-in one of its name and is
+//! rendered as in istiod. All steps after the overlay are the same for both.
 
 mod annotations;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Reviews of pods: what the injector is asked, and how its word is answered.
+//! Pod reviews: converts a review to an injection request, and the injection to a response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::review::{self, Answer, Request};
 use navarch_api::object::NamespacedName;
 use navarch_store::Objects;
 
-/// Maximum number and length of warnings: API servers drop and cut longer ones.
+/// Maximum number and length of warnings: API servers drop further ones and truncate longer ones.
 const WARNINGS: (usize, usize) = (20, 250);
-/// The longest note in the audit log.
+/// Maximum length of an audit annotation.
 const MAX_NOTE_LENGTH: usize = 1000;
 /// Maximum length of a rejection's reason, which can contain values that users wrote.
 const MAX_REASON_LENGTH: usize = 4000;
 
-/// Answers the body of a review of a pod. `path` is that of the request; `objects` are those that are there already.
+/// Answers the body of a pod review. `path` is the path of the request; `objects` are the current objects.
 ///
 /// # Errors
-/// When the answer cannot be written.
+/// If the response cannot be encoded.
 pub fn inject_review(
     body: &[u8],
     path: &str,
@@ -34,7 +34,7 @@ pub fn inject_review(
     counted(body, path, injector, objects, &Metrics::default())
 }
 
-/// As [`inject_review`], counted.
+/// As [`inject_review`], with metrics.
 pub(super) fn counted(
     body: &[u8],
     path: &str,

@@ -1,4 +1,4 @@
-//! Whether pods can be injected at this moment, and if not, why.
+//! Whether pods can be injected now, and the reason if not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use super::inject::Injector;
 /// Whether pods can be injected.
 #[derive(Clone)]
 pub enum InjectorState {
-    /// Injection is switched off, or nothing could ever configure it: there is no such webhook, as with istiod.
+    /// Injection is disabled, or cannot be configured at all. As in istiod, the webhook does not exist then.
     Off(&'static str),
-    /// The configuration has not been read yet, and why not.
+    /// The configuration is not read yet, and the reason.
     Pending(Arc<str>),
-    /// The configuration is missing or cannot be used, and none before it was good.
+    /// The configuration is missing or invalid, and there was no valid one before.
     Failed(Arc<str>),
     /// Pods are injected.
     Ready {
-        /// By these rules.
+        /// The injector with the active rules.
         injector: Arc<Injector>,
-        /// Why a later configuration is not used, where there is one.
+        /// Why a later configuration was rejected, if there is one.
         refused: Option<Arc<str>>,
     },
 }
 
 impl InjectorState {
-    /// All labels of [`InjectorState::label`].
+    /// All values of [`InjectorState::label`].
     pub const LABELS: [&'static str; 5] = ["off", "pending", "failed", "ready", "stale"];
 
-    /// The state in a word: `off`, `pending`, `failed`, `ready`, or `stale` where a later configuration is not used.
+    /// The state as a metric label: `off`, `pending`, `failed`, `ready`, or `stale` if a later configuration was rejected.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl InjectorState {
         }
     }
 
-    /// What is wrong, if anything is.
+    /// The reason why the state is not `ready`; `None` if it is `ready` or `off`.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         match self {
@@ -53,10 +53,11 @@ impl InjectorState {
         }
     }
 
-    /// What injects.
+    /// The injector.
     ///
     /// # Errors
-    /// When nothing does: how the API server is answered. An answer that admits the pod would start it without its proxy.
+    /// If there is no injector: the HTTP status and the message for the API server. A response that admits the pod would start it
+    /// without its proxy.
     pub fn injector(&self) -> Result<Arc<Injector>, (StatusCode, String)> {
         match self {
             Self::Ready { injector, .. } => Ok(injector.clone()),
@@ -77,39 +78,39 @@ impl fmt::Debug for InjectorState {
     }
 }
 
-/// The state of the injector, kept by one and read by many.
+/// The current state of the injector. One task writes it, many read it.
 #[derive(Clone, Debug)]
 pub struct CurrentInjector {
     state: Arc<ArcSwap<InjectorState>>,
-    /// Tells of changes.
+    /// Notifies receivers of changes.
     changed: watch::Sender<()>,
 }
 
 impl CurrentInjector {
-    /// Begins with this state.
+    /// Starts with this state.
     #[must_use]
     pub fn new(state: InjectorState) -> Self {
         Self { state: Arc::new(ArcSwap::from_pointee(state)), changed: watch::Sender::new(()) }
     }
 
-    /// The state now.
+    /// The current state.
     #[must_use]
     pub fn load(&self) -> Guard<Arc<InjectorState>> {
         self.state.load()
     }
 
-    /// Puts another in its place.
+    /// Replaces the state, and notifies receivers.
     pub fn store(&self, state: InjectorState) {
         self.state.store(Arc::new(state));
         self.touch();
     }
 
-    /// Tells those who wait that the state, or the rules of its injector, are others now.
+    /// Notifies receivers that the state, or the rules of its injector, have changed.
     pub fn touch(&self) {
         self.changed.send_replace(());
     }
 
-    /// Changes of the state and of the rules of its injector.
+    /// A receiver for changes of the state and of the injector's rules.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()

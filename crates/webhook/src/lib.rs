@@ -1,13 +1,13 @@
-//! Injection and admission: what the API server asks before it stores a pod or an object of Istio's.
+//! Injection and admission: the webhooks that the API server calls before it stores a pod or an Istio object.
 //!
 //! ```text
 //! API server ─▶ routes (limits, content type) ─▶ review (v1, v1beta1) ─┬▶ validation ─▶ verdict, neighbours
 //!                                                                      ├▶ injection ──▶ inject
-//!                                                                      └▶ advice ─────▶ whoever knows what changes do
-//! registration ─▶ the API server's webhook configurations: whom to ask, and by which roots to know it
+//!                                                                      └▶ advice ─────▶ the planner of changes
+//! registration ─▶ the API server's webhook configurations, with the roots of the webhooks' certificate
 //! ```
 //!
-//! Answers are pure functions of the request, and of a snapshot where other objects matter. Knows nothing of proxies.
+//! Responses are pure functions of the request and, where other objects matter, of a snapshot. Does not depend on proxies.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 

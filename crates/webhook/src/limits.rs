@@ -29,7 +29,7 @@ pub const SMALL_BODY: usize = 64 << 10;
 pub struct Limits {
     /// Memory of concurrent reviews, without the first [`SMALL_BODY`] of each.
     pub bytes: usize,
-    /// The first bytes of all of them.
+    /// Memory of the first [`SMALL_BODY`] of all reviews.
     pub small_bytes: usize,
     /// How long a review waits for capacity before it is rejected as busy (503).
     pub turn: Duration,
@@ -40,7 +40,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Together well below the API server's timeout of ten seconds.
+    /// The sum is well below the API server's timeout of ten seconds.
     fn default() -> Self {
         Self {
             bytes: 48 << 20,
@@ -60,7 +60,7 @@ pub(super) struct ReceivedReview {
     pub(super) peer: IpAddr,
     /// The memory charge.
     _charges: [Charge; 2],
-    /// Its part of the caller's share, if it is large.
+    /// The taken part of the caller's share, if the review is large.
     _share_of_caller: Option<CallerShare>,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Intake {
 impl Intake {
     /// An intake with these limits; one review of maximum size always fits.
     pub(super) fn new(limits: Limits) -> Self {
-        // A single caller may hold half of a budget; a quarter is left to it beside two others at their maximum.
+        // A single caller may hold half of a budget; a quarter remains for it beside two other callers at their maximum.
         let bytes = limits.bytes.max(4 * MAX_BODY);
         Self {
             small: Budget::new(limits.small_bytes.max(4 * SMALL_BODY)),

@@ -14,7 +14,7 @@ use super::review::Resource;
 use navarch_api::counter::Count;
 use navarch_api::crds;
 
-/// Handles of all metrics that are registered here. Cloning shares them.
+/// Handles of all metrics that are registered here. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `galley_validation_passed`.
@@ -49,14 +49,13 @@ pub struct Metrics {
     advised: Family<OutcomeLabel, Counter>,
 }
 
-/// What became of something.
+/// The outcome of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabel {
-    /// In a word.
     outcome: &'static str,
 }
 
-/// What was judged.
+/// The resource of a validated object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     group: String,
@@ -64,33 +63,31 @@ struct ResourceLabels {
     resource: String,
 }
 
-/// What was refused, and why.
+/// The resource of a rejected object, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailureLabels {
     group: String,
     version: String,
     resource: String,
-    /// One of istiod's words.
+    /// The reason, as in istiod.
     reason: &'static str,
 }
 
-/// Whether pods can be injected.
+/// The state of the injector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
-    /// In a word.
     state: &'static str,
 }
 
-/// A status of HTTP.
+/// An HTTP status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
     status: u16,
 }
 
-/// Why something failed.
+/// The reason of a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
-    /// In a word.
     reason: &'static str,
 }
 
@@ -100,27 +97,26 @@ struct NameLabel {
     name: String,
 }
 
-/// A webhook configuration that could not be written.
+/// A webhook configuration whose update failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PatchLabels {
     name: String,
-    /// Why, in a word.
     reason: &'static str,
 }
 
-/// What became of a pod.
+/// The outcome for a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodFate {
-    /// It got a proxy.
+    /// The pod was injected.
     Injected,
-    /// It stays as it is.
+    /// The pod was not changed.
     Skipped,
-    /// It was refused.
+    /// The pod was rejected.
     Refused,
 }
 
 impl Metrics {
-    /// Registers all.
+    /// Registers all metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let m = metrics.clone();
@@ -156,19 +152,19 @@ impl Metrics {
         metrics
     }
 
-    /// Shows whether pods can be injected.
+    /// Sets the state of the injector.
     pub fn injector(&self, now: &InjectorState) {
         for state in InjectorState::LABELS {
             self.injector.get_or_create(&StateLabel { state }).set(i64::from(state == now.label()));
         }
     }
 
-    /// Counts an object about which was asked what it would do.
+    /// Counts a planned object.
     pub(super) fn advised(&self, outcome: &'static str) {
         self.advised.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Counts an object that was judged; `refused` is istiod's word for why it was.
+    /// Counts a validated object; `refused` is istiod's reason if it was rejected.
     pub(super) fn judged(&self, of: &Resource, refused: Option<&'static str>) {
         let Resource { group, version, resource } = labels_of(of);
         match refused {
@@ -177,12 +173,12 @@ impl Metrics {
         };
     }
 
-    /// Counts a review that was not taken.
+    /// Counts a review that was rejected unread.
     pub(super) fn not_taken(&self, status: u16) {
         self.http_errors.get_or_create(&StatusLabel { status }).inc();
     }
 
-    /// Counts a pod.
+    /// Counts a reviewed pod.
     pub(super) fn pod(&self, fate: PodFate, took: Duration) {
         self.asked.inc();
         match fate {
@@ -193,7 +189,7 @@ impl Metrics {
         self.injection_time.observe(took.as_secs_f64());
     }
 
-    /// Counts an update of a configuration that validates.
+    /// Counts an update of a validating webhook configuration.
     pub(super) fn validation_update(&self, is_good: bool) {
         if is_good {
             self.validation_updates.inc();
@@ -202,19 +198,19 @@ impl Metrics {
         }
     }
 
-    /// Counts an update of a configuration that injects.
+    /// Counts an update of a mutating webhook configuration.
     pub(super) fn injection_update(&self, name: &str, is_good: bool) {
         self.injection_updates.get_or_create(&NameLabel { name: name.to_owned() }).inc();
         if !is_good {
             let labels = PatchLabels { name: name.to_owned(), reason: "webhook_update_failure" };
             self.injection_update_errors.get_or_create(&labels).inc();
-            // Each failed one is.
+            // Each failed update is retried.
             self.injection_retries.get_or_create(&NameLabel { name: name.to_owned() }).inc();
         }
     }
 }
 
-/// What an object is counted as: reviews come from anybody, and what they name must not make rows of the metrics.
+/// The labels of a resource. Any client can send a review, so unknown resources must not create new label values.
 fn labels_of(of: &Resource) -> Resource {
     if crds::is_defined(&of.group, &of.version, &of.resource) {
         return of.clone();

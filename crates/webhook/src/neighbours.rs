@@ -1,6 +1,6 @@
-//! What of an object does not fit the objects that are there already. Only warned of: objects come in any order.
+//! Compares an object with existing ones. Mismatches are only warnings, because objects are created in any order.
 //!
-//! Every look is bounded: where there is more than it takes in, nothing is said.
+//! Each check is limited: above the limit it adds no warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use navarch_api::text_map::TextMap;
 use navarch_api::validation::Problem;
 use navarch_store::Objects;
 
-/// How many objects of a kind are looked at.
+/// Maximum number of compared objects of a kind.
 const OBJECTS: usize = 10_000;
-/// How many names of one object are looked up.
+/// Maximum number of names that are looked up for one object.
 const NAMES: usize = 64;
 /// The reserved gateway name of all sidecars.
 const MESH: &str = "mesh";
 
-/// Looks at what is around an object.
+/// Warnings about an object that does not match the existing objects.
 pub(super) fn look(object: &AnyObject, objects: &Objects) -> Vec<Problem> {
     let mut found = Vec::new();
     #[expect(clippy::wildcard_enum_match_arm, reason = "other kinds are complete in themselves")]
@@ -37,12 +37,12 @@ pub(super) fn look(object: &AnyObject, objects: &Objects) -> Vec<Problem> {
     found
 }
 
-/// Notes a warning.
+/// Adds a warning.
 fn warn(found: &mut Vec<Problem>, field: String, message: String) {
     found.push(Problem { field, message });
 }
 
-/// A host as it is compared: short names are of the namespace, and services of the cluster have no domain.
+/// A host in the form for comparison: short names get the namespace, and cluster services lose the cluster domain.
 fn full(host: &str, namespace: &Namespace) -> String {
     let mut labels = host.split('.');
     match (labels.next(), labels.next(), labels.next()) {
@@ -52,7 +52,7 @@ fn full(host: &str, namespace: &Namespace) -> String {
     }
 }
 
-/// The service of the cluster that a full host names.
+/// The cluster service of a full host.
 fn service_key(full: &str) -> Option<NamespacedName> {
     let mut labels = full.strip_suffix(".svc")?.split('.');
     match (labels.next(), labels.next(), labels.next()) {
@@ -61,18 +61,18 @@ fn service_key(full: &str) -> Option<NamespacedName> {
     }
 }
 
-/// Whether a VirtualService holds for sidecars.
+/// Whether a VirtualService applies to sidecars.
 fn is_for_mesh(service: &VirtualService) -> bool {
     service.gateways.is_empty() || service.gateways.iter().any(|gateway| gateway == MESH)
 }
 
-/// Whether two objects are seen by the same sidecars, going by the plain cases.
+/// Whether the same sidecars use both objects. Only simple values of `exportTo` are compared.
 fn meet(a: (&ObjectMeta, &[String]), b: (&ObjectMeta, &[String])) -> bool {
     let public = |export: &[String]| export.is_empty() || export.iter().any(|to| to == "*");
     a.0.key.namespace == b.0.key.namespace || (public(a.1) && public(b.1))
 }
 
-/// Warns of hosts that another VirtualService claims for sidecars too: only one of them counts.
+/// Warns about hosts that another VirtualService for sidecars also has: only one of them takes effect.
 fn claimed_hosts(service: &Object<VirtualService>, objects: &Objects, found: &mut Vec<Problem>) {
     if !is_for_mesh(&service.spec) {
         return;
@@ -99,10 +99,10 @@ fn claimed_hosts(service: &Object<VirtualService>, objects: &Objects, found: &mu
     }
 }
 
-/// Warns of gateways that are not there.
+/// Warns about gateways that do not exist.
 fn missing_gateways(service: &Object<VirtualService>, objects: &Objects, found: &mut Vec<Problem>) {
     for (index, gateway) in service.spec.gateways.iter().take(NAMES).enumerate() {
-        // Names with dots are hosts in an old way of writing; what a Gateway of the Gateway API becomes has its own names.
+        // A name with dots is a host in a legacy form; Gateways derived from the Gateway API have their own names.
         if gateway == MESH || gateway.contains(['.', '~']) {
             continue;
         }
@@ -115,7 +115,7 @@ fn missing_gateways(service: &Object<VirtualService>, objects: &Objects, found: 
     }
 }
 
-/// The destinations of a VirtualService with their fields.
+/// The destinations of a VirtualService, each with its field.
 fn destinations(service: &VirtualService) -> impl Iterator<Item = (String, &Destination)> {
     let http = service.http.iter().enumerate().flat_map(|(at, route)| {
         let routes = route.route.iter().enumerate();
@@ -133,7 +133,7 @@ fn destinations(service: &VirtualService) -> impl Iterator<Item = (String, &Dest
     all.filter_map(|(field, destination)| Some((format!("{field}.destination.subset"), destination?)))
 }
 
-/// Warns of subsets that no DestinationRule defines: requests for them fail.
+/// Warns about subsets that no DestinationRule defines: requests to them fail.
 fn missing_subsets(service: &Object<VirtualService>, objects: &Objects, found: &mut Vec<Problem>) {
     if objects.destination_rules.len() > OBJECTS {
         return;
@@ -157,7 +157,7 @@ fn missing_subsets(service: &Object<VirtualService>, objects: &Objects, found: &
     }
 }
 
-/// Warns of subsets that no pod of the service has.
+/// Warns about subsets that match no pod of the service.
 fn empty_subsets(rule: &Object<DestinationRule>, objects: &Objects, found: &mut Vec<Problem>) {
     let host = full(&rule.spec.host, &rule.meta.key.namespace);
     let Some(key) = service_key(&host) else { return };
@@ -178,7 +178,7 @@ fn empty_subsets(rule: &Object<DestinationRule>, objects: &Objects, found: &mut 
     }
 }
 
-/// Warns of a Gateway that no pod serves.
+/// Warns about a Gateway whose selector matches no pod.
 fn unselected(gateway: &Object<Gateway>, objects: &Objects, found: &mut Vec<Problem>) {
     if gateway.spec.selector.is_empty() || objects.pods.len() > OBJECTS {
         return;
@@ -190,7 +190,7 @@ fn unselected(gateway: &Object<Gateway>, objects: &Objects, found: &mut Vec<Prob
     }
 }
 
-/// Whether labels hold all of some others.
+/// Whether labels contain all of some others.
 fn has_all<'a>(labels: &TextMap, mut others: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
     others.all(|(key, value)| labels.get(key).is_some_and(|has| **has == *value))
 }

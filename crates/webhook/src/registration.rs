@@ -1,8 +1,8 @@
 //! Keeps Navarch's own webhook configurations up to date in the API server.
 //!
-//! The label `istio.io/rev` selects its own ones. `caBundle` is kept up to date, also when somebody edits it; validation fails
-//! closed (`failurePolicy: Fail`) once a trial has shown that invalid objects are rejected. Nothing is written unless it
-//! differs, so replicas that agree do not write.
+//! The label `istio.io/rev` selects the configurations. `caBundle` is restored when another writer edits it; validation fails
+//! closed (`failurePolicy: Fail`) once a trial has shown that invalid objects are rejected. Only differences are written, so
+//! replicas with the same state do not write.
 
 mod bundle;
 mod hooks;
@@ -44,7 +44,7 @@ const WRITE_WINDOW: Duration = Duration::from_secs(60);
 /// Timeout of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Keeps the webhook configurations of one kind.
+/// Maintains the webhook configurations of one kind.
 #[derive(Clone)]
 pub struct Registration {
     /// The API server.
@@ -55,11 +55,11 @@ pub struct Registration {
     pub revision: String,
     /// The namespace of this control plane.
     pub namespace: String,
-    /// The roots of its certificate, as PEM.
+    /// The roots of the control plane's certificate, as PEM.
     pub roots: watch::Receiver<Arc<str>>,
-    /// How long roots that are not (or no longer) ours are left in place.
+    /// How long foreign or former roots are kept.
     pub grace: Duration,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
 }
 
@@ -83,7 +83,7 @@ struct State {
     is_tried: bool,
     /// Number of failed trials.
     trials: u32,
-    /// Roots of others, with the time since they were seen.
+    /// Foreign roots, with the time when each was first seen.
     grace: Grace,
     /// Recent writes of each configuration.
     written: BTreeMap<String, VecDeque<Instant>>,
@@ -92,7 +92,7 @@ struct State {
 }
 
 impl Registration {
-    /// Keeps them up to date until `stop` is cancelled. `registered` receives the roots that are in all of them.
+    /// Maintains the configurations until `stop` is cancelled. `registered` receives the roots that are in all of them.
     pub async fn run(mut self, registered: watch::Sender<Arc<str>>, stop: CancellationToken) {
         let resource = resource(self.kind);
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
@@ -270,7 +270,7 @@ impl State {
         false
     }
 
-    /// Schedules a reconciliation at that time at the latest.
+    /// Schedules a reconciliation at this time at the latest.
     fn look_again(&mut self, at: Option<Instant>) {
         self.again = match (self.again, at) {
             (Some(a), Some(b)) => Some(a.min(b)),

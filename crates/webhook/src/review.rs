@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The supported API versions; the second is what istiod answers to unknown ones.
+/// The supported API versions. As in istiod, reviews of unknown versions get a response of the second one.
 const V1: &str = "admission.k8s.io/v1";
 /// As [`V1`].
 const V1_BETA1: &str = "admission.k8s.io/v1beta1";
 
-/// What the API server sends.
+/// A review from the API server.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Review {
@@ -20,7 +20,6 @@ pub(super) struct Review {
     /// `kind`: `AdmissionReview`.
     #[serde(default)]
     kind: String,
-    /// What is asked.
     #[serde(default)]
     request: Option<Request>,
 }
@@ -71,11 +70,11 @@ pub(super) struct GroupVersionKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
-    /// That of the request.
+    /// The ID of the request.
     uid: String,
     /// Whether the object is allowed.
     pub(super) allowed: bool,
-    /// Why not.
+    /// The reason, if it is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<Status>,
     /// Warnings for the user.
@@ -84,7 +83,7 @@ pub(super) struct Answer {
     /// A JSON patch of the object, as base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch: Option<String>,
-    /// `JSONPatch` where there is a patch.
+    /// `JSONPatch` if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) patch_type: Option<&'static str>,
     /// Audit annotations.
@@ -95,7 +94,7 @@ pub(super) struct Answer {
 /// The reason of a rejection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Status {
-    /// In words.
+    /// The text for the user.
     pub(super) message: String,
 }
 
@@ -133,7 +132,7 @@ pub(super) fn answer(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Res
     answered(body, decide).write()
 }
 
-/// As [`answer`], without writing it.
+/// As [`answer`], without encoding the response.
 pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Unwritten {
     let (version, uid, answer) = match read(body) {
         Err(refusal) => (V1_BETA1, String::new(), Answer::refuse(refusal)),
@@ -193,12 +192,12 @@ fn read(body: &[u8]) -> Result<(&'static str, Request), String> {
     Ok((version, request))
 }
 
-/// The beginning of a text that users wrote.
+/// A text from users, truncated.
 fn shorten(text: &str) -> String {
     cut(text, 100)
 }
 
-/// A text on one line, cut to a maximum length.
+/// A text on one line, truncated to a maximum length.
 pub(super) fn cut(text: &str, longest: usize) -> String {
     let (kept, _) = text.split_at(text.floor_char_boundary(longest));
     let is_cut = kept.len() < text.len();

@@ -46,7 +46,7 @@ pub struct Webhooks {
     /// Limits concurrent large reviews, each on a thread of its own, as answering takes a multiple of their size; fair among
     /// callers.
     large: Arc<FairSemaphore<IpAddr>>,
-    /// What is counted.
+    /// The metrics.
     metrics: Metrics,
 }
 
@@ -63,7 +63,7 @@ impl Webhooks {
         self.injector.clone()
     }
 
-    /// Webhooks over a world.
+    /// Webhooks with these dependencies.
     #[must_use]
     pub fn new(
         ready: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -117,13 +117,13 @@ pub fn routes(webhooks: Arc<Webhooks>) -> Router {
         .with_state(webhooks)
 }
 
-/// The readiness path for a port without another one.
+/// The readiness path `/httpsReady`, for ports that have no other one.
 pub(super) async fn ready(State(webhooks): State<Arc<Webhooks>>) -> StatusCode {
     if (webhooks.ready)() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
 impl Webhooks {
-    /// What is counted.
+    /// The metrics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()
@@ -205,7 +205,7 @@ async fn advised(webhooks: &Webhooks, mut answer: Unwritten, intent: Intent) -> 
     written(answer.write())
 }
 
-/// An answer, where it could be written.
+/// The encoded response; `None` if encoding failed.
 fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
     answer.inspect_err(|error| tracing::error!(%error, "failed to encode an AdmissionReview response")).ok()
 }

@@ -1,4 +1,4 @@
-//! Reviews of configuration: the verdict in the words of an answer.
+//! Configuration reviews: converts the verdict to a response.
 
 use super::metrics::Metrics;
 use super::neighbours;
@@ -13,25 +13,25 @@ const FAULTS: usize = 20;
 const WARNINGS: usize = 20;
 /// Maximum length of an error, which can contain values that users wrote.
 const MAX_MESSAGE_LENGTH: usize = 1000;
-/// The longest warning: API servers cut longer ones, and drop what comes after.
+/// Maximum length of a warning: API servers truncate longer ones and drop subsequent ones.
 const MAX_WARNING_LENGTH: usize = 250;
-/// The longest note in the audit log.
+/// Maximum length of an audit annotation.
 const MAX_REASON_LENGTH: usize = 250;
 
-/// Answers the body of a review. `objects` are those that are there already, where they are known.
+/// Answers the body of a review. `objects` are the current objects, if they are read.
 ///
 /// # Errors
-/// When the answer cannot be written.
+/// If the response cannot be encoded.
 pub fn validate_review(body: &[u8], objects: Option<&Objects>) -> Result<Vec<u8>, serde_json::Error> {
     counted(body, objects, &Metrics::default())
 }
 
-/// As [`validate_review`], counted.
+/// As [`validate_review`], with metrics.
 pub(super) fn counted(body: &[u8], objects: Option<&Objects>, metrics: &Metrics) -> Result<Vec<u8>, serde_json::Error> {
     review::answer(body, |request| answer(&request, objects, metrics))
 }
 
-/// The verdict on an object.
+/// The response for an object.
 fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Answer {
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         metrics.judged(&request.resource, Some("unsupported_operation"));
@@ -53,7 +53,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
     if !verdict.is_valid() {
         let fault = verdict.errors.first().map(tracing::field::display);
         if request.is_dry_run() {
-            // Nothing was to be stored; among these are our own trials.
+            // Nothing would have been stored. Navarch's own trials are dry runs, too.
             tracing::debug!(%subject, fault, "rejected object in a dry run");
         } else {
             tracing::info!(%subject, fault, "rejected object");
@@ -75,7 +75,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
     answer
 }
 
-/// Why an object is refused: which object, and every fault with its field.
+/// The message of a rejection: the object, and every error with its field.
 fn refusal(subject: &str, errors: &[Problem]) -> String {
     let mut text = format!("configuration is invalid: {}", cut(subject, MAX_MESSAGE_LENGTH));
     let told = errors.iter().take(FAULTS);
@@ -96,7 +96,7 @@ fn fault(problem: &Problem, longest: usize) -> String {
     cut(&text, longest)
 }
 
-/// The text of a warning, short enough for an API server.
+/// The text of a warning, within the API server's limit.
 fn warning(subject: &str, problem: &Problem) -> String {
     cut(&format!("{subject}: {}", fault(problem, MAX_WARNING_LENGTH)), MAX_WARNING_LENGTH)
 }

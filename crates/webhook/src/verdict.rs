@@ -9,7 +9,7 @@ use navarch_api::decode::{Outcome, Subject, decode_value, served_versions};
 use navarch_api::validation::{Problem, Verdict, validate_any};
 use navarch_store::Objects;
 
-/// The group of the Gateway API, whose kinds the API server judges alone.
+/// The group of the Gateway API, whose kinds only the API server validates.
 const GATEWAY_API: &str = "gateway.networking.k8s.io/";
 /// Maximum number of reported unknown fields.
 const UNKNOWN_FIELDS: usize = 20;
@@ -17,15 +17,15 @@ const UNKNOWN_FIELDS: usize = 20;
 /// An object and its verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// What it is called.
+    /// The identity of the object.
     pub subject: Subject,
-    /// The object, where it can be read and is of a kind that is read here.
+    /// The object, if it is valid and of a known kind.
     pub object: Option<AnyObject>,
     /// Its verdict.
     pub verdict: Verdict,
 }
 
-/// Judges an object as the API server is about to store it.
+/// Validates an object that the API server is about to store.
 #[must_use]
 pub fn judge(object: &Value) -> Judged {
     let object = settle(object);
@@ -50,14 +50,14 @@ pub fn judge(object: &Value) -> Judged {
     }
 }
 
-/// What of an object does not fit the objects that are there: only warned of, since objects come in any order.
+/// Mismatches with existing objects. They are only warnings, because objects are created in any order.
 #[must_use]
 pub fn around(object: &AnyObject, objects: &Objects) -> Vec<Problem> {
     super::neighbours::look(object, objects)
 }
 
-/// The object as it is read here: all versions of a kind are one, so one that is not known yet will do; and an object whose
-/// name the server is still to make has one for now.
+/// Prepares an object for decoding: replaces an unknown version of a known kind with a known one, because all versions decode
+/// to the same type, and sets a temporary name if the API server generates the name.
 fn settle(object: &Value) -> Cow<'_, Value> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let mut object = Cow::Borrowed(object);
@@ -80,8 +80,7 @@ fn settle(object: &Value) -> Cow<'_, Value> {
     object
 }
 
-/// Tells of unknown fields: beside the parts of every object they refuse it, as with istiod; within them they count for
-/// nothing.
+/// Reports unknown fields: top-level ones are errors, as in istiod; nested ones are warnings.
 fn tell_unknown(fields: &[String], verdict: &mut Verdict) {
     let (within, beside): (Vec<_>, Vec<_>) = fields.iter().partition(|field| field.contains(['.', '[']));
     for field in beside.into_iter().take(UNKNOWN_FIELDS) {

@@ -285,11 +285,11 @@ struct EventSeed {
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 enum EventType {
-    /// An object is there that was not.
+    /// An object was added.
     Added,
-    /// An object says something else.
+    /// An object was modified.
     Modified,
-    /// An object is gone.
+    /// An object was deleted.
     Deleted,
     /// See [`WatchEvent::Bookmark`].
     Bookmark,
@@ -335,7 +335,7 @@ impl<'de> Visitor<'de> for EventSeed {
     }
 }
 
-/// Reads a type from what is kept.
+/// Deserializes a type without pruned fields.
 struct Pruning<T> {
     /// What is kept.
     keep: &'static Keep,

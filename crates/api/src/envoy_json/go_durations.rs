@@ -1,4 +1,4 @@
-//! Spans of time in the values of patches: users write them as Go does, `1m30s`, which proto3's JSON does not know.
+//! Durations in the values of patches: users write them in Go's notation, `1m30s`, which proto3's JSON does not support.
 
 use navarch_proto::json::Codec;
 use navarch_proto::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::duration::Duration;
 
-/// The message of spans of time.
+/// The message type of durations.
 const DURATION: &str = "google.protobuf.Duration";
 
-/// The message that can hold any other.
+/// The message type that can contain any other.
 const ANY: &str = "google.protobuf.Any";
 
-/// Rewrites all spans of time in what is to be a message of this type as proto3's JSON has them. What is no span stays, to
-/// be refused by who reads the message.
+/// Rewrites all durations in the JSON of a message of this type to proto3's form. An invalid duration stays, and decoding
+/// rejects it.
 pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &mut Value) {
     match (descriptor.full_name(), json) {
         (DURATION, Value::String(text)) => {
@@ -27,12 +27,12 @@ pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &m
     }
 }
 
-/// Those of a message that says its own type.
+/// Rewrites the durations of a message that contains its own type.
 fn in_any(codec: &Codec, fields: &mut Map<String, Value>) {
     let named = fields.get("@type").and_then(Value::as_str).and_then(|name| codec.descriptor(name).ok());
     let Some(descriptor) = named else { return };
     in_fields(codec, &descriptor, fields);
-    // Messages whose JSON is no object stand beside their type.
+    // A message whose JSON is not an object is in `value`, beside its type.
     if let Some(value) = fields.get_mut("value").filter(|_| descriptor.full_name().starts_with("google.protobuf.")) {
         in_seconds(codec, &descriptor, value);
     }

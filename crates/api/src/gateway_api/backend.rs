@@ -17,7 +17,7 @@ pub struct XBackend {
     pub external_hostname: Option<ExternalHostname>,
     /// `HTTP`, `HTTP2`, `H2C`, `GRPC`, `TCP` or the name of another.
     pub protocol: Option<String>,
-    /// How it is reached by TLS.
+    /// TLS settings for connections to it.
     pub tls: Option<BackendTls>,
 }
 
@@ -39,13 +39,13 @@ pub struct ExternalHostname {
     pub hostname: String,
 }
 
-/// How a backend is reached by TLS.
+/// TLS settings for connections to a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTls {
     /// `None`, `ServerOnly` or `ClientAndServer`.
     pub mode: String,
-    /// The certificate to show.
+    /// The certificate that the client presents.
     pub client_certificate_ref: Option<CertificateRef>,
     /// How the backend's certificate is checked.
     pub validation: BackendTlsValidation,

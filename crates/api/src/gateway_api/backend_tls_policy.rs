@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LocalObject;
 
-/// `gateway.networking.k8s.io/BackendTLSPolicy`: how backends are reached by TLS.
+/// `gateway.networking.k8s.io/BackendTLSPolicy`: TLS settings for connections to backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTlsPolicy {
@@ -18,7 +18,7 @@ pub struct BackendTlsPolicy {
     pub options: BTreeMap<String, String>,
 }
 
-/// What a policy is about (`LocalPolicyTargetReferenceWithSectionName`, `LocalPolicyTargetReference`).
+/// The target of a policy (`LocalPolicyTargetReferenceWithSectionName`, `LocalPolicyTargetReference`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTarget {
@@ -28,7 +28,7 @@ pub struct PolicyTarget {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// The port of that name only.
+    /// Restricts the target to the port of this name.
     #[serde(default)]
     pub section_name: Option<String>,
 }
@@ -42,13 +42,13 @@ pub struct BackendTlsValidation {
     /// `System`: the CAs of the proxy's machine.
     #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<String>,
-    /// The SNI, and what the certificate must be for.
+    /// The SNI, and the name that the certificate must contain.
     pub hostname: String,
-    /// What the certificate must be for, in place of `hostname`; one is enough.
+    /// Names of which the certificate must contain one, instead of `hostname`.
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 
-/// A name that a certificate is for (`SubjectAltName`).
+/// A name in a certificate (`SubjectAltName`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {

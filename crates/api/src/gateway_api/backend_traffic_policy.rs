@@ -4,35 +4,35 @@ use serde::{Deserialize, Serialize};
 
 use super::{PolicyTarget, SessionPersistence};
 
-/// `gateway.networking.x-k8s.io/XBackendTrafficPolicy`: how requests to backends are tried again and kept together.
+/// `gateway.networking.x-k8s.io/XBackendTrafficPolicy`: retries and session persistence of requests to backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XBackendTrafficPolicy {
-    /// Services that the policy is about, in its own namespace.
+    /// Services that the policy applies to, in its own namespace.
     pub target_refs: Vec<PolicyTarget>,
-    /// How many requests may be tried again at a time.
+    /// Limit on concurrent retries.
     pub retry_constraint: Option<RetryConstraint>,
-    /// How requests of a session find the same endpoint.
+    /// How requests of a session reach the same endpoint.
     pub session_persistence: Option<SessionPersistence>,
 }
 
-/// How many requests may be tried again at a time (`RetryConstraint`).
+/// Limit on concurrent retries (`RetryConstraint`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetryConstraint {
-    /// The share of the requests.
+    /// The share of the requests that may be retries.
     pub budget: BudgetDetails,
-    /// How many may always be.
+    /// The rate of retries that is always allowed.
     pub min_retry_rate: RequestRate,
 }
 
-/// A share of the requests of some time (`BudgetDetails`).
+/// A share of the requests in an interval (`BudgetDetails`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetDetails {
-    /// Per cent.
+    /// The percentage.
     pub percent: i32,
-    /// The time, as the Gateway API writes durations.
+    /// The interval, in the Gateway API's duration format.
     pub interval: String,
 }
 
@@ -40,9 +40,9 @@ pub struct BudgetDetails {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestRate {
-    /// How many.
+    /// The number.
     pub count: Option<i32>,
-    /// In how long, as the Gateway API writes durations.
+    /// The interval, in the Gateway API's duration format.
     pub interval: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! What routes do to requests and responses.
+//! Filters of routes.
 
 use serde::{Deserialize, Serialize};
 
 use super::{BackendObject, LocalObject};
 
-/// One thing done to a request or its response (`HTTPRouteFilter`, `GRPCRouteFilter`). [`kind`](Self::kind) says which of the
-/// other fields counts.
+/// A filter for a request or its response (`HTTPRouteFilter`, `GRPCRouteFilter`). [`kind`](Self::kind) selects the field that
+/// is used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteFilter {
@@ -13,28 +13,28 @@ pub struct RouteFilter {
     /// `ExternalAuth` or `ExtensionRef`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Headers of the request.
+    /// Changes request headers.
     #[serde(default)]
     pub request_header_modifier: Option<HeaderFilter>,
-    /// Headers of the response.
+    /// Changes response headers.
     #[serde(default)]
     pub response_header_modifier: Option<HeaderFilter>,
-    /// Where a copy of the request goes.
+    /// Mirrors the request.
     #[serde(default)]
     pub request_mirror: Option<MirrorFilter>,
-    /// The redirect that answers.
+    /// Responds with a redirect.
     #[serde(default)]
     pub request_redirect: Option<RedirectFilter>,
-    /// Host and path that the backend sees.
+    /// Rewrites host and path for the backend.
     #[serde(default)]
     pub url_rewrite: Option<RewriteFilter>,
-    /// What pages of other origins may do.
+    /// The CORS policy.
     #[serde(default)]
     pub cors: Option<CorsFilter>,
-    /// Asks a service whether the request may pass. istiod refuses it, whatever it says.
+    /// External authorization. istiod rejects it, regardless of its content.
     #[serde(default)]
     pub external_auth: Option<serde_json::Value>,
-    /// A filter of an implementation. istiod has none.
+    /// A filter of an implementation. istiod supports none.
     #[serde(default)]
     pub extension_ref: Option<LocalObject>,
 }
@@ -43,48 +43,48 @@ pub struct RouteFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderFilter {
-    /// Headers that replace those of their names.
+    /// Headers to set.
     pub set: Vec<HttpHeader>,
-    /// Headers that are added.
+    /// Headers to add.
     pub add: Vec<HttpHeader>,
-    /// Names of headers that are taken away.
+    /// Names of headers to remove.
     pub remove: Vec<String>,
 }
 
-/// Header with the value that it is set to.
+/// A header with its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpHeader {
-    /// Compared without regard to case.
+    /// The name; case-insensitive.
     pub name: String,
-    /// Set as it is written.
+    /// The value, set as it is written.
     pub value: String,
 }
 
-/// Where a copy of the request goes (`HTTPRequestMirrorFilter`).
+/// The target of mirrored requests (`HTTPRequestMirrorFilter`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MirrorFilter {
     /// Where copies of requests go; responses to them are dropped.
     pub backend_ref: BackendObject,
-    /// Per cent of the requests.
+    /// Percentage of the requests that are mirrored.
     #[serde(default)]
     pub percent: Option<i32>,
-    /// The share of the requests, in place of `percent`.
+    /// Fraction of the requests that are mirrored, instead of `percent`.
     #[serde(default)]
     pub fraction: Option<Fraction>,
 }
 
-/// Share of requests: numerator of denominator, 100 unless given.
+/// A fraction of requests; the default denominator is 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fraction {
-    /// How many,
+    /// The numerator.
     pub numerator: i32,
-    /// of how many.
+    /// The denominator.
     #[serde(default = "hundred")]
     pub denominator: i32,
 }
 
-/// A redirect (`HTTPRequestRedirectFilter`). What is absent stays as the request has it.
+/// A redirect (`HTTPRequestRedirectFilter`). Unset fields keep the value of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedirectFilter {
@@ -100,12 +100,12 @@ pub struct RedirectFilter {
     /// Port of the new location; by the scheme or the listener if absent.
     #[serde(default)]
     pub port: Option<i32>,
-    /// The code of the response.
+    /// The status code of the response.
     #[serde(default = "found")]
     pub status_code: i32,
 }
 
-/// What the backend sees in place of what was asked for (`HTTPURLRewriteFilter`).
+/// Rewrites of the request for the backend (`HTTPURLRewriteFilter`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RewriteFilter {
@@ -122,49 +122,49 @@ pub struct PathModifier {
     /// `ReplaceFullPath` or `ReplacePrefixMatch`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The path in place of all of it.
+    /// Replacement for the whole path.
     #[serde(default)]
     pub replace_full_path: Option<String>,
-    /// The path in place of the prefix that matched.
+    /// Replacement for the matched prefix.
     #[serde(default)]
     pub replace_prefix_match: Option<String>,
 }
 
-/// What pages of other origins may do (`HTTPCORSFilter`).
+/// The CORS policy (`HTTPCORSFilter`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CorsFilter {
-    /// Origins, `*` in a host's first label or as all of it standing for any.
+    /// Allowed origins; `*` as the first label of a host, or as the whole origin, matches any.
     #[serde(default)]
     pub allow_origins: Vec<String>,
-    /// Whether requests may carry credentials.
+    /// Whether requests may contain credentials.
     #[serde(default)]
     pub allow_credentials: Option<bool>,
-    /// Methods, or `*`.
+    /// Allowed methods, or `*`.
     #[serde(default)]
     pub allow_methods: Vec<String>,
-    /// Headers of requests, or `*`.
+    /// Allowed request headers, or `*`.
     #[serde(default)]
     pub allow_headers: Vec<String>,
-    /// Headers of responses that pages may read, or `*`.
+    /// Response headers that pages may read, or `*`.
     #[serde(default)]
     pub expose_headers: Vec<String>,
-    /// For how many seconds browsers may keep the answer.
+    /// How many seconds browsers may cache the response.
     #[serde(default = "five_seconds")]
     pub max_age: i32,
 }
 
-/// What a fraction is of that does not say.
+/// The default denominator of a fraction.
 fn hundred() -> i32 {
     100
 }
 
-/// The code of a redirect that names none.
+/// The default status code of a redirect.
 fn found() -> i32 {
     302
 }
 
-/// How long browsers may keep what a CORS filter says that names no time.
+/// The default maximum age of a CORS policy, in seconds.
 fn five_seconds() -> i32 {
     5
 }

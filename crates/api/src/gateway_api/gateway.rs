@@ -8,25 +8,25 @@ use serde_json::Value;
 use super::{CertificateRef, Listener, ObjectReference};
 use crate::mesh::LabelSelector;
 
-/// `gateway.networking.k8s.io/Gateway`: where requests come in.
+/// `gateway.networking.k8s.io/Gateway`: listeners for incoming requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesGateway {
     /// Name of the GatewayClass whose controller serves the Gateway.
     pub gateway_class_name: String,
-    /// What is listened to.
+    /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Where it should be reached. Any but an address of the type `IPAddress` says that its proxies are there already.
+    /// Requested addresses. An address of any type except `IPAddress` means that the proxies already exist.
     pub addresses: Vec<GatewayAddress>,
     /// How its proxies are deployed.
     pub infrastructure: Option<GatewayInfrastructure>,
     /// Which ListenerSets may attach.
     pub allowed_listeners: Option<AllowedListeners>,
-    /// TLS of all listeners and of backends.
+    /// TLS settings of all listeners and for backends.
     pub tls: Option<GatewayTls>,
-    /// `All` or `None`: whether routes attach that name no parent. istiod has no such Gateways.
+    /// `All` or `None`: whether routes without a parent attach. istiod has no default Gateways.
     pub default_scope: Option<String>,
-    /// What of `status` others read.
+    /// The fields of `status` that other components read.
     #[serde(skip)]
     pub status: GatewayStatus,
 }
@@ -37,7 +37,7 @@ pub struct GatewayAddress {
     /// `IPAddress`, `Hostname` or the name of another type.
     #[serde(rename = "type", default = "ip_address")]
     pub kind: String,
-    /// The address; empty asks for any of the type.
+    /// The address; empty requests any address of the type.
     #[serde(default)]
     pub value: String,
 }
@@ -46,11 +46,11 @@ pub struct GatewayAddress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayInfrastructure {
-    /// Labels of all that is made.
+    /// Labels of all generated objects.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of all that is made.
+    /// Annotations of all generated objects.
     pub annotations: BTreeMap<String, String>,
-    /// A ConfigMap in the Gateway's namespace that says more.
+    /// A ConfigMap in the Gateway's namespace with further settings.
     pub parameters_ref: Option<ParametersRef>,
 }
 
@@ -64,7 +64,7 @@ pub struct ParametersRef {
     pub kind: String,
     /// Name in the Gateway's own namespace.
     pub name: String,
-    /// Its namespace, which GatewayClasses may name.
+    /// Its namespace, which GatewayClasses may set.
     #[serde(default)]
     pub namespace: Option<String>,
 }
@@ -73,11 +73,11 @@ pub struct ParametersRef {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedListeners {
-    /// Those of which namespaces.
+    /// Their namespaces.
     pub namespaces: ListenerNamespaces,
 }
 
-/// The namespaces of which ListenerSets may attach.
+/// The namespaces whose ListenerSets may attach.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerNamespaces {
@@ -87,54 +87,54 @@ pub struct ListenerNamespaces {
     pub selector: Option<LabelSelector>,
 }
 
-/// TLS of a Gateway (`GatewayTLSConfig`).
+/// TLS settings of a Gateway (`GatewayTLSConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayTls {
-    /// Towards backends.
+    /// For connections to backends.
     pub backend: Option<GatewayBackendTls>,
-    /// Towards clients.
+    /// For connections from clients.
     pub frontend: Option<FrontendTls>,
 }
 
-/// TLS towards backends (`GatewayBackendTLS`).
+/// TLS settings for connections to backends (`GatewayBackendTLS`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayBackendTls {
-    /// The certificate to show to backends.
+    /// The certificate that the Gateway presents to backends.
     pub client_certificate_ref: Option<CertificateRef>,
 }
 
-/// TLS towards clients (`FrontendTLSConfig`).
+/// TLS settings for connections from clients (`FrontendTLSConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FrontendTls {
-    /// For every port that `per_port` does not name.
+    /// The settings for every port that `per_port` does not contain.
     pub default: TlsValidation,
-    /// By port.
+    /// The settings by port.
     pub per_port: Vec<PortFrontendTls>,
 }
 
-/// TLS towards the clients of one port (`TLSPortConfig`).
+/// TLS settings for the clients of one port (`TLSPortConfig`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortFrontendTls {
     /// Port of the listeners whose client certificates are checked.
     pub port: i32,
-    /// What holds there.
+    /// The settings of the port.
     #[serde(default)]
     pub tls: TlsValidation,
 }
 
-/// Whether clients show certificates (`TLSConfig`).
+/// Validation of client certificates (`TLSConfig`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsValidation {
-    /// How they are checked; absent is that none is asked for.
+    /// How client certificates are validated; unset requests none.
     pub validation: Option<FrontendValidation>,
 }
 
-/// How certificates of clients are checked (`FrontendTLSValidation`).
+/// How client certificates are validated (`FrontendTLSValidation`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FrontendValidation {
@@ -144,21 +144,21 @@ pub struct FrontendValidation {
     pub mode: String,
 }
 
-/// What is read of the status of a Gateway: where it is reached, and whether it is programmed.
+/// The fields of a Gateway's status that are read: its addresses, and whether it is programmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayStatus {
-    /// Where it is reached.
+    /// Its addresses.
     pub addresses: Vec<GatewayAddress>,
-    /// What is known of it.
+    /// Its conditions.
     pub conditions: Vec<GatewayCondition>,
 }
 
-/// A condition, as far as it counts.
+/// The used fields of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayCondition {
-    /// `IPAddress`, `Hostname`, or a domain-prefixed word.
+    /// The type of the condition, such as `Programmed`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
@@ -166,7 +166,7 @@ pub struct GatewayCondition {
 }
 
 impl KubernetesGateway {
-    /// Takes over what counts of a status. One that cannot be read says nothing.
+    /// Copies the used fields of a status. An unreadable status is empty.
     pub(crate) fn take_status(&mut self, status: &Value) {
         self.status = serde_json::from_value(status.clone()).unwrap_or_default();
     }
@@ -184,7 +184,7 @@ impl Default for FrontendValidation {
     }
 }
 
-/// The type of an address that names none.
+/// The default type of an address.
 fn ip_address() -> String {
     "IPAddress".to_owned()
 }

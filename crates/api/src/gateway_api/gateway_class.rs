@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::ParametersRef;
 
-/// `gateway.networking.k8s.io/GatewayClass`: who serves Gateways.
+/// `gateway.networking.k8s.io/GatewayClass`: the controller that serves Gateways.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayClass {
     /// The controller, such as `istio.io/gateway-controller`.
     pub controller_name: String,
-    /// Settings for all Gateways of the class. istiod reads none.
+    /// Settings for all Gateways of the class. istiod ignores them.
     pub parameters_ref: Option<ParametersRef>,
-    /// What the class is for.
+    /// The description of the class.
     pub description: Option<String>,
 }

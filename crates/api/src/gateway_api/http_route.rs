@@ -4,88 +4,88 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, ParentReference, RouteFilter, SessionPersistence, exact};
 
-/// `gateway.networking.k8s.io/HTTPRoute`: where HTTP requests go.
+/// `gateway.networking.k8s.io/HTTPRoute`: routes for HTTP requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
-    /// What it attaches to.
+    /// The parents that it attaches to.
     pub parent_refs: Vec<ParentReference>,
-    /// `All` or `None`: whether it attaches to default Gateways. istiod has none.
+    /// `All` or `None`: whether it attaches to default Gateways. istiod has no default Gateways.
     pub use_default_gateways: Option<String>,
-    /// The hosts that it is about; none is all of its parents'.
+    /// Hosts of the requests; empty means all hosts of its parents.
     pub hostnames: Vec<String>,
-    /// What happens to which request.
+    /// The rules: conditions and actions.
     pub rules: Vec<HttpRouteRule>,
 }
 
-/// What happens to the requests that match (`HTTPRouteRule`).
+/// Conditions on requests, and actions on those that match (`HTTPRouteRule`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteRule {
     /// Its name in the route.
     pub name: Option<String>,
-    /// Which requests; one match is enough.
+    /// Conditions, one of which must match.
     pub matches: Vec<HttpRouteMatch>,
-    /// What is done to requests and responses.
+    /// Filters for requests and responses.
     pub filters: Vec<RouteFilter>,
-    /// Where requests go.
+    /// The backends of the requests.
     pub backend_refs: Vec<BackendRef>,
-    /// How long answers may take.
+    /// The timeouts of requests.
     pub timeouts: Option<HttpTimeouts>,
-    /// Which requests are tried again.
+    /// The retries of requests.
     pub retry: Option<HttpRetry>,
-    /// How requests of a session find the same endpoint.
+    /// How requests of a session reach the same endpoint.
     pub session_persistence: Option<SessionPersistence>,
 }
 
-/// How long answers may take, as the Gateway API writes durations (`HTTPRouteTimeouts`); zero is for ever.
+/// The timeouts of requests, in the Gateway API's duration format (`HTTPRouteTimeouts`); zero is unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpTimeouts {
-    /// For the whole request.
+    /// Timeout of the whole request.
     pub request: Option<String>,
-    /// For one try at a backend.
+    /// Timeout of one attempt at a backend.
     pub backend_request: Option<String>,
 }
 
-/// Which requests are tried again (`HTTPRouteRetry`).
+/// The retries of requests (`HTTPRouteRetry`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
-    /// Codes of responses after which it is tried again.
+    /// Status codes of responses after which the request is retried.
     pub codes: Vec<i32>,
-    /// How often at most.
+    /// Maximum number of retries.
     pub attempts: Option<i32>,
-    /// The shortest time between two tries.
+    /// Minimum interval between attempts.
     pub backoff: Option<String>,
 }
 
-/// Which requests are meant: all that is said must be true (`HTTPRouteMatch`).
+/// Conditions on a request, all of which must match (`HTTPRouteMatch`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteMatch {
-    /// Path that a request must have; any if absent.
+    /// The path; unset matches any.
     pub path: HttpPathMatch,
-    /// Headers that a request must have, all of them.
+    /// Headers, all of which must match.
     pub headers: Vec<NamedMatch>,
-    /// Their query parameters.
+    /// Query parameters, all of which must match.
     pub query_params: Vec<NamedMatch>,
     /// HTTP method in upper case; any if absent.
     pub method: Option<String>,
 }
 
-/// Which paths are meant (`HTTPPathMatch`).
+/// A condition on the path (`HTTPPathMatch`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HttpPathMatch {
     /// `Exact`, `PathPrefix` (of whole segments) or `RegularExpression`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What the path is compared with.
+    /// The value to compare the path with.
     pub value: String,
 }
 
-/// Which values of a header or query parameter are meant (`HTTPHeaderMatch`, `HTTPQueryParamMatch`, `GRPCHeaderMatch`).
+/// A condition on a header or query parameter (`HTTPHeaderMatch`, `HTTPQueryParamMatch`, `GRPCHeaderMatch`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedMatch {
     /// `Exact` or `RegularExpression`.
@@ -93,12 +93,12 @@ pub struct NamedMatch {
     pub kind: String,
     /// Name of the header or query parameter.
     pub name: String,
-    /// What the value is compared with.
+    /// The value to compare with.
     pub value: String,
 }
 
 impl Default for HttpRoute {
-    /// One rule that takes every request, as an API server has it.
+    /// One rule that matches every request, the default of an API server.
     fn default() -> Self {
         Self {
             parent_refs: Vec::new(),
@@ -110,7 +110,7 @@ impl Default for HttpRoute {
 }
 
 impl Default for HttpRouteRule {
-    /// Every request matches, as an API server has it.
+    /// Matches every request, the default of an API server.
     fn default() -> Self {
         Self {
             name: None,
@@ -125,7 +125,7 @@ impl Default for HttpRouteRule {
 }
 
 impl Default for HttpPathMatch {
-    /// Every path.
+    /// Matches every path.
     fn default() -> Self {
         Self { kind: "PathPrefix".to_owned(), value: "/".to_owned() }
     }

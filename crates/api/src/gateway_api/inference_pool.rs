@@ -11,18 +11,18 @@ use super::service_kind;
 pub const POOL_LABEL: &str = "istio.io/inferencepool-name";
 /// The label that names the Service of the endpoint picker.
 pub const PICKER_SERVICE_LABEL: &str = "istio.io/inferencepool-extension-service";
-/// The label that has the endpoint picker's port.
+/// The label with the port of the endpoint picker.
 pub const PICKER_PORT_LABEL: &str = "istio.io/inferencepool-extension-port";
-/// The label that says what happens to requests while the endpoint picker does not answer: `FailOpen` or `FailClose`.
+/// The label with the handling of requests while the endpoint picker does not respond: `FailOpen` or `FailClose`.
 pub const PICKER_FAILURE_MODE_LABEL: &str = "istio.io/inferencepool-extension-failure-mode";
 /// The label that marks a Service as generated for another object.
 pub const SEMANTICS_LABEL: &str = "internal.istio.io/service-semantics";
 /// The value of [`SEMANTICS_LABEL`] of a Service that is generated for a pool.
 pub const POOL_SEMANTICS: &str = "inferencepool";
 
-/// What stands between the name of a pool and the hash in the name of its Service.
+/// The separator between the name of a pool and the hash in the name of its Service.
 const SEPARATOR: &str = "-ip-";
-/// How many hexadecimal digits of the hash.
+/// The number of hexadecimal digits of the hash.
 const HASH: usize = 8;
 /// The longest name of a Service.
 const MAX_NAME: usize = 63;
@@ -36,7 +36,7 @@ pub fn pool_service_name(pool: &str) -> String {
     format!("{stem}{SEPARATOR}{hash}")
 }
 
-/// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and who picks one for a request.
+/// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and the service that picks a pod for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InferencePool {
@@ -46,7 +46,7 @@ pub struct InferencePool {
     pub target_ports: Vec<PoolPort>,
     /// `http` or `kubernetes.io/h2c`.
     pub app_protocol: String,
-    /// Who picks a pod.
+    /// The service that picks a pod.
     pub endpoint_picker_ref: Option<EndpointPickerRef>,
 }
 
@@ -65,7 +65,7 @@ pub struct PoolPort {
     pub number: i32,
 }
 
-/// Who picks a pod for a request (`EndpointPickerRef`).
+/// The service that picks a pod for a request (`EndpointPickerRef`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointPickerRef {
@@ -80,7 +80,7 @@ pub struct EndpointPickerRef {
     /// Port of the Service; required unless the target is of another kind.
     #[serde(default)]
     pub port: Option<PoolPort>,
-    /// `FailOpen` or `FailClose`: what happens to requests while it does not answer.
+    /// `FailOpen` or `FailClose`: the handling of requests while the picker does not respond.
     #[serde(default = "fail_close")]
     pub failure_mode: String,
 }
@@ -96,7 +96,7 @@ impl Default for InferencePool {
     }
 }
 
-/// What happens while a picker does not answer, where it does not say.
+/// The default failure mode of a picker.
 fn fail_close() -> String {
     "FailClose".to_owned()
 }

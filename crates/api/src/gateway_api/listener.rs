@@ -13,15 +13,15 @@ use crate::mesh::LabelSelector;
 pub struct Listener {
     /// Its name in the Gateway or ListenerSet.
     pub name: String,
-    /// The host; absent is every one.
+    /// The host; unset matches any.
     #[serde(default)]
     pub hostname: Option<String>,
-    /// The port. 0 is none: a ListenerSet then gets one, which istiod does not give.
+    /// The port. 0 is unset: a ListenerSet then gets a port, which istiod does not allocate.
     #[serde(default)]
     pub port: i32,
     /// `HTTP`, `HTTPS`, `TLS`, `TCP`, `UDP`, `HBONE` or the name of another.
     pub protocol: String,
-    /// TLS.
+    /// TLS settings.
     #[serde(default)]
     pub tls: Option<ListenerTls>,
     /// Which routes may attach.
@@ -29,13 +29,13 @@ pub struct Listener {
     pub allowed_routes: AllowedRoutes,
 }
 
-/// TLS of a listener (`ListenerTLSConfig`).
+/// TLS settings of a listener (`ListenerTLSConfig`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerTls {
     /// `Terminate` or `Passthrough`.
     pub mode: String,
-    /// The certificates to show.
+    /// The certificates that the listener presents.
     pub certificate_refs: Vec<CertificateRef>,
     /// Settings of implementations.
     pub options: BTreeMap<String, String>,
@@ -47,11 +47,11 @@ pub struct ListenerTls {
 pub struct AllowedRoutes {
     /// From which namespaces routes may attach.
     pub namespaces: RouteNamespaces,
-    /// Their kinds; none is all that the protocol can have.
+    /// The kinds of the routes; empty means all kinds that the protocol supports.
     pub kinds: Vec<RouteGroupKind>,
 }
 
-/// The namespaces of which routes may attach (`RouteNamespaces`).
+/// The namespaces whose routes may attach (`RouteNamespaces`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteNamespaces {
@@ -61,7 +61,7 @@ pub struct RouteNamespaces {
     pub selector: Option<LabelSelector>,
 }
 
-/// A kind of routes (`RouteGroupKind`).
+/// A kind of route (`RouteGroupKind`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteGroupKind {

@@ -10,7 +10,7 @@ use super::{Listener, gateway_group, gateway_kind};
 pub struct ListenerSet {
     /// Gateway that the listeners are added to.
     pub parent_ref: ParentGateway,
-    /// What is listened to.
+    /// The listeners.
     pub listeners: Vec<Listener>,
 }
 
@@ -24,7 +24,7 @@ pub struct ParentGateway {
     pub kind: String,
     /// Name of the parent.
     pub name: String,
-    /// Namespace of the parent; absent is the ListenerSet's.
+    /// Namespace of the parent; unset is the ListenerSet's namespace.
     pub namespace: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RouteFilter, gateway_group, gateway_kind, secret_kind, service_kind};
 
-/// What a route attaches to: a Gateway, a ListenerSet, a Service or a ServiceEntry (`ParentReference`).
+/// The parent of a route: a Gateway, a ListenerSet, a Service or a ServiceEntry (`ParentReference`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentReference {
@@ -14,20 +14,20 @@ pub struct ParentReference {
     /// Kind of the parent.
     #[serde(default = "gateway_kind")]
     pub kind: String,
-    /// Namespace of the parent; absent is the route's.
+    /// Namespace of the parent; unset is the route's namespace.
     #[serde(default)]
     pub namespace: Option<String>,
     /// Name of the parent.
     pub name: String,
-    /// The listener of that name only.
+    /// Restricts the parent to the listener of this name.
     #[serde(default)]
     pub section_name: Option<String>,
-    /// The listeners, or the Service's port, of that number only.
+    /// Restricts the parent to the listeners, or the Service's port, with this number.
     #[serde(default)]
     pub port: Option<i32>,
 }
 
-/// Where requests go (`BackendRef`, `HTTPBackendRef`, `GRPCBackendRef`).
+/// A backend of requests (`BackendRef`, `HTTPBackendRef`, `GRPCBackendRef`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendRef {
@@ -39,21 +39,21 @@ pub struct BackendRef {
     pub kind: String,
     /// Name of the backend.
     pub name: String,
-    /// Namespace of the backend; absent is the route's.
+    /// Namespace of the backend; unset is the route's namespace.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Listener port to attach to, or port of a mesh Service; all if absent.
+    /// Port of the Service; not its target port.
     #[serde(default)]
     pub port: Option<i32>,
-    /// Its share of the requests, relative to the others'.
+    /// Weight relative to the other backends.
     #[serde(default = "one")]
     pub weight: i32,
-    /// What is done to requests that go there. Routes of TCP and TLS have none.
+    /// Filters for requests to this backend. Empty for routes of TCP and TLS.
     #[serde(default)]
     pub filters: Vec<RouteFilter>,
 }
 
-/// Where copies of requests go (`BackendObjectReference`).
+/// The target of mirrored requests (`BackendObjectReference`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendObject {
@@ -65,7 +65,7 @@ pub struct BackendObject {
     pub kind: String,
     /// Name of the backend.
     pub name: String,
-    /// Namespace of the backend; absent is the route's.
+    /// Namespace of the backend; unset is the route's namespace.
     #[serde(default)]
     pub namespace: Option<String>,
     /// Port of the Service; not its target port.
@@ -85,7 +85,7 @@ pub struct CertificateRef {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Namespace of the object; absent is the referrer's.
+    /// Namespace of the object; unset is the referrer's namespace.
     #[serde(default)]
     pub namespace: Option<String>,
 }
@@ -100,7 +100,7 @@ pub struct ObjectReference {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// Namespace of the object; absent is the referrer's.
+    /// Namespace of the object; unset is the referrer's namespace.
     #[serde(default)]
     pub namespace: Option<String>,
 }
@@ -118,7 +118,7 @@ pub struct LocalObject {
 }
 
 impl BackendRef {
-    /// The object that it names, without weight and filters.
+    /// The referenced object, without weight and filters.
     #[must_use]
     pub fn object(&self) -> BackendObject {
         BackendObject {
@@ -131,7 +131,7 @@ impl BackendRef {
     }
 }
 
-/// The weight of a backend that names none.
+/// The default weight of a backend.
 fn one() -> i32 {
     1
 }

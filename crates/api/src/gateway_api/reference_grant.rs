@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReferenceGrant {
-    /// Who may refer.
+    /// The allowed referrers.
     pub from: Vec<GrantFrom>,
-    /// Kinds, and names, that may be referred to in the grant's namespace.
+    /// Kinds, and names, of objects in the grant's namespace that may be referenced.
     pub to: Vec<GrantTo>,
 }
 
-/// Who may refer (`ReferenceGrantFrom`).
+/// An allowed referrer (`ReferenceGrantFrom`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantFrom {
     /// Group of the referrer.
@@ -23,14 +23,14 @@ pub struct GrantFrom {
     pub namespace: String,
 }
 
-/// What may be referred to (`ReferenceGrantTo`).
+/// The objects that may be referenced (`ReferenceGrantTo`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantTo {
     /// Group of the object; empty is the core group.
     pub group: String,
     /// Kind of the object.
     pub kind: String,
-    /// Name of the object; absent is every one.
+    /// Name of the object; unset matches any.
     #[serde(default)]
     pub name: Option<String>,
 }

@@ -1,19 +1,19 @@
-//! How requests of a session find the same endpoint.
+//! Session persistence: how requests of a session reach the same endpoint.
 
 use serde::{Deserialize, Serialize};
 
-/// How requests of a session find the same endpoint (`SessionPersistence`).
+/// How requests of a session reach the same endpoint (`SessionPersistence`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionPersistence {
-    /// How long a session lasts, as the Gateway API writes durations.
+    /// Lifetime of a session, in the Gateway API's duration format.
     pub absolute_timeout: Option<String>,
     /// `Cookie` or `Header`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The cookie that carries it.
+    /// The cookie with the session.
     pub cookie: Option<CookieConfig>,
-    /// The header that carries it.
+    /// The header with the session.
     pub header: Option<HeaderConfig>,
 }
 
@@ -23,7 +23,7 @@ pub struct SessionPersistence {
 pub struct CookieConfig {
     /// Name of the cookie or header; generated if absent.
     pub name: Option<String>,
-    /// For which paths it is sent.
+    /// The path of the cookie.
     pub path: String,
     /// `Session` or `Permanent`.
     pub lifetime_type: String,

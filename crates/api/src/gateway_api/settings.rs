@@ -1,8 +1,8 @@
-//! Settings given at start that decide what is made of the Gateway API.
+//! Settings for the Gateway API given at start.
 
 use serde::{Deserialize, Serialize};
 
-/// Istio's environment variables about the Gateway API.
+/// Istio's environment variables for the Gateway API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
     reason = "switches that do not depend on each other, as the environment has them"
 )]
 pub struct GatewayApiSettings {
-    /// `PILOT_ENABLE_GATEWAY_API`: it is read at all. Default true.
+    /// `PILOT_ENABLE_GATEWAY_API`: the Gateway API is read. Default true.
     pub enabled: bool,
     /// `PILOT_ENABLE_GATEWAY_API_STATUS`: status is written. Default true.
     pub status: bool,
@@ -18,21 +18,21 @@ pub struct GatewayApiSettings {
     pub alpha: bool,
     /// `ENABLE_GATEWAY_API_INFERENCE_EXTENSION`: InferencePools are read. Default false.
     pub inference: bool,
-    /// `PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME`: the class that is there though nobody wrote it. Default `istio`.
+    /// `PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME`: the class that exists without an object. Default `istio`.
     pub default_class: String,
     /// `PILOT_GATEWAY_API_CONTROLLER_NAME`: the controller of that class. Default `istio.io/gateway-controller`.
     pub controller: String,
-    /// `ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT`: addresses of a Gateway may name proxies that somebody else deploys. Default true.
+    /// `ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT`: addresses of a Gateway may name manually deployed proxies. Default true.
     pub manual_deployment: bool,
-    /// `PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API`: Gateways of other networks are known by the class `istio-remote`. Default true.
+    /// `PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API`: the class `istio-remote` marks Gateways of other networks. Default true.
     pub remote_class: bool,
     /// `PILOT_ENABLE_AMBIENT_WAYPOINTS`: Gateways may be waypoints. Default that of `PILOT_ENABLE_AMBIENT`, false.
     pub waypoints: bool,
-    /// `AMBIENT_ENABLE_MULTI_NETWORK`: Gateways may join the networks of an ambient mesh. Default false.
+    /// `AMBIENT_ENABLE_MULTI_NETWORK`: Gateways may connect the networks of an ambient mesh. Default false.
     pub east_west: bool,
     /// `MCS_API_GROUP`: the group of ServiceImports. Default `multicluster.x-k8s.io`.
     pub mcs_group: String,
-    /// `MCS_API_VERSION`: their version. Default `v1alpha1`.
+    /// `MCS_API_VERSION`: the version of ServiceImports. Default `v1alpha1`.
     pub mcs_version: String,
     /// `ENABLE_MCS_HOST`: ServiceImports have hosts of their own. Default false.
     pub mcs_host: bool,

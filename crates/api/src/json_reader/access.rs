@@ -1,4 +1,4 @@
-//! Walking lists, maps, messages and enums.
+//! Access to lists, maps, messages and enums.
 
 use std::borrow::Cow;
 use std::slice;
@@ -22,12 +22,12 @@ pub(super) struct Items<'p, 'de> {
 
 /// The members of a map, or the fields of a message.
 pub(super) struct Members<'p, 'de> {
-    /// What is still to come; `None` for a map that is absent.
+    /// The remaining members; `None` for an absent map.
     rest: Option<map::Iter<'de>>,
-    /// The names that a message knows, where keys become those names and nulls are skipped; `None` for a map, whose keys and
+    /// The fields of a message: keys are converted to these names, and nulls are skipped. `None` for a map, whose keys and
     /// nulls stay.
     known: Option<&'static [&'static str]>,
-    /// The member whose key was handed out last.
+    /// The member whose key was returned last.
     member: Option<(Cow<'de, str>, &'de Value)>,
     path: &'p Path<'p>,
     notes: &'p Notes,
@@ -41,7 +41,7 @@ pub(super) struct Variant<'p, 'de> {
     notes: &'p Notes,
 }
 
-/// Reads the value at a path. Of values that do not fit, the path of the innermost is noted, which fails first.
+/// Deserializes the value at a path. If values do not fit, the path of the innermost one is recorded, since it fails first.
 fn read_at<'de, S: DeserializeSeed<'de>>(
     seed: S,
     value: &'de Value,
@@ -54,19 +54,19 @@ fn read_at<'de, S: DeserializeSeed<'de>>(
 }
 
 impl<'p, 'de> Items<'p, 'de> {
-    /// Walks a list.
+    /// Iterates over a list.
     pub(super) fn new(items: &'de [Value], path: &'p Path<'p>, notes: &'p Notes) -> Self {
         Self { rest: items.iter(), index: 0, path, notes }
     }
 
-    /// Whether there are no more items.
+    /// Whether no items are left.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.as_slice().is_empty()
     }
 }
 
 impl<'p, 'de> Members<'p, 'de> {
-    /// Walks a map, or a message whose type knows the fields `known`.
+    /// Iterates over a map, or over a message whose fields are `known`.
     pub(super) fn new(
         members: &'de Map<String, Value>,
         known: Option<&'static [&'static str]>,
@@ -76,12 +76,12 @@ impl<'p, 'de> Members<'p, 'de> {
         Self { rest: Some(members.iter()), known, member: None, path, notes }
     }
 
-    /// Walks a map that is absent.
+    /// An absent map.
     pub(super) fn empty(path: &'p Path<'p>, notes: &'p Notes) -> Self {
         Self { rest: None, known: None, member: None, path, notes }
     }
 
-    /// The next member: of a message, the next that is not null, by the name that the type knows, if it knows one.
+    /// The next member. For a message: the next non-null field, by the name in the type if the type has the field.
     fn next(&mut self) -> Option<(Cow<'de, str>, &'de Value)> {
         let rest = self.rest.as_mut()?;
         let Some(known) = self.known else {
@@ -97,7 +97,7 @@ impl<'p, 'de> Members<'p, 'de> {
 }
 
 impl<'p, 'de> Variant<'p, 'de> {
-    /// The variant that a value is of, if it is of one.
+    /// The variant of a value, if the value is a variant.
     pub(super) fn of(value: &'de Value, path: &'p Path<'p>, notes: &'p Notes) -> Option<Self> {
         let (name, content) = match value {
             Value::String(name) => (name, None),
@@ -109,7 +109,7 @@ impl<'p, 'de> Variant<'p, 'de> {
         Some(Self { name, content, path, notes })
     }
 
-    /// Reads the content.
+    /// Deserializes the content.
     fn read<S: DeserializeSeed<'de>>(self, seed: S, expected: &str) -> Result<S::Value, Error> {
         match self.content {
             Some(content) => read_at(seed, content, &Path::Member(self.path, self.name), self.notes),
@@ -136,7 +136,7 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Content<V> {
     }
 }
 
-/// A key of a map. JSON knows text alone, so maps by number have their numbers in it.
+/// A key of a map. JSON keys are strings, so maps by number have their numbers in strings.
 struct Key<'de>(&'de str);
 
 /// Keys that are integers of any width; the visitor checks the range.

@@ -1,4 +1,4 @@
-//! IP addresses, parsed once at the door.
+//! IP addresses, parsed on decoding.
 
 use std::net::IpAddr;
 

@@ -17,7 +17,7 @@ pub struct ConfigMap {
 }
 
 impl ConfigMap {
-    /// The value under `key` as text; `None` where it is absent or not UTF-8.
+    /// The value of `key` as text; `None` if it is absent or not UTF-8.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.data.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok())

@@ -14,23 +14,23 @@ use crate::object::{NamespacedName, Object};
 
 /// The label that names the Service whose endpoints a slice holds.
 pub(crate) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// The kind of the objects that count as targets.
+/// The kind of objects that are used as targets.
 const POD: &str = "Pod";
 
-/// A part of the endpoints of one Service.
+/// Some of the endpoints of one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSlice {
     /// `addressType`.
     pub address_type: AddressType,
     /// The Service of the same namespace, from the label `kubernetes.io/service-name`.
     pub service: Option<Arc<str>>,
-    /// `endpoints`. Empty for slices of type FQDN, whose addresses nothing can be routed to.
+    /// `endpoints`. Empty for slices of type FQDN, whose addresses cannot be routed to.
     pub endpoints: Box<[Endpoint]>,
     /// `ports`, which all endpoints of the slice share.
     pub ports: Box<[EndpointPort]>,
 }
 
-/// What the addresses of a slice are.
+/// The type of a slice's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AddressType {
     /// `IPv4`.
@@ -48,11 +48,11 @@ pub struct Endpoint {
     pub addresses: IpList,
     /// `conditions`, as written.
     pub conditions: EndpointConditions,
-    /// `targetRef`, where it is a pod.
+    /// `targetRef`, if it is a pod.
     pub pod: Option<NamespacedName>,
 }
 
-/// The conditions of an endpoint. What an absent one means differs between readers, so absence is kept.
+/// The conditions of an endpoint. Readers interpret an absent condition differently, so absence is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointConditions {
     /// `ready`.
@@ -66,7 +66,7 @@ pub struct EndpointConditions {
 /// One port of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPort {
-    /// `name`, empty when nothing is said; equal to the name of the Service's port.
+    /// `name`, empty if unset; equal to the name of the Service's port.
     pub name: PortName,
     /// `port`; absent means every port.
     pub port: Option<u16>,
@@ -85,7 +85,7 @@ impl AddressType {
 }
 
 impl Endpoint {
-    /// Takes one endpoint apart; paths in errors start at the endpoint.
+    /// Converts one endpoint; paths in errors start at the endpoint.
     fn from_wire(endpoint: wire::Endpoint) -> Result<Self, FieldError> {
         let conditions = endpoint.conditions.unwrap_or_default();
         Ok(Self {
@@ -103,7 +103,7 @@ impl Endpoint {
 }
 
 impl EndpointPort {
-    /// Takes one port apart; paths in errors start at the port.
+    /// Converts one port; paths in errors start at the port.
     fn from_wire(port: wire::EndpointPort) -> Result<Self, FieldError> {
         Ok(Self {
             name: port.name.map(PortName::new).unwrap_or_default(),

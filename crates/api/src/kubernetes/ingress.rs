@@ -9,12 +9,12 @@ use crate::field_error::FieldError;
 use crate::names::PortName;
 use crate::object::Object;
 
-/// An Ingress: HTTP from outside, by host and path.
+/// An Ingress: HTTP routes from outside, by host and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingress {
     /// `spec.ingressClassName`: the IngressClass whose controller serves it.
     pub class_name: Option<Arc<str>>,
-    /// `spec.defaultBackend`: where requests go that no rule takes, if anywhere.
+    /// `spec.defaultBackend`: the backend of requests that match no rule.
     pub default_backend: Option<IngressBackend>,
     /// `spec.tls`.
     pub tls: Vec<IngressTls>,
@@ -25,44 +25,44 @@ pub struct Ingress {
 /// The certificate for some hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressTls {
-    /// The hosts; none is all.
+    /// The hosts; empty means all.
     pub hosts: Vec<Arc<str>>,
-    /// The Secret in the Ingress' namespace; empty is none.
+    /// The Secret in the Ingress' namespace; empty is unset.
     pub secret_name: Arc<str>,
 }
 
-/// What is done with requests to one host.
+/// The paths of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressRule {
-    /// The host; empty is every one.
+    /// The host; empty matches any.
     pub host: Arc<str>,
-    /// `http.paths`; `None` where the rule has no `http`.
+    /// `http.paths`; `None` if the rule has no `http`.
     pub paths: Option<Vec<IngressPath>>,
 }
 
-/// Where requests to a path go.
+/// The backend of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngressPath {
     /// The path.
     pub path: Arc<str>,
     /// How it is matched.
     pub path_type: PathType,
-    /// Where they go.
+    /// The backend.
     pub backend: IngressBackend,
 }
 
 /// How a path is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathType {
-    /// It is the whole path.
+    /// The whole path must be equal.
     Exact,
-    /// The path starts with its segments.
+    /// The path must start with these segments.
     Prefix,
-    /// As the controller likes.
+    /// The controller decides.
     ImplementationSpecific,
 }
 
-/// A target of requests.
+/// A backend of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IngressBackend {
     /// A port of a Service in the Ingress' namespace.
@@ -72,7 +72,7 @@ pub enum IngressBackend {
         /// Its port.
         port: IngressPort,
     },
-    /// Another object: no controller of a mesh knows what to do with one.
+    /// Another object, which controllers of a mesh do not support.
     Resource,
 }
 
@@ -85,7 +85,7 @@ pub enum IngressPort {
     Name(PortName),
 }
 
-/// An IngressClass: who serves Ingresses of this class.
+/// An IngressClass: the controller that serves Ingresses of this class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IngressClass {
     /// `spec.controller`.
@@ -119,7 +119,7 @@ impl TryFrom<wire::Ingress> for Object<Ingress> {
     }
 }
 
-/// Reads a path; types that are not known are left to the controller.
+/// Parses a path; the controller decides about unknown types.
 fn read_path(index: usize, path: wire::HTTPIngressPath) -> Result<IngressPath, FieldError> {
     let path_type = match path.path_type.as_str() {
         "Exact" => PathType::Exact,
@@ -130,7 +130,7 @@ fn read_path(index: usize, path: wire::HTTPIngressPath) -> Result<IngressPath, F
     Ok(IngressPath { path: text(path.path), path_type, backend })
 }
 
-/// Reads a target.
+/// Parses a backend.
 fn read_backend(backend: wire::IngressBackend) -> Result<IngressBackend, FieldError> {
     let Some(service) = backend.service else { return Ok(IngressBackend::Resource) };
     let port = service.port.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `metav1.ObjectMeta` on its way into our own metadata.
+//! Conversion of `metav1.ObjectMeta` to our own metadata.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::object::{ControllerRef, NamespacedName, ObjectMeta};
 use crate::text_map::TextMap;
 use crate::uid::Uid;
 
-/// Text that is empty when absent. Empty text costs no allocation.
+/// Text, empty if absent. Empty text takes no allocation.
 pub(super) fn text(value: Option<String>) -> Arc<str> {
     match value {
         Some(value) if !value.is_empty() => Arc::from(value),

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1 as wire;
 use crate::field_error::FieldError;
 use crate::object::Object;
 
-/// A namespace. Its labels and annotations are all that counts.
+/// A namespace. Only its labels and annotations are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {}
 

@@ -7,30 +7,30 @@ use k8s_openapi::api::core::v1 as wire;
 use crate::field_error::FieldError;
 use crate::object::Object;
 
-/// A node: where it stands is in its labels, how it is reached is here.
+/// A node: its addresses. Its locality is in its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `status.addresses`, in their order.
     pub addresses: Vec<NodeAddress>,
-    /// `status.nodeInfo.kubeletVersion`, such as `v1.33.1`; empty where it is not said.
+    /// `status.nodeInfo.kubeletVersion`, such as `v1.33.1`; empty if unset.
     pub kubelet_version: Arc<str>,
 }
 
 /// One address of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
-    /// What the address is.
+    /// The type of the address.
     pub kind: NodeAddressType,
     /// An IP address or a host name, by `kind`; never empty.
     pub address: Arc<str>,
 }
 
-/// What an address of a node is.
+/// The type of a node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeAddressType {
-    /// An IP address that is reached inside the cluster.
+    /// An IP address that is reachable inside the cluster.
     InternalIp,
-    /// An IP address that is reached from outside the cluster.
+    /// An IP address that is reachable from outside the cluster.
     ExternalIp,
     /// The host name that the kubelet reports.
     Hostname,
@@ -49,7 +49,7 @@ impl Node {
 }
 
 impl NodeAddress {
-    /// `None` for an empty address and for a type that Kubernetes does not define: nobody could use either.
+    /// `None` for an empty address and for a type that Kubernetes does not define: both are unusable.
     fn from_wire(address: wire::NodeAddress) -> Option<Self> {
         let kind = match address.type_.as_str() {
             "InternalIP" => NodeAddressType::InternalIp,

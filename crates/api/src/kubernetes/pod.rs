@@ -12,19 +12,19 @@ use crate::ip_list::IpList;
 use crate::names::{PortName, ServiceAccount};
 use crate::object::Object;
 
-/// The ServiceAccount that admission gives to a pod that names none.
+/// The ServiceAccount that admission sets if a pod names none.
 pub(crate) const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// `spec.serviceAccountName`, `default` when nothing is said.
+    /// `spec.serviceAccountName`; the default is `default`.
     pub service_account: ServiceAccount,
     /// `spec.nodeName`, once the pod is scheduled.
     pub node: Option<Arc<str>>,
     /// `spec.hostNetwork`: its addresses are those of its node.
     pub host_network: bool,
-    /// What the pod is called in DNS, if anything is said.
+    /// The pod's names in DNS, if any is set.
     pub dns: Option<Box<PodDns>>,
     /// Whether `metadata.generateName` is set: a controller made the pod from a template.
     pub name_is_generated: bool,
@@ -34,11 +34,11 @@ pub struct Pod {
     pub phase: PodPhase,
     /// Whether the condition `Ready` is true.
     pub ready: bool,
-    /// `status.podIPs`, and `status.podIP` where that alone is written. The first is the pod's main address.
+    /// `status.podIPs`, or `status.podIP` if only that is set. The first is the pod's main address.
     pub pod_ips: IpList,
 }
 
-/// What a pod is called in DNS. Few pods say anything.
+/// The names of a pod in DNS. Few pods set them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodDns {
     /// `spec.hostname`.
@@ -50,7 +50,7 @@ pub struct PodDns {
 /// One port of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ContainerPort {
-    /// `name`, empty when nothing is said.
+    /// `name`, empty if unset.
     pub name: PortName,
     /// `containerPort`.
     pub port: u16,
@@ -64,18 +64,18 @@ pub enum PodPhase {
     /// Accepted, but not all containers have started.
     #[default]
     Pending,
-    /// On a node, with a container that runs or is about to.
+    /// Assigned to a node, with a container that runs or is about to start.
     Running,
-    /// All containers ended well and stay so.
+    /// All containers succeeded and are not restarted.
     Succeeded,
-    /// All containers ended, one of them badly.
+    /// All containers ended, and one of them failed.
     Failed,
-    /// The node does not answer.
+    /// The node does not respond.
     Unknown,
 }
 
 impl Pod {
-    /// Whether the pod has ended for good.
+    /// Whether the pod has ended and will not restart.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
@@ -89,7 +89,7 @@ impl Pod {
 }
 
 impl PodDns {
-    /// `None` if nothing is said.
+    /// `None` if neither field is set.
     pub(crate) fn new(hostname: Option<Arc<str>>, subdomain: Option<Arc<str>>) -> Option<Box<Self>> {
         (hostname.is_some() || subdomain.is_some()).then(|| Box::new(Self { hostname, subdomain }))
     }
@@ -124,7 +124,7 @@ fn container_ports(container: wire::Container) -> Result<Vec<ContainerPort>, Fie
     container.ports.into_iter().flatten().enumerate().map(port).collect()
 }
 
-/// The ports of all containers that run as long as the pod does.
+/// The ports of all containers that run for the pod's lifetime.
 fn pod_ports(
     containers: Vec<wire::Container>,
     init_containers: Option<Vec<wire::Container>>,
@@ -141,13 +141,13 @@ fn pod_ports(
     Ok(ports)
 }
 
-/// Addresses from the field that holds all of them, or from the older one that holds the first.
+/// Addresses from the field with all of them, or from the older field with the first one.
 fn addresses(all: Vec<String>, one: Option<String>, path: &str) -> Result<IpList, FieldError> {
     let texts = if all.is_empty() { one.into_iter().collect() } else { all };
     parse_ips(texts.iter().map(String::as_str).filter(|text| !text.is_empty()), path)
 }
 
-/// The ServiceAccount under its present or its former name.
+/// The ServiceAccount from the current or the former field.
 fn service_account(name: Option<String>, former: Option<String>) -> ServiceAccount {
     let named = name.into_iter().chain(former).find(|name| !name.is_empty());
     ServiceAccount::new(named.as_deref().unwrap_or(DEFAULT_SERVICE_ACCOUNT))

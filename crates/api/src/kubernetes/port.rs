@@ -1,4 +1,4 @@
-//! Port numbers and transport protocols, as every kind with ports writes them.
+//! Port numbers and transport protocols, as in every kind with ports.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::field_error::FieldError;
 /// The transport protocol of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// `TCP`, what a port is when nothing is said.
+    /// `TCP`, the default.
     #[default]
     Tcp,
     /// `UDP`.

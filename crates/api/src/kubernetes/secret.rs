@@ -14,24 +14,24 @@ use crate::object::Object;
 /// A Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secret {
-    /// `type`, `Opaque` when nothing is said.
+    /// `type`; the default is `Opaque`.
     pub secret_type: Arc<str>,
-    /// `data`, overlaid by `stringData`.
+    /// `data`, overridden by `stringData`.
     pub data: BTreeMap<Arc<str>, SecretBytes>,
 }
 
-/// Bytes that must not be seen: printing them prints nothing of them.
+/// Secret bytes: printing omits the content.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretBytes(Bytes);
 
 impl SecretBytes {
-    /// Hides bytes.
+    /// Wraps bytes.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         Self(bytes.into())
     }
 
-    /// The bytes in the open, for the one who must send or parse them.
+    /// Returns the bytes, for callers that must send or parse them.
     #[must_use]
     pub fn expose(&self) -> &Bytes {
         &self.0

@@ -15,7 +15,7 @@ use crate::names::Hostname;
 use crate::object::Object;
 use crate::text_map::TextMap;
 
-/// What `clusterIP` holds where a Service has no virtual address on purpose.
+/// The value of `clusterIP` of a headless Service.
 const HEADLESS: &str = "None";
 
 /// A Service.
@@ -23,13 +23,13 @@ const HEADLESS: &str = "None";
 pub struct Service {
     /// `spec.type`.
     pub service_type: ServiceType,
-    /// `spec.clusterIPs`, and `spec.clusterIP` where that alone is written.
+    /// `spec.clusterIPs`, or `spec.clusterIP` if only that is set.
     pub cluster_ips: ClusterIps,
     /// `spec.ipFamilies`.
     pub ip_families: IpFamilies,
     /// `spec.ports`.
     pub ports: Box<[ServicePort]>,
-    /// `spec.selector`. Empty selects nothing: somebody else writes the endpoints.
+    /// `spec.selector`. Empty selects nothing: the endpoints are managed elsewhere.
     pub selector: TextMap,
     /// `spec.externalIPs`.
     pub external_ips: IpList,
@@ -50,11 +50,11 @@ pub struct Service {
 /// `spec.type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceType {
-    /// Reached inside the cluster only.
+    /// Reachable inside the cluster only.
     ClusterIp,
-    /// Reached on a port of every node too.
+    /// Also reachable on a port of every node.
     NodePort,
-    /// Reached through a load balancer outside the cluster too.
+    /// Also reachable through a load balancer outside the cluster.
     LoadBalancer,
     /// An alias for another DNS name, `spec.externalName`.
     ExternalName(Hostname),
@@ -63,9 +63,9 @@ pub enum ServiceType {
 /// The virtual addresses of a Service inside the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterIps {
-    /// None yet: the cluster has not allotted one, or the type has none.
+    /// The cluster has not assigned an address yet, or the type has none.
     Unassigned,
-    /// `None`: clients talk to the endpoints themselves.
+    /// `None`: clients connect to the endpoints directly.
     Headless,
     /// One address, or one of each family.
     Assigned(IpList),
@@ -74,7 +74,7 @@ pub enum ClusterIps {
 /// The families of a Service's virtual addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IpFamilies {
-    /// Nothing is said.
+    /// Not set.
     #[default]
     Unsaid,
     /// `IPv4`.
@@ -95,7 +95,7 @@ pub enum TrafficPolicy {
     Local,
 }
 
-/// Which endpoints are to be preferred.
+/// Which endpoints are preferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficDistribution {
     /// `PreferSameZone`, and its older name `PreferClose`.
@@ -104,7 +104,7 @@ pub enum TrafficDistribution {
     PreferSameNode,
 }
 
-/// Whether the connections of one client go to one endpoint.
+/// Whether all connections of a client reach the same endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SessionAffinity {
     /// `None`.
@@ -114,14 +114,14 @@ pub enum SessionAffinity {
     ClientIp,
 }
 
-/// One way in through a load balancer.
+/// One ingress point of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadBalancerIngress {
     /// `ip`.
     pub ip: Option<IpAddr>,
-    /// `hostname`, for load balancers known by name.
+    /// `hostname`, for load balancers with a DNS name.
     pub hostname: Option<Hostname>,
-    /// `ports`, empty where the load balancer does not report them.
+    /// `ports`, empty if the load balancer does not report them.
     pub ports: Vec<LoadBalancerPort>,
 }
 
@@ -132,7 +132,7 @@ pub struct LoadBalancerPort {
     pub port: u16,
     /// `protocol`.
     pub protocol: Protocol,
-    /// `error`, where the port does not work.
+    /// `error`, if the port does not work.
     pub error: Option<Arc<str>>,
 }
 
@@ -143,7 +143,7 @@ impl Service {
         self.cluster_ips == ClusterIps::Headless
     }
 
-    /// Takes the spec apart; paths in errors start at `spec`.
+    /// Converts the spec; paths in errors start at `spec`.
     fn from_wire(spec: wire::ServiceSpec) -> Result<Self, FieldError> {
         let service_type = ServiceType::from_wire(spec.type_.as_deref(), spec.external_name)?;
         let cluster_ips = ClusterIps::from_wire(spec.cluster_ip, spec.cluster_ips)?;
@@ -173,7 +173,7 @@ impl Service {
 }
 
 impl ServiceType {
-    /// Reads `type` and, where it counts, `externalName`.
+    /// Parses `type` and, if the type uses it, `externalName`.
     pub(crate) fn from_wire(text: Option<&str>, external_name: Option<String>) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "ClusterIP") => Ok(Self::ClusterIp),
@@ -221,7 +221,7 @@ impl ClusterIps {
         Ok(Self::Assigned(parse_ips(texts.iter().map(String::as_str), "clusterIPs")?))
     }
 
-    /// The addresses; empty where there are none.
+    /// The addresses; empty if none is assigned.
     #[must_use]
     pub fn addresses(&self) -> &[IpAddr] {
         match self {
@@ -256,7 +256,7 @@ impl TrafficPolicy {
 }
 
 impl TrafficDistribution {
-    /// Reads `trafficDistribution`. It is a preference: one that is not known here is none.
+    /// Parses `trafficDistribution`. It is a preference, so an unknown value is ignored.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "PreferSameZone" | "PreferClose" => Some(Self::PreferSameZone),
@@ -278,7 +278,7 @@ impl SessionAffinity {
 }
 
 impl LoadBalancerIngress {
-    /// Takes one way in apart; paths in errors start at it.
+    /// Converts one ingress point; paths in errors start at it.
     fn from_wire(ingress: wire::LoadBalancerIngress) -> Result<Self, FieldError> {
         let port = |(index, port): (usize, wire::PortStatus)| {
             let converted = port_number(port.port, "port").and_then(|number| {

@@ -13,7 +13,7 @@ use crate::names::PortName;
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// `name`; empty where a Service has one port and gives it no name.
+    /// `name`; empty if the only port of a Service has no name.
     pub name: PortName,
     /// `port`, 1 to 65535.
     pub port: u16,
@@ -21,23 +21,23 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// `appProtocol`.
     pub app_protocol: Option<Arc<str>>,
-    /// `targetPort`; the port itself when nothing is said.
+    /// `targetPort`; the default is the port itself.
     pub target: TargetPort,
-    /// `nodePort`, where one is allotted.
+    /// `nodePort`, if one is allocated.
     pub node_port: Option<u16>,
 }
 
-/// Where a port of a Service leads on its pods.
+/// The port of the pods that a Service port targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPort {
     /// The same number on each pod.
     Number(u16),
-    /// The number that each pod gives a container port of this name.
+    /// The number of each pod's container port with this name.
     Name(PortName),
 }
 
 impl ServicePort {
-    /// Takes one port apart; paths in errors start at the port.
+    /// Converts one port; paths in errors start at the port.
     pub(super) fn from_wire(wire: wire::ServicePort) -> Result<Self, FieldError> {
         let port = port_number(wire.port, "port")?;
         let target = match wire.target_port {

@@ -1,4 +1,4 @@
-//! Which texts of Kubernetes objects other objects repeat.
+//! Texts of Kubernetes objects that other objects repeat.
 
 use super::endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 use super::pod::Pod;

@@ -1,4 +1,4 @@
-//! Places that take access logs.
+//! Providers of access logs.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use serde_json::Value;
 pub struct EnvoyFileAccessLogProvider {
     /// The file, such as `/dev/stdout`.
     pub path: String,
-    /// The format; `None` is Istio's own text.
+    /// The format; `None` is Istio's default text.
     pub log_format: Option<AccessLogFormat>,
-    /// Whether empty values are left out rather than written as `-`.
+    /// Whether empty values are omitted instead of written as `-`.
     pub omit_empty_values: bool,
 }
 
@@ -23,7 +23,7 @@ pub struct EnvoyFileAccessLogProvider {
 pub struct AccessLogFormat {
     /// A line of text.
     pub text: Option<String>,
-    /// A JSON object. A file takes one of the two; OpenTelemetry takes `text` as body and these as attributes.
+    /// A JSON object. A file uses one of the two; OpenTelemetry uses `text` as the body and these as attributes.
     pub labels: Option<BTreeMap<String, Value>>,
 }
 
@@ -37,13 +37,13 @@ pub struct EnvoyHttpGrpcV3LogProvider {
     pub port: u32,
     /// The name of the log; empty is `http_envoy_accesslog`.
     pub log_name: String,
-    /// Filter state that is logged too.
+    /// Additional filter state to log.
     pub filter_state_objects_to_log: Vec<String>,
-    /// Request headers that are logged too.
+    /// Additional request headers to log.
     pub additional_request_headers_to_log: Vec<String>,
-    /// Response headers that are logged too.
+    /// Additional response headers to log.
     pub additional_response_headers_to_log: Vec<String>,
-    /// Response trailers that are logged too.
+    /// Additional response trailers to log.
     pub additional_response_trailers_to_log: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub struct EnvoyTcpGrpcV3LogProvider {
     pub port: u32,
     /// The name of the log; empty is `tcp_envoy_accesslog`.
     pub log_name: String,
-    /// Filter state that is logged too.
+    /// Additional filter state to log.
     pub filter_state_objects_to_log: Vec<String>,
 }
 
@@ -71,6 +71,6 @@ pub struct EnvoyOpenTelemetryLogProvider {
     pub port: u32,
     /// The name of the log; empty is `otel_envoy_accesslog`.
     pub log_name: String,
-    /// The format; `None` is Istio's own text.
+    /// The format; `None` is Istio's default text.
     pub log_format: Option<AccessLogFormat>,
 }

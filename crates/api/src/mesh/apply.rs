@@ -1,9 +1,9 @@
-//! Laying what users write over what holds otherwise, by the rules of istiod's `pkg/config/mesh/mesh.go`.
+//! Merging of user settings over other settings, by the rules of istiod's `pkg/config/mesh/mesh.go`.
 //!
-//! A field that is written replaces the one below it wholly, but for these: `defaultConfig` and `defaultProviders` are laid
-//! over field by field, `extensionProviders` by name, and `trustDomainAliases` are added up. Within `defaultConfig`,
-//! `proxyMetadata` is laid over key by key, and some members of `proxyHeaders` shine through. It is done on JSON, which
-//! distinguishes fields that are set from fields that are absent.
+//! A field that is set replaces the lower one entirely, with these exceptions: `defaultConfig` and `defaultProviders` are
+//! merged by field, `extensionProviders` by name, and `trustDomainAliases` are combined. Within `defaultConfig`,
+//! `proxyMetadata` is merged by key, and some members of `proxyHeaders` keep the lower value if unset. JSON is merged, since it
+//! distinguishes fields that are set from absent fields.
 
 #[cfg(test)]
 mod tests;
@@ -23,20 +23,20 @@ use crate::yaml::{self, Schema};
 /// The members of the oneof that names a proxy's service: setting one unsets the other.
 const CLUSTER_NAME: [&str; 2] = ["serviceCluster", "tracingServiceName"];
 
-/// Members of `proxyHeaders` that shine through where what is laid over leaves them unset.
+/// Members of `proxyHeaders` that keep the lower value if they are unset.
 const SHINING_HEADERS: [&str; 5] = ["forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders"];
 
 /// Fields by their camelCase names.
 type Fields = Map<String, Value>;
 
 impl MeshConfig {
-    /// These settings with a text laid over them. An empty text changes nothing.
+    /// Returns these settings, overridden by a text. An empty text changes nothing.
     ///
     /// # Errors
     /// When the text is not YAML, or a field has the wrong type.
     pub fn apply(&self, text: &str) -> Result<Typed<Self>, TextError> {
         let written = fields(text)?;
-        // Read by itself first: so faults have the paths of the text, not those of the merged lists.
+        // Decoded separately first, so that errors have the paths of the text, not those of the merged lists.
         let alone = Typed::<Self>::from_proto_json(&written).map_err(|error| TextError::in_field(text, error))?;
         let merged = lay_mesh_config(to_fields(self), written);
         let merged = Typed::<Self>::from_proto_json(&Value::Object(merged));
@@ -48,7 +48,7 @@ impl MeshConfig {
 }
 
 impl ProxyConfig {
-    /// These settings with a text laid over them, such as the annotation `proxy.istio.io/config` of a pod.
+    /// Returns these settings, overridden by a text, such as the annotation `proxy.istio.io/config` of a pod.
     ///
     /// # Errors
     /// When the text is not YAML, or a field has the wrong type.
@@ -63,7 +63,7 @@ impl ProxyConfig {
 }
 
 impl MeshNetworks {
-    /// Reads the networks of the mesh; an empty text has none.
+    /// Parses the networks of the mesh; an empty text has none.
     ///
     /// # Errors
     /// When the text is not YAML, or a field has the wrong type.
@@ -72,7 +72,7 @@ impl MeshNetworks {
     }
 }
 
-/// Reads a text that holds the fields of a message; an empty one holds none.
+/// Parses a text with the fields of a message; an empty text has none.
 fn fields(text: &str) -> Result<Value, TextError> {
     match yaml::parse(text, Schema::V1_1)? {
         Value::Null => Ok(Value::Object(Fields::new())),
@@ -83,16 +83,16 @@ fn fields(text: &str) -> Result<Value, TextError> {
     }
 }
 
-/// All fields of a message, those that are not set as `null`.
+/// All fields of a message; unset fields are `null`.
 fn to_fields(message: &impl Serialize) -> Fields {
     match serde_json::to_value(message) {
         Ok(Value::Object(fields)) => fields,
-        // Messages are structs of plain data with text as keys: they always become an object.
+        // Messages are structs of plain data with string keys, so they always become an object.
         Ok(_) | Err(_) => Fields::new(),
     }
 }
 
-/// The fields that are written, by the names that `known` has for them. Nulls are not written.
+/// The fields that are set, under their names in `known`. Nulls are unset.
 fn written_fields(written: Value, known: &Fields) -> Fields {
     let Value::Object(written) = written else { return Fields::new() };
     let named = |(key, value): (String, Value)| {
@@ -102,7 +102,7 @@ fn written_fields(written: Value, known: &Fields) -> Fields {
     written.into_iter().filter(|(_, value)| !value.is_null()).map(named).collect()
 }
 
-/// Lays what is written over a mesh config.
+/// Merges a written mesh config over another one.
 fn lay_mesh_config(mut below: Fields, written: Value) -> Fields {
     for (key, value) in written_fields(written, &below) {
         let under = below.remove(&key).unwrap_or_default();
@@ -117,14 +117,14 @@ fn lay_mesh_config(mut below: Fields, written: Value) -> Fields {
     below
 }
 
-/// Lays what is written over a message, each field wholly.
+/// Merges written fields over a message; each replaces the lower field entirely.
 fn lay_fields(mut below: Fields, written: Value) -> Fields {
     let written = written_fields(written, &below);
     below.extend(written);
     below
 }
 
-/// Lays what is written over a proxy config.
+/// Merges a written proxy config over another one.
 fn lay_proxy_config(mut below: Fields, written: Value) -> Fields {
     for (key, value) in written_fields(written, &below) {
         let under = below.remove(&key).unwrap_or_default();
@@ -144,7 +144,7 @@ fn lay_proxy_config(mut below: Fields, written: Value) -> Fields {
     below
 }
 
-/// Lays headers over headers: what is written stands, and some of what is not shines through.
+/// Merges headers: written headers replace the lower ones, and some unset headers keep the lower value.
 fn lay_proxy_headers(below: &Fields, written: Value) -> Fields {
     let mut over = written_fields(written, &to_fields(&ProxyHeaders::default()));
     for key in SHINING_HEADERS {
@@ -156,7 +156,7 @@ fn lay_proxy_headers(below: &Fields, written: Value) -> Fields {
     over
 }
 
-/// Lays providers over providers: one with a name that is there replaces it, others follow.
+/// Merges providers: a provider replaces the one of the same name, or is appended.
 fn lay_providers(mut below: Vec<Value>, written: Value) -> Vec<Value> {
     let Value::Array(written) = written else { return below };
     for provider in written {

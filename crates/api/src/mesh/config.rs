@@ -1,4 +1,4 @@
-//! `MeshConfig`: the settings that hold for the whole mesh.
+//! `MeshConfig`: the settings of the whole mesh.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,28 +13,28 @@ use crate::istio::{
     ZoneAwareLoadBalancerSetting,
 };
 
-/// The settings of the mesh (`mesh/v1alpha1/config.proto`). `Default` is the empty message; what holds when nothing is
-/// said is [`MeshConfig::istio_defaults`].
+/// The settings of the mesh (`mesh/v1alpha1/config.proto`). `Default` is the empty message; the defaults of unset fields are
+/// [`MeshConfig::istio_defaults`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MeshConfig {
-    /// The port on which sidecars take traffic that leaves a pod.
+    /// The port of sidecars for outbound traffic.
     pub proxy_listen_port: i32,
-    /// The port on which sidecars take traffic that enters a pod.
+    /// The port of sidecars for inbound traffic.
     pub proxy_inbound_listen_port: i32,
-    /// The port of an HTTP proxy on each sidecar; 0 turns it off.
+    /// The port of an HTTP proxy on each sidecar; 0 disables it.
     pub proxy_http_port: i32,
-    /// How long connecting to an endpoint may take.
+    /// Timeout for connections to endpoints.
     pub connect_timeout: Option<Duration>,
-    /// How long an HBONE connection may be idle.
+    /// Idle timeout of HBONE connections.
     pub hbone_idle_timeout: Option<Duration>,
-    /// How long a proxy waits for the first bytes that tell the protocol; zero waits for ever.
+    /// How long a proxy waits for the first bytes, which identify the protocol; zero is unlimited.
     pub protocol_detection_timeout: Option<Duration>,
-    /// TCP keepalive probes towards endpoints.
+    /// TCP keepalive probes to endpoints.
     pub tcp_keepalive: Option<TcpKeepalive>,
     /// The class of the `Ingress` objects that are served.
     pub ingress_class: String,
-    /// The Service behind which `Ingress` objects are served.
+    /// The Service of the gateway that serves `Ingress` objects.
     pub ingress_service: String,
     /// Which `Ingress` objects are served.
     pub ingress_controller_mode: IngressControllerMode,
@@ -42,91 +42,91 @@ pub struct MeshConfig {
     pub ingress_selector: String,
     /// Whether proxies trace requests.
     pub enable_tracing: bool,
-    /// Where access logs go; empty writes none.
+    /// The file of access logs; empty writes none.
     pub access_log_file: String,
-    /// The format of access logs; empty is Istio's own.
+    /// The format of access logs; empty is Istio's default.
     pub access_log_format: String,
     /// How access log entries are encoded.
     pub access_log_encoding: AccessLogEncoding,
-    /// Whether access logs go to the access log service of the proxy's configuration.
+    /// Whether access logs are sent to the access log service of the proxy's configuration.
     pub enable_envoy_access_log_service: bool,
     /// Whether listeners write no access log of their own.
     pub disable_envoy_listener_log: bool,
-    /// What proxies get unless something more exact says otherwise.
+    /// The settings of proxies, unless a more specific setting overrides them.
     pub default_config: ProxyConfig,
-    /// What becomes of traffic to unknown hosts.
+    /// The handling of traffic to unknown hosts.
     pub outbound_traffic_policy: Option<OutboundTrafficPolicy>,
-    /// Where traffic that enters a pod on an unknown port goes.
+    /// The destination of inbound traffic on an unknown port.
     pub inbound_traffic_policy: Option<InboundTrafficPolicy>,
-    /// Where configuration comes from; empty reads the Kubernetes API.
+    /// The sources of configuration; empty reads the Kubernetes API.
     pub config_sources: Vec<ConfigSource>,
-    /// Whether clients use mutual TLS towards every endpoint that can.
+    /// Whether clients use mutual TLS to every endpoint that supports it.
     pub enable_auto_mtls: Option<bool>,
     /// The trust domain of the mesh's identities.
     pub trust_domain: String,
-    /// Trust domains that are held equal to it.
+    /// Trust domains that are equivalent to it.
     pub trust_domain_aliases: Vec<String>,
-    /// Further roots that the mesh trusts.
+    /// Additional root certificates that the mesh trusts.
     pub ca_certificates: Vec<CertificateData>,
-    /// To whom services are visible when they do not say.
+    /// The default visibility of services.
     pub default_service_export_to: Vec<String>,
-    /// To whom VirtualServices are visible when they do not say.
+    /// The default visibility of VirtualServices.
     pub default_virtual_service_export_to: Vec<String>,
-    /// To whom DestinationRules are visible when they do not say.
+    /// The default visibility of DestinationRules.
     pub default_destination_rule_export_to: Vec<String>,
-    /// The namespace whose objects hold for all namespaces.
+    /// The namespace whose objects apply to all namespaces.
     pub root_namespace: String,
-    /// Which localities are preferred.
+    /// Locality preferences.
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
-    /// Which zones are preferred; wins over `locality_lb_setting`.
+    /// Zone preferences; takes precedence over `locality_lb_setting`.
     pub zone_aware_lb_setting: Option<ZoneAwareLoadBalancerSetting>,
-    /// How long proxies wait before they resolve a DNS name again after a failure.
+    /// The delay before a proxy resolves a DNS name again after a failure.
     pub dns_refresh_rate: Option<Duration>,
-    /// Whether HTTP/1.1 connections between proxies become HTTP/2.
+    /// Whether HTTP/1.1 connections between proxies are upgraded to HTTP/2.
     pub h2_upgrade_policy: H2UpgradePolicy,
-    /// Pattern of the names under which inbound clusters count.
+    /// Pattern of the statistics names of inbound clusters.
     pub inbound_cluster_stat_name: String,
-    /// Pattern of the names under which outbound clusters count.
+    /// Pattern of the statistics names of outbound clusters.
     pub outbound_cluster_stat_name: String,
-    /// Certificates that the control plane once issued; nothing reads them any more.
+    /// Certificates that the control plane issued formerly. Ignored.
     pub certificates: Vec<Certificate>,
     /// Settings of services by host.
     pub service_settings: Vec<ServiceSettings>,
-    /// Which services of ambient mode reach beyond their cluster: those that any of these with `GLOBAL` selects.
+    /// Which services of ambient mode are visible outside their cluster: those that an entry with `GLOBAL` selects.
     pub service_scope_configs: Vec<ServiceScopeConfigs>,
     /// Whether agents serve the application's metrics together with the proxy's.
     pub enable_prometheus_merge: Option<bool>,
-    /// Superseded: clients verify certificates by the rules of `DestinationRule`.
+    /// Obsolete: clients verify certificates by the rules of `DestinationRule`.
     pub verify_certificate_at_client: Option<bool>,
-    /// An outer CA that signs for the mesh.
+    /// An external CA that signs for the mesh.
     pub ca: Option<Ca>,
     /// Services for authorization, traces, metrics and logs, by name.
     pub extension_providers: Vec<ExtensionProvider>,
-    /// The providers that hold where no `Telemetry` says otherwise.
+    /// The default providers, unless a `Telemetry` sets others.
     pub default_providers: DefaultProviders,
-    /// The namespaces that are watched at all; empty is every one.
+    /// The namespaces that are watched; empty is all.
     pub discovery_selectors: Vec<LabelSelector>,
     /// How proxies normalise the paths of requests.
     pub path_normalization: Option<ProxyPathNormalization>,
-    /// When and how often requests are tried again by default.
+    /// The default retry policy of requests.
     pub default_http_retry_policy: Option<HttpRetry>,
-    /// When and how often a sidecar tries requests to its own application again.
+    /// The default retry policy of a sidecar for requests to its own application.
     pub default_inbound_http_retry_policy: Option<HttpRetry>,
-    /// TLS between proxies of the mesh.
+    /// TLS settings between proxies of the mesh.
     #[serde(rename = "meshMTLS")]
     pub mesh_mtls: Option<TlsConfig>,
-    /// TLS everywhere else.
+    /// TLS settings of all other connections.
     pub tls_defaults: Option<TlsConfig>,
-    /// What a DestinationRule inherits where it is silent.
+    /// The defaults for unset fields of a DestinationRule.
     pub default_traffic_policy: Option<DefaultTrafficPolicy>,
-    /// Who may see which ServiceEntries.
+    /// The visibility of ServiceEntries.
     pub service_entry_visibility: Option<ServiceEntryVisibility>,
 }
 
 wire_enum! {
     /// Which `Ingress` objects are served.
     IngressControllerMode {
-        /// As the installation says.
+        /// As the installation sets it.
         Unspecified = 0, "UNSPECIFIED";
         /// None.
         Off = 1, "OFF";
@@ -148,154 +148,154 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Whether HTTP/1.1 connections between proxies become HTTP/2.
+    /// Whether HTTP/1.1 connections between proxies are upgraded to HTTP/2.
     H2UpgradePolicy {
-        /// They do not.
+        /// They are not upgraded.
         DoNotUpgrade = 0, "DO_NOT_UPGRADE";
-        /// They do.
+        /// They are upgraded.
         Upgrade = 1, "UPGRADE";
     }
 }
 
-/// What becomes of traffic to hosts that no service knows.
+/// The handling of traffic to unknown hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
-    /// Whether it is let through.
+    /// Whether the traffic is forwarded.
     pub mode: OutboundTrafficPolicyMode,
-    /// TLS towards such hosts; for `ALLOW_ANY_DYNAMIC_DNS` through an egress gateway.
+    /// TLS settings for such hosts; for `ALLOW_ANY_DYNAMIC_DNS` through an egress gateway.
     pub tls: Option<ClientTlsSettings>,
 }
 
 wire_enum! {
-    /// Whether traffic to unknown hosts is let through.
+    /// Whether traffic to unknown hosts is forwarded.
     OutboundTrafficPolicyMode {
         /// It is dropped.
         RegistryOnly = 0, "REGISTRY_ONLY";
-        /// It is let through to the address that the client chose.
+        /// It is forwarded to the original destination address.
         AllowAny = 1, "ALLOW_ANY";
-        /// It is let through; hosts named by HTTP or SNI are resolved by the proxy.
+        /// It is forwarded; the proxy resolves hosts from HTTP or SNI.
         AllowAnyDynamicDns = 3, "ALLOW_ANY_DYNAMIC_DNS";
     }
 }
 
-/// Where traffic on unknown ports of a pod goes.
+/// The destination of inbound traffic on unknown ports of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InboundTrafficPolicy {
-    /// Where it goes.
+    /// The destination.
     pub mode: InboundTrafficPolicyMode,
 }
 
 wire_enum! {
-    /// Where traffic on unknown ports of a pod goes.
+    /// The destination of inbound traffic on unknown ports of a pod.
     InboundTrafficPolicyMode {
-        /// To the address that the client chose.
+        /// The original destination address.
         Passthrough = 0, "PASSTHROUGH";
-        /// To 127.0.0.1.
+        /// 127.0.0.1.
         Localhost = 1, "LOCALHOST";
     }
 }
 
-/// A place that configuration comes from.
+/// A source of configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigSource {
     /// `fs:///path` for files, `xds://host:port` for an xDS server, `k8s://` for the Kubernetes API.
     pub address: String,
-    /// TLS towards the server.
+    /// TLS settings for the server.
     pub tls_settings: Option<ClientTlsSettings>,
-    /// What is asked for; empty is everything.
+    /// The requested resources; empty is all.
     pub subscribed_resources: Vec<Resource>,
 }
 
 wire_enum! {
-    /// What a configuration source can be asked for.
+    /// Resources that a configuration source can provide.
     Resource {
-        /// Services and their endpoints alone.
+        /// Only services and their endpoints.
         ServiceRegistry = 0, "SERVICE_REGISTRY";
     }
 }
 
-/// A root that the mesh trusts. One of `pem` and `spiffe_bundle_url` is set.
+/// A root certificate that the mesh trusts. One of `pem` and `spiffe_bundle_url` is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CertificateData {
     /// The certificate as PEM.
     pub pem: Option<String>,
-    /// Where a SPIFFE bundle is fetched.
+    /// The URL of a SPIFFE bundle.
     pub spiffe_bundle_url: Option<String>,
-    /// The Kubernetes signers whose certificates it proves.
+    /// The Kubernetes signers whose certificates it verifies.
     pub cert_signers: Vec<String>,
-    /// The trust domains that it holds for; empty is all.
+    /// The trust domains that it applies to; empty is all.
     pub trust_domains: Vec<String>,
 }
 
-/// A certificate that the control plane once issued.
+/// A certificate that the control plane issued formerly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Certificate {
-    /// The secret it was written to.
+    /// The secret with the certificate.
     pub secret_name: String,
-    /// The names it held.
+    /// The DNS names in the certificate.
     pub dns_names: Vec<String>,
 }
 
-/// Settings of some services.
+/// Settings of services.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSettings {
     /// The settings.
     pub settings: Option<Settings>,
-    /// The hosts they hold for, exact or with `*` in front.
+    /// The hosts that the settings apply to: exact, or with a leading `*`.
     pub hosts: Vec<String>,
 }
 
-/// What can be set for a service.
+/// The settings of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Settings {
-    /// Whether clients are kept to endpoints of their own cluster.
+    /// Whether clients use only endpoints of their own cluster.
     pub cluster_local: bool,
 }
 
-/// Which services of ambient mode reach beyond their cluster.
+/// Which services of ambient mode are visible outside their cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceScopeConfigs {
-    /// The namespaces of the services; `None` is every one.
+    /// The namespaces of the services; `None` is all.
     pub namespace_selector: Option<LabelSelector>,
-    /// The services; `None` is every one.
+    /// The services; `None` is all.
     pub services_selector: Option<LabelSelector>,
-    /// How far they reach.
+    /// The scope of the services.
     pub scope: ServiceScope,
 }
 
 wire_enum! {
-    /// How far a service reaches.
+    /// The scope of a service.
     ServiceScope {
-        /// Within its cluster.
+        /// Its cluster.
         Local = 0, "LOCAL";
-        /// In all clusters of the mesh.
+        /// All clusters of the mesh.
         Global = 1, "GLOBAL";
     }
 }
 
-/// An outer CA that signs for the mesh.
+/// An external CA that signs for the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ca {
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
-    /// TLS towards it.
+    /// TLS settings for it.
     pub tls_settings: Option<ClientTlsSettings>,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub request_timeout: Option<Duration>,
-    /// Whether the control plane asks it on behalf of proxies, rather than the proxies themselves.
+    /// Whether the control plane, not the proxies, sends the requests to it.
     pub istiod_side: bool,
 }
 
-/// The providers that hold where no `Telemetry` says otherwise, by name.
+/// The default providers by name, unless a `Telemetry` sets others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultProviders {
@@ -322,31 +322,31 @@ wire_enum! {
         Default = 0, "DEFAULT";
         /// Paths stay as they are.
         None = 1, "NONE";
-        /// By RFC 3986, and backslashes become slashes.
+        /// Normalizes by RFC 3986, and converts backslashes to slashes.
         Base = 2, "BASE";
-        /// As `BASE`, and runs of slashes become one.
+        /// As `BASE`, and merges adjacent slashes.
         MergeSlashes = 3, "MERGE_SLASHES";
         /// As `MERGE_SLASHES`, after escaped slashes and backslashes are decoded.
         DecodeAndMergeSlashes = 4, "DECODE_AND_MERGE_SLASHES";
     }
 }
 
-/// Bounds on TLS.
+/// TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsConfig {
-    /// The oldest version.
+    /// The minimum version.
     pub min_protocol_version: TlsProtocol,
-    /// The curves, best first; empty is Envoy's list.
+    /// The curves in order of preference; empty is Envoy's default.
     pub ecdh_curves: Vec<String>,
-    /// The cipher suites; empty is Istio's list.
+    /// The cipher suites; empty is Istio's default.
     pub cipher_suites: Vec<String>,
 }
 
 wire_enum! {
     /// Versions of TLS.
     TlsProtocol {
-        /// Istio's choice.
+        /// Istio's default.
         Auto = 0, "TLS_AUTO";
         /// TLS 1.2.
         V1_2 = 1, "TLSV1_2";
@@ -355,12 +355,12 @@ wire_enum! {
     }
 }
 
-/// What a DestinationRule inherits where it is silent.
+/// The defaults for unset fields of a DestinationRule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultTrafficPolicy {
     /// Limits on connections and requests.
     pub connection_pool: Option<ConnectionPoolSettings>,
-    /// When failing endpoints are left out.
+    /// When failing endpoints are ejected.
     pub outlier_detection: Option<OutlierDetection>,
 }

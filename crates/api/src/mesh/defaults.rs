@@ -1,4 +1,4 @@
-//! What holds when a user says nothing, as istiod's `pkg/config/mesh/mesh.go` has it.
+//! Defaults of unset settings, as in istiod's `pkg/config/mesh/mesh.go`.
 
 use super::{
     AuthenticationPolicy, EnvoyFileAccessLogProvider, ExtensionProvider, InboundTrafficPolicy,
@@ -9,7 +9,7 @@ use crate::duration::Duration;
 use crate::istio::LocalityLoadBalancerSetting;
 
 impl ProxyConfig {
-    /// The settings of a proxy when nothing is said.
+    /// The default settings of a proxy.
     #[must_use]
     pub fn istio_defaults() -> Self {
         Self {
@@ -29,7 +29,7 @@ impl ProxyConfig {
 }
 
 impl MeshConfig {
-    /// The settings of the mesh when nothing is said.
+    /// The default settings of the mesh.
     #[must_use]
     pub fn istio_defaults() -> Self {
         let everywhere = || vec!["*".to_owned()];
@@ -55,7 +55,7 @@ impl MeshConfig {
             default_service_export_to: everywhere(),
             default_virtual_service_export_to: everywhere(),
             default_destination_rule_export_to: everywhere(),
-            // Counts for failed look-ups only; after a good one the answer's own time to live holds.
+            // Applies after failed lookups only; after a successful lookup, the TTL of the response applies.
             dns_refresh_rate: Some(Duration::from_secs(60)),
             enable_prometheus_merge: Some(true),
             extension_providers: default_providers(),
@@ -64,7 +64,7 @@ impl MeshConfig {
     }
 }
 
-/// The providers that are there without being defined.
+/// The built-in providers.
 fn default_providers() -> Vec<ExtensionProvider> {
     let named = |name: &str| ExtensionProvider { name: name.to_owned(), ..Default::default() };
     vec![

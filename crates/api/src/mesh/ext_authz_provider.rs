@@ -1,4 +1,4 @@
-//! Services that decide whether a request is let in.
+//! Services that authorize requests.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,29 @@ pub struct EnvoyExternalAuthorizationHttpProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// How long a decision may take; `None` is 600 s.
+    /// Timeout of a check; `None` is 600 s.
     pub timeout: Option<Duration>,
-    /// What is put before the path of the request in question.
+    /// The prefix that is added to the path of the checked request.
     pub path_prefix: String,
-    /// Whether requests pass while the service cannot be asked.
+    /// Whether requests are allowed if the service is unavailable.
     pub fail_open: bool,
-    /// Whether the route is selected again after the decision changed headers.
+    /// Whether the route is selected again after the check changed headers.
     pub clear_route_cache: bool,
-    /// The status when the service cannot be asked; empty is 403.
+    /// The status if the service is unavailable; empty is 403.
     pub status_on_error: String,
     /// The old name of `include_request_headers_in_check`.
     pub include_headers_in_check: Vec<String>,
-    /// Headers of the request that are shown: exact, `prefix*` or `*suffix`.
+    /// Request headers that the check includes: exact, `prefix*` or `*suffix`.
     pub include_request_headers_in_check: Vec<String>,
-    /// Headers that are added to the question.
+    /// Headers that are added to the check.
     pub include_additional_headers_in_check: BTreeMap<String, String>,
-    /// How much of the body is shown; `None` is nothing.
+    /// How much of the body the check includes; `None` excludes the body.
     pub include_request_body_in_check: Option<EnvoyExternalAuthorizationRequestBody>,
-    /// Headers of the decision that go on to the application when it says yes.
+    /// Headers of the check's response that are forwarded to the application if the request is allowed.
     pub headers_to_upstream_on_allow: Vec<String>,
-    /// Headers of the decision that go back to the client when it says no.
+    /// Headers of the check's response that are returned to the client if the request is denied.
     pub headers_to_downstream_on_deny: Vec<String>,
-    /// Headers of the decision that go back to the client when it says yes.
+    /// Headers of the check's response that are returned to the client if the request is allowed.
     pub headers_to_downstream_on_allow: Vec<String>,
 }
 
@@ -48,26 +48,26 @@ pub struct EnvoyExternalAuthorizationGrpcProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// How long a decision may take; `None` is 600 s.
+    /// Timeout of a check; `None` is 600 s.
     pub timeout: Option<Duration>,
-    /// Whether requests pass while the service cannot be asked.
+    /// Whether requests are allowed if the service is unavailable.
     pub fail_open: bool,
-    /// Whether the route is selected again after the decision changed headers.
+    /// Whether the route is selected again after the check changed headers.
     pub clear_route_cache: bool,
-    /// The status when the service cannot be asked; empty is 403.
+    /// The status if the service is unavailable; empty is 403.
     pub status_on_error: String,
-    /// How much of the body is shown; `None` is nothing.
+    /// How much of the body the check includes; `None` excludes the body.
     pub include_request_body_in_check: Option<EnvoyExternalAuthorizationRequestBody>,
 }
 
-/// How much of a request's body is shown.
+/// How much of a request's body a check includes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyExternalAuthorizationRequestBody {
-    /// The most that is held back for it.
+    /// The maximum size of the buffered body, in bytes.
     pub max_request_bytes: u32,
-    /// Whether a longer body is cut rather than refused.
+    /// Whether a longer body is truncated instead of rejected.
     pub allow_partial_message: bool,
-    /// Whether it is sent as bytes rather than UTF-8 text; for gRPC.
+    /// Whether it is sent as bytes instead of UTF-8 text; for gRPC.
     pub pack_as_bytes: bool,
 }

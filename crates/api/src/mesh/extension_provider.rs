@@ -1,4 +1,4 @@
-//! Services that proxies lean on for authorization, traces, metrics, logs and secrets.
+//! Services that proxies use for authorization, traces, metrics, logs and secrets.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ use super::tracing_provider::{
     SkyWalkingTracingProvider, StackdriverProvider, ZipkinTracingProvider,
 };
 
-/// One provider. Exactly one field beside `name` is meant to be set.
+/// One provider. Exactly one field beside `name` should be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExtensionProvider {
-    /// The name under which others speak of it.
+    /// The name that other objects reference.
     pub name: String,
     /// Authorization over HTTP.
     pub envoy_ext_authz_http: Option<EnvoyExternalAuthorizationHttpProvider>,
@@ -49,7 +49,7 @@ pub struct ExtensionProvider {
     pub sds: Option<SdsProvider>,
 }
 
-/// Metrics for Prometheus; there is nothing to set.
+/// Metrics for Prometheus; has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PrometheusMetricsProvider {}
@@ -58,7 +58,7 @@ pub struct PrometheusMetricsProvider {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SdsProvider {
-    /// The name that credentials use.
+    /// The name in credentials.
     pub name: String,
     /// The service.
     pub service: String,
@@ -74,6 +74,6 @@ pub struct HttpHeader {
     pub name: String,
     /// The value.
     pub value: Option<String>,
-    /// The environment variable of the proxy that holds the value.
+    /// The environment variable of the proxy with the value.
     pub env_name: Option<String>,
 }

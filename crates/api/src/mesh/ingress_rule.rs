@@ -4,16 +4,16 @@ use super::{IngressControllerMode, MeshConfig};
 use crate::kubernetes::{Ingress, IngressClass};
 use crate::object::Object;
 
-/// The annotation by which Ingresses named their class before `ingressClassName`.
+/// The annotation for the class of an Ingress before `ingressClassName`.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// The controller that IngressClasses name to be served.
+/// The controller of the IngressClasses that are served.
 const CONTROLLER: &str = "istio.io/ingress-controller";
 /// The Service of the gateway that comes with Istio, and the label of its pods.
 const DEFAULT_SERVICE: &str = "istio-ingressgateway";
-/// The label `istio` of the pods behind it.
+/// The label `istio` of the pods of that gateway.
 const DEFAULT_GATEWAY: &str = "ingressgateway";
 
-/// What mesh config says of Ingresses.
+/// The settings of mesh config for Ingresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IngressRule {
     /// `ingressControllerMode`.
@@ -27,7 +27,7 @@ pub struct IngressRule {
 }
 
 impl MeshConfig {
-    /// What it says of Ingresses.
+    /// Returns the settings for Ingresses.
     #[must_use]
     pub fn ingress_rule(&self) -> IngressRule {
         IngressRule {
@@ -40,7 +40,7 @@ impl MeshConfig {
 }
 
 impl IngressRule {
-    /// The value of the label `istio` of the gateway that serves them.
+    /// The value of the label `istio` of the gateway that serves Ingresses.
     #[must_use]
     pub fn gateway(&self) -> &str {
         match (self.selector.as_str(), self.service.as_str()) {
@@ -50,13 +50,14 @@ impl IngressRule {
         }
     }
 
-    /// Whether an Ingress names its class by the older annotation, which goes first.
+    /// Whether an Ingress sets its class by the older annotation, which takes precedence.
     #[must_use]
     pub fn is_annotated(&self, ingress: &Object<Ingress>) -> bool {
         ingress.meta.annotations.contains_key(CLASS_ANNOTATION)
     }
 
-    /// Whether an Ingress is served; `class` is the one that it names, if that exists. One that does not is as none.
+    /// Whether an Ingress is served; `class` is its IngressClass, if that exists. A missing class is the same as an unset
+    /// class.
     #[must_use]
     pub fn serves(&self, ingress: &Object<Ingress>, class: Option<&IngressClass>) -> bool {
         if let Some(class) = ingress.meta.annotations.get(CLASS_ANNOTATION) {

@@ -1,4 +1,4 @@
-//! Label selectors as mesh config writes them.
+//! Label selectors of mesh config.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::text_map::TextMap;
 
-/// A selector of labels; an empty one matches everything.
+/// A label selector; an empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Labels that must be there with these values.
+    /// Labels that must have these values.
     pub match_labels: BTreeMap<String, String>,
-    /// Further conditions; all must hold.
+    /// Additional conditions, all of which must hold.
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
@@ -24,12 +24,12 @@ pub struct LabelSelectorRequirement {
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// The values that `In` and `NotIn` speak of.
+    /// The values for `In` and `NotIn`.
     pub values: Vec<String>,
 }
 
 impl LabelSelector {
-    /// Whether the selector selects something with these labels.
+    /// Whether the selector matches these labels.
     #[must_use]
     pub fn selects(&self, labels: &TextMap) -> bool {
         let has = |(key, value): (&String, &String)| labels.get(key.as_str()).is_some_and(|label| **label == **value);
@@ -38,7 +38,7 @@ impl LabelSelector {
 }
 
 impl LabelSelectorRequirement {
-    /// Whether the condition holds for these labels. One with an unknown operator holds for none.
+    /// Whether the condition holds for these labels. An unknown operator never holds.
     fn holds(&self, labels: &TextMap) -> bool {
         let label = labels.get(self.key.as_str());
         let among = || label.is_some_and(|label| self.values.iter().any(|value| **value == **label));

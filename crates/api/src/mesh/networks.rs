@@ -1,4 +1,4 @@
-//! `MeshNetworks`: which networks the mesh spans and the gateways between them.
+//! `MeshNetworks`: the networks of the mesh and the gateways between them.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ pub struct MeshNetworks {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
-    /// Which endpoints are in it.
+    /// The endpoints in the network.
     pub endpoints: Vec<NetworkEndpoints>,
-    /// How it is reached from other networks.
+    /// The gateways for traffic from other networks.
     pub gateways: Vec<IstioNetworkGateway>,
 }
 
-/// Some endpoints. One of the two is set.
+/// Endpoints of a network. One of the two is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkEndpoints {
-    /// Those with an address in this range.
+    /// Endpoints with an address in this range.
     pub from_cidr: Option<String>,
-    /// Those that this cluster's registry knows.
+    /// Endpoints in the registry of this cluster.
     pub from_registry: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub struct NetworkEndpoints {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioNetworkGateway {
-    /// The Service behind which it stands, by host name.
+    /// The host name of its Service.
     pub registry_service_name: Option<String>,
     /// Its IP address or DNS name.
     pub address: Option<String>,

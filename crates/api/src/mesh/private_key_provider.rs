@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Duration;
 
-/// The hardware. Exactly one field is meant to be set.
+/// The hardware. Exactly one field should be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PrivateKeyProvider {
@@ -25,7 +25,7 @@ pub struct PrivateKeyProvider {
 pub struct CryptoMb {
     /// How long a queue that is not full waits.
     pub poll_delay: Option<Duration>,
-    /// Whether Envoy does without where the hardware lacks; `None` is no.
+    /// Whether Envoy works without the hardware if it is missing; `None` is false.
     pub fallback: Option<bool>,
 }
 
@@ -33,14 +33,14 @@ pub struct CryptoMb {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Qat {
-    /// How long to wait between looks at the hardware.
+    /// The interval between polls of the hardware.
     pub poll_delay: Option<Duration>,
-    /// Whether Envoy does without where the hardware lacks; `None` is no.
+    /// Whether Envoy works without the hardware if it is missing; `None` is false.
     pub fallback: Option<bool>,
 }
 
 impl PrivateKeyProvider {
-    /// The name of Envoy's extension, which builds without `contrib` lack; `None` where no hardware is set.
+    /// The name of Envoy's extension, which is missing in builds without `contrib`; `None` if no hardware is set.
     #[must_use]
     pub fn extension(&self) -> Option<&'static str> {
         match (self.cryptomb, self.qat) {
@@ -50,7 +50,7 @@ impl PrivateKeyProvider {
         }
     }
 
-    /// The `PrivateKeyProvider` message that has this hardware handle `key`; `None` where no hardware is set.
+    /// The `PrivateKeyProvider` message for `key` with this hardware; `None` if no hardware is set.
     #[must_use]
     pub fn with_key(&self, key: DataSource) -> Option<tls::PrivateKeyProvider> {
         let private_key = Some(key);
@@ -73,7 +73,7 @@ impl PrivateKeyProvider {
     }
 }
 
-/// The delay as istiod and pilot-agent send it: what of it is less than a second, which is all that makes sense here.
+/// The delay as istiod and pilot-agent send it: only the part below a second. Longer delays make no sense.
 fn delay(written: Option<Duration>) -> Option<prost_types::Duration> {
     let nanos = written.map_or(0, Duration::as_nanos) % 1_000_000_000;
     Some(Duration::from_nanos(nanos).to_proto())

@@ -1,17 +1,17 @@
-//! Headers that a proxy adds, changes and hides.
+//! Headers that a proxy adds, changes and removes.
 
 use serde::{Deserialize, Serialize};
 
 use super::proxy_config::ForwardClientCertDetails;
 use crate::istio::wire_enum::wire_enum;
 
-/// Headers that a proxy adds, changes and hides.
+/// Headers that a proxy adds, changes and removes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyHeaders {
-    /// What becomes of `X-Forwarded-Client-Cert` on a sidecar; `UNDEFINED` is `APPEND_FORWARD`.
+    /// The handling of `X-Forwarded-Client-Cert` on a sidecar; `UNDEFINED` is `APPEND_FORWARD`.
     pub forwarded_client_cert: ForwardClientCertDetails,
-    /// What it tells of the client's certificate.
+    /// The details of the client's certificate in that header.
     pub set_current_client_cert_details: Option<SetCurrentClientCertDetails>,
     /// `X-Request-Id`.
     pub request_id: Option<RequestId>,
@@ -21,9 +21,9 @@ pub struct ProxyHeaders {
     pub attempt_count: Option<AttemptCount>,
     /// The other `X-Envoy-*` headers.
     pub envoy_debug_headers: Option<EnvoyDebugHeaders>,
-    /// The headers by which proxies tell each other who they are.
+    /// The headers with which proxies exchange workload metadata.
     pub metadata_exchange_headers: Option<MetadataExchangeHeaders>,
-    /// Whether HTTP/1.1 headers keep their case; `None` is no.
+    /// Whether HTTP/1.1 headers keep their case; `None` is false.
     pub preserve_http1_header_case: Option<bool>,
     /// `X-Forwarded-Host`.
     pub x_forwarded_host: Option<XForwardedHost>,
@@ -45,7 +45,7 @@ pub struct ServerHeader {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestId {
-    /// Whether it is not made.
+    /// Whether the header is not generated.
     pub disabled: Option<bool>,
 }
 
@@ -53,7 +53,7 @@ pub struct RequestId {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AttemptCount {
-    /// Whether it is left out.
+    /// Whether the header is omitted.
     pub disabled: Option<bool>,
 }
 
@@ -61,7 +61,7 @@ pub struct AttemptCount {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XForwardedHost {
-    /// Whether it is added.
+    /// Whether the header is added.
     pub enabled: Option<bool>,
 }
 
@@ -69,48 +69,48 @@ pub struct XForwardedHost {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XForwardedPort {
-    /// Whether it is added.
+    /// Whether the header is added.
     pub enabled: Option<bool>,
 }
 
-/// `X-Envoy-*` headers that tell how a request fared.
+/// `X-Envoy-*` headers with details about the handling of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyDebugHeaders {
-    /// Whether they are left out.
+    /// Whether the headers are omitted.
     pub disabled: Option<bool>,
 }
 
 wire_enum! {
-    /// Towards whom proxies tell who they are.
+    /// The peers that proxies send workload metadata to.
     MetadataExchangeMode {
-        /// Everybody.
+        /// All peers.
         Undefined = 0, "UNDEFINED";
         /// Services of the mesh.
         InMesh = 1, "IN_MESH";
     }
 }
 
-/// The headers by which proxies tell each other who they are.
+/// The headers with which proxies exchange workload metadata.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetadataExchangeHeaders {
-    /// Towards whom.
+    /// The peers that receive the headers.
     pub mode: MetadataExchangeMode,
 }
 
-/// What `X-Forwarded-Client-Cert` tells of the client's certificate.
+/// The details of the client's certificate in `X-Forwarded-Client-Cert`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SetCurrentClientCertDetails {
-    /// The subject; `None` is yes.
+    /// The subject; `None` is true.
     pub subject: Option<bool>,
-    /// The certificate as PEM; `None` is no.
+    /// The certificate as PEM; `None` is false.
     pub cert: Option<bool>,
-    /// The whole chain as PEM; `None` is no.
+    /// The whole chain as PEM; `None` is false.
     pub chain: Option<bool>,
-    /// The DNS names; `None` is yes.
+    /// The DNS names; `None` is true.
     pub dns: Option<bool>,
-    /// The URI names; `None` is yes.
+    /// The URI names; `None` is true.
     pub uri: Option<bool>,
 }

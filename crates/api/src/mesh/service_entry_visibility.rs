@@ -1,47 +1,47 @@
-//! Who may see which ServiceEntries.
+//! The visibility of ServiceEntries.
 
 use serde::{Deserialize, Serialize};
 
 use super::label_selector::LabelSelector;
 use crate::istio::wire_enum::wire_enum;
 
-/// Who may see which ServiceEntries, whatever these say themselves.
+/// The visibility of ServiceEntries, regardless of their own settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryVisibility {
-    /// For ServiceEntries that no policy matches.
+    /// The visibility of ServiceEntries that match no policy.
     pub default_visibility: Visibility,
-    /// Whether it holds for sidecars and gateways too, and not for ambient mode alone.
+    /// Whether it applies to sidecars and gateways, too, not only to ambient mode.
     pub apply_to_sidecars: bool,
-    /// The policies; the first that matches holds.
+    /// The policies; the first match applies.
     pub policies: Vec<ServiceEntryVisibilityPolicy>,
 }
 
 wire_enum! {
-    /// How far an object is seen.
+    /// The visibility of an object.
     Visibility {
         /// As `PUBLIC`.
         Unspecified = 0, "VISIBILITY_UNSPECIFIED";
-        /// Nowhere: no proxy is configured for it.
+        /// No proxy receives it.
         None = 1, "NONE";
-        /// In its own namespace.
+        /// Proxies of its own namespace receive it.
         Namespace = 2, "NAMESPACE";
-        /// By every proxy of this control plane.
+        /// Every proxy of this control plane receives it.
         Public = 3, "PUBLIC";
     }
 }
 
-/// How far some ServiceEntries are seen.
+/// The visibility of the ServiceEntries that match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryVisibilityPolicy {
-    /// How far.
+    /// The visibility.
     pub visibility: Visibility,
-    /// Which ones: those that all rules match.
+    /// The rules, all of which must match.
     pub matching_rules: Vec<ServiceEntryMatchRule>,
 }
 
-/// One rule about ServiceEntries.
+/// A condition on ServiceEntries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryMatchRule {

@@ -1,4 +1,4 @@
-//! Tracing as a proxy's own configuration sets it.
+//! Tracing settings of the proxy config.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::istio::ClientTlsSettings;
 use crate::istio::wire_enum::wire_enum;
 
-/// Where a proxy sends traces and what it puts into them. At most one tracer is meant to be set.
+/// The destination and the content of a proxy's traces. At most one tracer should be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
@@ -23,13 +23,13 @@ pub struct Tracing {
     pub open_census_agent: Option<OpenCensusAgent>,
     /// Tags to add to each span, by name.
     pub custom_tags: BTreeMap<String, CustomTag>,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_path_tag_length: u32,
-    /// Share of requests that are traced, in percent.
+    /// Percentage of traced requests.
     pub sampling: f64,
-    /// TLS towards the tracer.
+    /// TLS settings for the tracer.
     pub tls_settings: Option<ClientTlsSettings>,
-    /// Whether spans get the tags of Istio's own; `None` is yes.
+    /// Whether spans contain Istio's own tags; `None` is true.
     pub enable_istio_tags: Option<bool>,
 }
 
@@ -65,11 +65,11 @@ pub struct Datadog {
 pub struct Stackdriver {
     /// Whether spans are printed too.
     pub debug: bool,
-    /// Most attributes of a span; `None` is 200.
+    /// Maximum number of attributes of a span; `None` is 200.
     pub max_number_of_attributes: Option<i64>,
-    /// Most annotations of a span; `None` is 200.
+    /// Maximum number of annotations of a span; `None` is 200.
     pub max_number_of_annotations: Option<i64>,
-    /// Most messages of a span; `None` is 200.
+    /// Maximum number of messages of a span; `None` is 200.
     pub max_number_of_message_events: Option<i64>,
 }
 
@@ -79,14 +79,14 @@ pub struct Stackdriver {
 pub struct OpenCensusAgent {
     /// A gRPC target such as `dns:host:port`.
     pub address: String,
-    /// Which headers carry the trace on.
+    /// The headers that propagate the trace context.
     pub context: Vec<TraceContext>,
 }
 
 wire_enum! {
-    /// Headers that carry a trace on.
+    /// Headers that propagate the trace context.
     TraceContext {
-        /// Envoy's choice.
+        /// Envoy's default.
         Unspecified = 0, "UNSPECIFIED";
         /// `traceparent` and `tracestate`.
         W3cTraceContext = 1, "W3C_TRACE_CONTEXT";
@@ -99,15 +99,15 @@ wire_enum! {
     }
 }
 
-/// Where the value of a tag comes from. One field is meant to be set.
+/// The source of a tag's value. One field should be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CustomTag {
-    /// It is fixed.
+    /// A fixed value.
     pub literal: Option<LiteralTag>,
-    /// From the proxy's environment.
+    /// The proxy's environment.
     pub environment: Option<EnvironmentTag>,
-    /// From the request.
+    /// The request.
     pub header: Option<RequestHeaderTag>,
 }
 
@@ -125,7 +125,7 @@ pub struct LiteralTag {
 pub struct EnvironmentTag {
     /// The variable.
     pub name: String,
-    /// The value when it is unset.
+    /// The value if the variable is unset.
     pub default_value: String,
 }
 
@@ -135,6 +135,6 @@ pub struct EnvironmentTag {
 pub struct RequestHeaderTag {
     /// The header.
     pub name: String,
-    /// The value when it is absent.
+    /// The value if the header is absent.
     pub default_value: String,
 }

@@ -1,4 +1,4 @@
-//! Services that take traces.
+//! Tracing providers.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ pub struct ZipkinTracingProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_tag_length: u32,
     /// Whether trace ids have 64 bits rather than 128.
     pub enable_64bit_trace_id: bool,
-    /// The path that takes spans; empty is `/api/v2/spans`.
+    /// The path for spans; empty is `/api/v2/spans`.
     pub path: String,
-    /// Which headers carry the trace on.
+    /// The headers that propagate the trace context.
     pub trace_context_option: TraceContextOption,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub timeout: Option<Duration>,
     /// Headers to send.
     pub headers: Vec<HttpHeader>,
 }
 
 wire_enum! {
-    /// Which headers carry a trace on.
+    /// Headers that propagate the trace context.
     TraceContextOption {
         /// B3.
         UseB3 = 0, "USE_B3";
-        /// B3, with W3C Trace Context read as well and both sent.
+        /// B3 and W3C Trace Context: both are read and sent.
         UseB3WithW3cPropagation = 1, "USE_B3_WITH_W3C_PROPAGATION";
     }
 }
@@ -51,7 +51,7 @@ pub struct LightstepTracingProvider {
     pub port: u32,
     /// The token.
     pub access_token: String,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_tag_length: u32,
 }
 
@@ -63,7 +63,7 @@ pub struct DatadogTracingProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_tag_length: u32,
 }
 
@@ -75,7 +75,7 @@ pub struct SkyWalkingTracingProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// The token, where one is asked for.
+    /// The token, if required.
     pub access_token: String,
 }
 
@@ -83,15 +83,15 @@ pub struct SkyWalkingTracingProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StackdriverProvider {
-    /// Whether spans are printed too; superseded.
+    /// Whether spans are printed too; obsolete.
     pub debug: bool,
-    /// Most attributes of a span; superseded.
+    /// Maximum number of attributes of a span; obsolete.
     pub max_number_of_attributes: Option<i64>,
-    /// Most annotations of a span; superseded.
+    /// Maximum number of annotations of a span; obsolete.
     pub max_number_of_annotations: Option<i64>,
-    /// Most messages of a span; superseded.
+    /// Maximum number of messages of a span; obsolete.
     pub max_number_of_message_events: Option<i64>,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_tag_length: u32,
     /// Access logs.
     pub logging: Option<StackdriverLogging>,
@@ -113,9 +113,9 @@ pub struct OpenCensusAgentTracingProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// Which headers carry the trace on.
+    /// The headers that propagate the trace context.
     pub context: Vec<TraceContext>,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_tag_length: u32,
 }
 
@@ -127,53 +127,53 @@ pub struct OpenTelemetryTracingProvider {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// The longest path that is kept; 0 is 256.
+    /// The maximum length of the path; 0 is 256.
     pub max_tag_length: u32,
-    /// Speak HTTP; `None` is gRPC.
+    /// Settings for HTTP; `None` is gRPC.
     pub http: Option<HttpService>,
-    /// How gRPC is spoken.
+    /// Settings for gRPC.
     pub grpc: Option<GrpcService>,
-    /// Where attributes of the resource come from.
+    /// The sources of resource attributes.
     pub resource_detectors: Option<ResourceDetectors>,
-    /// What the service is called in spans.
+    /// The name of the service in spans.
     pub service_attribute_enrichment: ServiceAttributeEnrichment,
-    /// Samples as Dynatrace says; `None` samples by Istio's own settings.
+    /// Dynatrace's sampler; `None` samples by Istio's own settings.
     pub dynatrace_sampler: Option<DynatraceSampler>,
 }
 
 wire_enum! {
-    /// What the service is called in spans.
+    /// The name of the service in spans.
     ServiceAttributeEnrichment {
-        /// By its canonical name.
+        /// The canonical name.
         IstioCanonical = 0, "ISTIO_CANONICAL";
-        /// By OpenTelemetry's conventions for Kubernetes.
+        /// OpenTelemetry's conventions for Kubernetes.
         OtelSemanticConventions = 1, "OTEL_SEMANTIC_CONVENTIONS";
     }
 }
 
-/// How HTTP is spoken.
+/// Settings for HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpService {
     /// The path.
     pub path: String,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub timeout: Option<Duration>,
     /// Headers to send.
     pub headers: Vec<HttpHeader>,
 }
 
-/// How gRPC is spoken.
+/// Settings for gRPC.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcService {
-    /// How long a call may take.
+    /// Timeout of a call.
     pub timeout: Option<Duration>,
     /// Metadata to send.
     pub initial_metadata: Vec<HttpHeader>,
 }
 
-/// Where attributes of the resource come from.
+/// The sources of resource attributes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceDetectors {
@@ -183,17 +183,17 @@ pub struct ResourceDetectors {
     pub dynatrace: Option<DynatraceResourceDetector>,
 }
 
-/// Reads the proxy's environment; there is nothing to set.
+/// Reads the proxy's environment; has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvironmentResourceDetector {}
 
-/// Asks Dynatrace's agent; there is nothing to set.
+/// Reads from Dynatrace's agent; has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceResourceDetector {}
 
-/// Samples as Dynatrace says.
+/// Samples as Dynatrace configures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceSampler {
@@ -201,13 +201,13 @@ pub struct DynatraceSampler {
     pub tenant: String,
     /// The cluster within the tenant.
     pub cluster_id: i32,
-    /// Most root spans per minute until Dynatrace has said; 0 is 1000.
+    /// Maximum number of root spans per minute until Dynatrace responds; 0 is 1000.
     pub root_spans_per_minute: u32,
-    /// Where Dynatrace is asked; `None` takes the collector's own service.
+    /// The API of Dynatrace; `None` is the collector's own service.
     pub http_service: Option<DynatraceApi>,
 }
 
-/// Where Dynatrace is asked for its sampling.
+/// The API of Dynatrace for its sampling settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceApi {
@@ -215,6 +215,6 @@ pub struct DynatraceApi {
     pub service: String,
     /// Its port.
     pub port: u32,
-    /// How HTTP is spoken.
+    /// Settings for HTTP.
     pub http: Option<HttpService>,
 }

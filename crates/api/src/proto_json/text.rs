@@ -1,7 +1,7 @@
-//! Writing messages as the text of protobuf's JSON, in the order of the protos: what has its zero value is left out.
+//! Encoding of messages as the text of protobuf's JSON, in the order of the protos. Zero values are omitted.
 //!
-//! A scalar with presence (`Option`) is written whenever it is set. Fields stand in the order in which their types declare
-//! them, which is that of the protos.
+//! A scalar with presence (`Option`) is encoded whenever it is set. Fields are encoded in the order in which their types
+//! declare them, which is that of the protos.
 
 use std::fmt::Display;
 
@@ -12,14 +12,14 @@ use serde_json::{Error, Value};
 
 use crate::go_text::write_json_string;
 
-/// The JSON of a message as a value, which has no order: what istiod's `protomarshal.Marshal` gives, read back.
+/// Encodes a message as a JSON value, which has no order: the same as the parsed output of istiod's `protomarshal.Marshal`.
 #[must_use]
 pub fn to_proto_json<T: Serialize>(message: &T) -> Value {
-    // Types of messages are plain data: nothing of them can fail to be written.
+    // Message types are plain data, so encoding does not fail.
     to_proto_json_text(message).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// The JSON of a message; [`to_proto_json`] gives the same as a value.
+/// Encodes a message as JSON; [`to_proto_json`] returns the same as a value.
 ///
 /// # Errors
 /// When the message holds what JSON cannot: a map whose keys are not texts.
@@ -27,7 +27,7 @@ pub fn to_proto_json_text<T: Serialize>(message: &T) -> Result<String, Error> {
     Ok(message.serialize(Writer(Within::Message))?.text)
 }
 
-/// A value that was written.
+/// An encoded value.
 #[derive(Debug)]
 struct JsonText {
     /// Its JSON.
@@ -37,7 +37,7 @@ struct JsonText {
 }
 
 impl JsonText {
-    /// What displays as its own JSON.
+    /// Encodes a value whose `Display` output is its JSON.
     fn plain(value: impl Display, zero: bool) -> Self {
         Self { text: value.to_string(), zero }
     }
@@ -53,16 +53,16 @@ fn quoted(text: &str) -> String {
 /// Writes one value.
 struct Writer(Within);
 
-/// What a value is a part of.
+/// The container of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
-    /// A message, in which integers of 64 bits are texts.
+    /// A message, in which 64-bit integers are strings.
     Message,
-    /// A map. Those that hold such integers are `google.protobuf.Struct`, in which numbers are numbers.
+    /// A map. A map with such integers is a `google.protobuf.Struct`, in which they are numbers.
     Map,
 }
 
-/// Writes scalars that are their own JSON.
+/// Encodes scalars whose `Display` output is their JSON.
 macro_rules! plain {
     ($($method:ident($type:ty))*) => {
         $(
@@ -73,7 +73,7 @@ macro_rules! plain {
     };
 }
 
-/// Refuses what no message holds.
+/// Rejects types that no message contains.
 macro_rules! foreign {
     ($($method:ident($($arg:ident: $type:ty),*) -> $ok:ty;)*) => {
         $(
@@ -86,7 +86,7 @@ macro_rules! foreign {
 }
 
 impl Writer {
-    /// An integer of 64 bits.
+    /// A 64-bit integer.
     fn wide(&self, value: impl Display, zero: bool) -> JsonText {
         match self.0 {
             Within::Message => JsonText::plain(format_args!("\"{value}\""), zero),
@@ -206,7 +206,7 @@ impl Serializer for Writer {
 struct List {
     /// Their text.
     text: String,
-    /// What the list is a part of.
+    /// The container of the list.
     within: Within,
 }
 
@@ -252,12 +252,12 @@ impl SerializeTuple for List {
     }
 }
 
-/// What becomes of a member whose value is zero.
+/// The handling of a member with the value zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zero {
-    /// It is written.
+    /// It is encoded.
     Kept,
-    /// It is left out.
+    /// It is omitted.
     Dropped,
 }
 
@@ -265,7 +265,7 @@ enum Zero {
 #[derive(Debug, Default)]
 struct Fields {
     text: String,
-    /// The key of a map whose value is to come, as JSON.
+    /// The key of the next value of a map, as JSON.
     key: String,
 }
 
@@ -280,7 +280,7 @@ impl Fields {
         Ok(())
     }
 
-    /// Appends a member that was written.
+    /// Appends an encoded member.
     fn push(&mut self, key: &str, value: &str) {
         if !self.text.is_empty() {
             self.text.push(',');

@@ -5,14 +5,14 @@ use super::authorization_values::{address, each, edge_wildcard, not_empty, port,
 use super::path::Path;
 use crate::istio::AuthorizationCondition;
 
-/// What a condition's key says of its values.
+/// The type of a condition's values, which depends on its key.
 enum Attribute {
-    /// Anything that is not empty.
+    /// Any text that is not empty.
     Text,
     Addresses,
     Ports,
     ServiceAccounts,
-    /// Texts with a wildcard at an edge.
+    /// Texts with a wildcard at the start or the end.
     EdgeWildcards,
 }
 

@@ -11,7 +11,7 @@ use crate::istio::{
 };
 use crate::object::ObjectMeta;
 
-/// What a rule that would deny every TCP connection is warned of.
+/// The warning for a rule that would deny every TCP connection.
 const DENIES_TCP: &str = "asks for HTTP alone, so it denies all traffic of TCP ports; name the ports that it is for";
 
 impl Validate for AuthorizationPolicy {
@@ -156,7 +156,7 @@ fn operation(verdict: &mut Verdict, at: &Path<'_>, operation: &AuthorizationOper
     each(verdict, &at.field("notPaths"), not_paths, path);
 }
 
-/// Validates a rule whose requests somebody else decides on: identities are not known by then.
+/// Validates a rule of a CUSTOM policy: an extension provider decides, and identities are not available by then.
 fn custom_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &AuthorizationRule) {
     const MESSAGE: &str = "is not known yet when CUSTOM is decided; leave it out";
     let from = at.field("from");
@@ -191,7 +191,7 @@ fn custom_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &AuthorizationRule) {
     }
 }
 
-/// Whether a rule of a DENY policy asks for nothing that TCP can tell, so that it denies all of it.
+/// Whether a rule of a DENY policy has no condition on attributes of TCP connections, so that it denies all of them.
 fn denies_tcp(rule: &AuthorizationRule) -> bool {
     let mut sources = rule.from.iter().filter_map(|from| from.source.as_ref()).peekable();
     let mut operations = rule.to.iter().filter_map(|to| to.operation.as_ref()).peekable();
@@ -200,7 +200,7 @@ fn denies_tcp(rule: &AuthorizationRule) -> bool {
     if has_to { !names_ports } else { has_from && !sources.any(known_of_tcp) }
 }
 
-/// Whether a source asks for something that is known of connections. Trust domains do not count, as in istiod.
+/// Whether a source has a condition on attributes of connections. Trust domains do not count, as in istiod.
 fn known_of_tcp(source: &AuthorizationSource) -> bool {
     let AuthorizationSource {
         principals,

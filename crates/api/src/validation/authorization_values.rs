@@ -4,10 +4,10 @@ use super::Verdict;
 use super::name::ip_or_cidr;
 use super::path::Path;
 
-/// The most service accounts in one list: it keeps configuration bounded.
+/// The maximum number of service accounts in one list, which bounds the configuration.
 const MAX_ACCOUNTS: usize = 16;
 
-/// The most bytes of one service account with its namespace.
+/// The maximum length of one service account with its namespace, in bytes.
 const MAX_ACCOUNT_LENGTH: usize = 320;
 
 /// Matches one segment of a path.
@@ -28,13 +28,13 @@ pub(super) fn not_empty(value: &str) -> Result<(), String> {
     if value.is_empty() { Err("is empty, which matches nothing; write a value".to_owned()) } else { Ok(()) }
 }
 
-/// An address or a block of them.
+/// An IP address or a CIDR block.
 pub(super) fn address(value: &str) -> Result<(), String> {
     not_empty(value)?;
     ip_or_cidr(value)
 }
 
-/// A port as text; 0 is one here, as Envoy has it.
+/// A port as text; 0 is valid here, as in Envoy.
 pub(super) fn port(value: &str) -> Result<(), String> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     match value.parse::<u16>() {
@@ -62,7 +62,7 @@ pub(super) fn trust_domain(value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A list of service accounts. The first that is at fault counts, as all after it may be no more than its echo.
+/// A list of service accounts. Only the first error is reported, since later ones may be its consequences.
 pub(super) fn service_accounts(verdict: &mut Verdict, at: &Path<'_>, values: &[String]) {
     if values.len() > MAX_ACCOUNTS {
         verdict.error(at, format!("holds {} values; {MAX_ACCOUNTS} are allowed", values.len()));
@@ -97,7 +97,7 @@ fn is_template(path: &str) -> bool {
     path.contains(ONE_SEGMENT) || path.contains(REST_OF_PATH)
 }
 
-/// A path, which may be a template: `{*}` is one segment, `{**}`, as the last of them, any number.
+/// A path, which may be a template: `{*}` matches one segment; `{**}`, only as the last one, matches any number.
 pub(super) fn path(value: &str) -> Result<(), String> {
     not_empty(value)?;
     let mut ended = false;
@@ -120,7 +120,7 @@ pub(super) fn path(value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a segment is of bytes that paths hold (`pchar` of RFC 3986).
+/// Whether a segment consists of characters that paths may contain (`pchar` of RFC 3986).
 fn is_literal(segment: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()+,;:@=".contains(&byte);
     !segment.is_empty() && segment.bytes().all(allowed)

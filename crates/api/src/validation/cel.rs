@@ -1,9 +1,9 @@
-//! Whether a text is an expression in CEL, the language of conditions: its grammar alone, not what its names mean.
+//! Syntax check of expressions in CEL, the language of conditions: the grammar alone, not the meaning of names.
 
-/// How deep an expression may nest: as deep as CEL's own parser goes.
+/// The maximum nesting depth of an expression, as in CEL's own parser.
 const MAX_DEPTH: usize = 250;
 
-/// Words that are no names.
+/// Words that are not names.
 const RESERVED: [&str; 16] = [
     "as",
     "break",
@@ -23,10 +23,10 @@ const RESERVED: [&str; 16] = [
     "void",
 ];
 
-/// One sign, word, number or text of an expression.
+/// One operator, word, number or text of an expression.
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
-    /// A name, or a word with a meaning such as `in`.
+    /// A name, or a keyword such as `in`.
     Word(String),
     /// A number or a text.
     Literal,
@@ -53,7 +53,7 @@ pub fn check(text: &str) -> Result<(), String> {
     }
 }
 
-/// Some signs of a text, to point at a place.
+/// The first characters of a text from a place, for messages.
 fn shown(text: &str, place: usize) -> String {
     text.get(place..).unwrap_or_default().chars().take(20).collect()
 }
@@ -91,7 +91,8 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
     Ok(found)
 }
 
-/// The length of the quoted text at the start, with its prefix; `Some(None)` where it does not end, `None` where there is none.
+/// The length of the quoted text at the start, with its prefix; `Some(None)` if it does not end, `None` without quoted
+/// text.
 fn text_length(rest: &str) -> Option<Option<usize>> {
     let prefix = rest.find(|sign: char| !"rRbB".contains(sign)).filter(|length| *length <= 2)?;
     let quoted = rest.get(prefix..)?;
@@ -140,26 +141,26 @@ fn number_length(rest: &str) -> usize {
 struct Parser {
     /// The tokens with their places.
     tokens: Vec<(usize, Token)>,
-    /// The next one.
+    /// The index of the next token.
     at: usize,
-    /// How deep the expression nests here.
+    /// The current nesting depth.
     depth: usize,
 }
 
 impl Parser {
-    /// Whether one of these signs comes next; it is read then.
+    /// Consumes the next token if it is one of these signs.
     fn take(&mut self, signs: &[&str]) -> bool {
         let comes = matches!(self.tokens.get(self.at), Some((_, Token::Sign(sign))) if signs.contains(sign));
         self.at += usize::from(comes);
         comes
     }
 
-    /// Reads a sign that must come.
+    /// Consumes a sign that must be next.
     fn expect(&mut self, sign: &str) -> Result<(), String> {
         if self.take(&[sign]) { Ok(()) } else { Err(format!("{sign:?} was expected {}", self.place())) }
     }
 
-    /// Where the parser is, in words.
+    /// The position of the parser, in words.
     fn place(&self) -> String {
         match self.tokens.get(self.at) {
             Some((place, token)) => format!("at letter {place}, before {token:?}"),
@@ -183,7 +184,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Operands with the operators between them: what binds closer does not matter to whether it can be read.
+    /// Operands with operators between them. Precedence does not affect whether the expression is valid.
     fn operands(&mut self) -> Result<(), String> {
         loop {
             self.unary()?;
@@ -196,7 +197,7 @@ impl Parser {
         }
     }
 
-    /// A member with signs before it.
+    /// A member with unary operators before it.
     fn unary(&mut self) -> Result<(), String> {
         if self.take(&["!"]) {
             while self.take(&["!"]) {}
@@ -221,7 +222,7 @@ impl Parser {
         }
     }
 
-    /// A name, a literal, or something in brackets.
+    /// A name, a literal, or an expression in brackets.
     fn primary(&mut self) -> Result<(), String> {
         if self.take(&["("]) {
             self.expression()?;
@@ -265,7 +266,7 @@ impl Parser {
         self.expression()
     }
 
-    /// Items with commas between them, up to an end.
+    /// Items separated by commas, up to an end.
     fn list(&mut self, end: &str, item: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
         while !self.take(&[end]) {
             item(self)?;

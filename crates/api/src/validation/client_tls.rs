@@ -1,10 +1,10 @@
-//! Rules for TLS as a client speaks it.
+//! Rules for TLS settings of a client.
 
 use super::Verdict;
 use super::path::Path;
 use crate::istio::{ClientTlsMode, ClientTlsSettings};
 
-/// Validates TLS towards a host; `namespace` is that of the object.
+/// Validates TLS settings for a host; `namespace` is that of the object.
 pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&ClientTlsSettings>, namespace: &str) {
     let Some(tls) = tls else {
         return;
@@ -37,7 +37,7 @@ pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&Clie
     }
 }
 
-/// Validates what would be checked if checks were not skipped.
+/// Rejects settings for checks that are skipped.
 fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings) {
     let counted = match tls.mode {
         ClientTlsMode::Simple => true,
@@ -46,7 +46,7 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
     };
     let checks = [
         ("caCertificates", !tls.ca_certificates.is_empty()),
-        // With MUTUAL the secret may hold the client certificate alone.
+        // With MUTUAL the secret may contain only the client certificate.
         ("credentialName", counted && !tls.credential_name.is_empty()),
         ("subjectAltNames", !tls.subject_alt_names.is_empty()),
     ];
@@ -55,7 +55,7 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
     }
 }
 
-/// Validates a credential that is a ConfigMap, which must be of the object's own namespace.
+/// Validates a credential in a ConfigMap, which must be in the object's own namespace.
 fn config_map(credential: &str, namespace: &str) -> Result<(), String> {
     let Some(name) = credential.strip_prefix("configmap://") else {
         return Ok(());

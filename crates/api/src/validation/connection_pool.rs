@@ -25,20 +25,20 @@ pub(super) fn connection_pool(verdict: &mut Verdict, at: &Path<'_>, pool: Option
     }
 }
 
-/// Validates a limit, of which 0 means none.
+/// Validates a limit; 0 is unlimited.
 fn limit(verdict: &mut Verdict, at: &Path<'_>, value: i32) {
     if value < 0 {
         verdict.error(at, format!("{value} is negative; write 1 or more, or 0 for the default"));
     }
 }
 
-/// Validates the limits on TCP.
+/// Validates the limits on TCP connections.
 fn tcp_settings(verdict: &mut Verdict, at: &Path<'_>, tcp: &TcpSettings) {
     let TcpSettings { max_connections, connect_timeout, tcp_keepalive, max_connection_duration, idle_timeout } = tcp;
     limit(verdict, &at.field("maxConnections"), *max_connections);
     optional_duration(verdict, &at.field("connectTimeout"), *connect_timeout);
     optional_duration(verdict, &at.field("maxConnectionDuration"), *max_connection_duration);
-    // Here zero turns the timeout off, and so does what is less than a millisecond.
+    // Here zero disables the timeout, and so does a value below a millisecond.
     let idle_timeout = idle_timeout.filter(|timeout| timeout.as_millis() != 0);
     optional_duration(verdict, &at.field("idleTimeout"), idle_timeout);
     if let Some(TcpKeepalive { probes: _, time, interval }) = tcp_keepalive {
@@ -48,7 +48,7 @@ fn tcp_settings(verdict: &mut Verdict, at: &Path<'_>, tcp: &TcpSettings) {
     }
 }
 
-/// Validates the limits on HTTP.
+/// Validates the limits on HTTP requests.
 fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
     limit(verdict, &at.field("http1MaxPendingRequests"), http.http1_max_pending_requests);
     limit(verdict, &at.field("http2MaxRequests"), http.http2_max_requests);
@@ -69,13 +69,13 @@ fn http_settings(verdict: &mut Verdict, at: &Path<'_>, http: &HttpSettings) {
     }
 }
 
-/// Validates a duration that must be there.
+/// Validates a duration that must be set.
 fn required_duration(verdict: &mut Verdict, at: &Path<'_>, value: Option<Duration>) {
     let outcome = value.map_or_else(|| Err("is missing; write a duration such as 30s".to_owned()), duration);
     verdict.check(at, outcome);
 }
 
-/// Validates when endpoints are left out.
+/// Validates outlier detection.
 pub(super) fn outlier_detection(verdict: &mut Verdict, at: &Path<'_>, outlier: Option<&OutlierDetection>) {
     let Some(outlier) = outlier else {
         return;

@@ -47,7 +47,7 @@ fn subset(verdict: &mut Verdict, at: &Path<'_>, subset: &Subset, namespace: &str
     verdict.extend_errors(inner);
 }
 
-/// Validates how clients treat a host.
+/// Validates the traffic policy of a host.
 fn traffic_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&TrafficPolicy>, namespace: &str) {
     let Some(policy) = policy else {
         return;
@@ -87,7 +87,7 @@ fn traffic_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&TrafficP
     }
 }
 
-/// Validates how clients treat a port.
+/// Validates the traffic policy of a port.
 fn port_policy(verdict: &mut Verdict, at: &Path<'_>, policy: &PortTrafficPolicy, namespace: &str) {
     let PortTrafficPolicy { port, load_balancer: balancer, connection_pool: pool, outlier_detection: outlier, tls } =
         policy;

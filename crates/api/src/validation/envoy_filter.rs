@@ -1,4 +1,5 @@
-//! Rules for EnvoyFilter: that target, match, operation and value of each patch go together, and that Envoy has such a value.
+//! Rules for EnvoyFilter: target, match, operation and value of each patch must be consistent, and the value must be valid for
+//! Envoy.
 
 mod value;
 
@@ -11,19 +12,19 @@ use crate::istio::{
 };
 use crate::object::ObjectMeta;
 
-/// The longest `proxyVersion` that is compiled; Istio's limit.
+/// The maximum length of a `proxyVersion` that is compiled; Istio's limit.
 pub const MAX_PROXY_VERSION: usize = 1024;
-/// The most patches of one object: each may be tried on everything that a proxy gets.
+/// The maximum number of patches of one object: each may be tried on every resource of a proxy.
 pub const MAX_PATCHES: usize = 1024;
-/// The most bytes of all patch values of one object, as JSON; an API server takes no larger objects.
+/// The maximum size of all patch values of one object as JSON, in bytes; an API server accepts no larger objects.
 pub(super) const MAX_VALUE_BYTES: usize = 1024 * 1024;
 
-/// The filter within which HTTP filters are, by the name that it has here.
+/// The filter that contains HTTP filters, by its current name.
 const CONNECTION_MANAGER: &str = "envoy.filters.network.http_connection_manager";
-/// The same by its old name.
+/// The same filter, by its old name.
 const OLD_CONNECTION_MANAGER: &str = "envoy.http_connection_manager";
 
-/// Filters by their old names, which nothing that Navarch generates has, and by those that they have now.
+/// Old names of filters, which Navarch never generates, with their current names.
 const OLD_FILTER_NAMES: [(&str, &str); 27] = [
     ("envoy.buffer", "envoy.filters.http.buffer"),
     ("envoy.cors", "envoy.filters.http.cors"),
@@ -80,7 +81,7 @@ impl Validate for EnvoyFilter {
     }
 }
 
-/// Validates the size of all patches together, so that no object is dear to judge further.
+/// Validates the size of all patches together, so that further validation is cheap for every object.
 fn limits(verdict: &mut Verdict, at: &Path<'_>, patches: &[EnvoyConfigPatch]) {
     if patches.len() > MAX_PATCHES {
         verdict.error(at, format!("holds {} patches; at most {MAX_PATCHES} are taken", patches.len()));
@@ -93,7 +94,7 @@ fn limits(verdict: &mut Verdict, at: &Path<'_>, patches: &[EnvoyConfigPatch]) {
     }
 }
 
-/// Validates one patch. What makes the rest of it meaningless ends the judgement.
+/// Validates one patch. Stops at an error that makes the rest meaningless.
 fn config_patch(verdict: &mut Verdict, at: &Path<'_>, config: &EnvoyConfigPatch) {
     let EnvoyConfigPatch { apply_to, matches, patch } = config;
     if matches.as_ref().is_some_and(|matches| matches.context == PatchContext::Waypoint) {
@@ -127,7 +128,7 @@ fn config_patch(verdict: &mut Verdict, at: &Path<'_>, config: &EnvoyConfigPatch)
     }
 }
 
-/// Validates what is matched. Says whether the rest of the patch is worth a look.
+/// Validates the match. Returns whether the rest of the patch is validated.
 fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches: &EnvoyConfigMatch) -> bool {
     let EnvoyConfigMatch { context: _, proxy, listener, route_configuration, cluster, waypoint } = matches;
     if let Some(proxy) = proxy {
@@ -154,7 +155,7 @@ fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches
     };
     if count == 1 && !suits {
         verdict.error(at, format!("holds another kind of object than {apply_to} is made to"));
-        // Of routes and clusters Istio judges the value all the same.
+        // For routes and clusters, Istio validates the value nevertheless.
         return !matches!(
             apply_to,
             ApplyTo::Listener | ApplyTo::FilterChain | ApplyTo::NetworkFilter | ApplyTo::HttpFilter
@@ -168,7 +169,7 @@ fn config_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, matches
     }
 }
 
-/// Validates what of a listener is matched. Says whether the rest of the patch is worth a look.
+/// Validates the match of a listener. Returns whether the rest of the patch is validated.
 fn listener_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, listener: &ListenerMatch) -> bool {
     let Some(filter) = listener.filter_chain.as_ref().and_then(|chain| chain.filter.as_ref()) else { return true };
     let at = &at.field("filterChain");
@@ -201,7 +202,7 @@ fn listener_match(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, liste
     true
 }
 
-/// Warns of a name that no filter has any more.
+/// Warns of an old name that no filter has.
 fn old_name(verdict: &mut Verdict, at: &Path<'_>, name: &str) {
     if let Some((_, now)) = OLD_FILTER_NAMES.iter().find(|(old, _)| *old == name) {
         verdict.warn(at, format!("{name:?} is an old name that nothing generated has; write {now:?}"));

@@ -5,7 +5,7 @@ use super::name::{fqdn, ip_address, is_dns_label, no_partial_wildcard, port_numb
 use super::path::Path;
 use crate::mesh::ExtensionProvider;
 
-/// Warns of providers that do not work. They harm nobody before somebody uses them.
+/// Warns of providers that do not work. They have no effect until an object uses them.
 pub(super) fn extension_providers(verdict: &mut Verdict, at: &Path<'_>, providers: &[ExtensionProvider]) {
     let mut faults = Verdict::default();
     for (index, provider) in providers.iter().enumerate() {
@@ -20,7 +20,7 @@ pub(super) fn extension_providers(verdict: &mut Verdict, at: &Path<'_>, provider
     verdict.warnings.append(&mut faults.errors);
 }
 
-/// Validates what one provider is.
+/// Validates one provider.
 fn extension_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &ExtensionProvider) {
     let services = services(provider);
     let others = [
@@ -60,9 +60,9 @@ fn extension_provider(verdict: &mut Verdict, at: &Path<'_>, provider: &Extension
     }
 }
 
-/// The services that a provider leans on: the field that names each, its name and its port.
+/// The services that a provider uses: the field, the name and the port of each.
 fn services(provider: &ExtensionProvider) -> Vec<(&'static str, &str, u32)> {
-    /// Where a service may be named.
+    /// The providers that may reference a service.
     macro_rules! named {
         ($($member:ident: $field:literal),* $(,)?) => {
             [$(provider.$member.as_ref().map(|named| ($field, named.service.as_str(), named.port)),)*]
@@ -99,7 +99,7 @@ fn service(name: &str) -> Result<(), String> {
     no_partial_wildcard(host)
 }
 
-/// A status of HTTP, where one is written.
+/// An HTTP status, if set.
 fn status(text: &str) -> Result<(), String> {
     match text.parse::<u16>() {
         Ok(100 | 200..=208 | 226 | 300..=308 | 400..=431 | 451 | 500..=511) => Ok(()),

@@ -6,7 +6,7 @@ use super::name::optional_duration;
 use super::path::Path;
 use crate::istio::{Abort, Delay, HttpFaultInjection, Percent};
 
-/// The names of gRPC's statuses.
+/// The names of gRPC status codes.
 const GRPC_STATUSES: [&str; 17] = [
     "ABORTED",
     "ALREADY_EXISTS",
@@ -43,7 +43,7 @@ pub(super) fn fault(verdict: &mut Verdict, at: &Path<'_>, fault: Option<&HttpFau
     }
 }
 
-/// Validates an error to answer with.
+/// Validates an injected error.
 fn judge_abort(verdict: &mut Verdict, at: &Path<'_>, abort: &Abort) {
     let Abort { http_status: http, grpc_status: grpc, http2_error, percentage } = abort;
     share(verdict, &at.field("percentage"), percentage.as_ref());
@@ -74,7 +74,7 @@ fn judge_delay(verdict: &mut Verdict, at: &Path<'_>, delay: &Delay) {
     }
 }
 
-/// Validates a share, which may not be finer than Envoy's parts per million.
+/// Validates a percentage, which must not be finer than Envoy's parts per million.
 fn share(verdict: &mut Verdict, at: &Path<'_>, percentage: Option<&Percent>) {
     let Some(Percent { value }) = percentage else {
         return;

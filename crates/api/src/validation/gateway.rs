@@ -103,7 +103,7 @@ fn server_host(verdict: &mut Verdict, at: &Path<'_>, text: &str) {
     verdict.check(at, no_partial_wildcard(host));
 }
 
-/// Validates a port; its protocol is returned when nothing is wrong with it.
+/// Validates a port; returns its protocol if the port is valid.
 fn port(verdict: &mut Verdict, at: &Path<'_>, port: &Port, bind: &str) -> Option<PortProtocol> {
     let Port { number, protocol, name, target_port } = port;
     let before = verdict.errors.len();
@@ -128,7 +128,7 @@ fn port(verdict: &mut Verdict, at: &Path<'_>, port: &Port, bind: &str) -> Option
     parsed.filter(|_| good)
 }
 
-/// Validates whether TLS settings are there when, and only when, the protocol has TLS.
+/// Validates that TLS settings are set if, and only if, the protocol uses TLS.
 fn tls_fits(verdict: &mut Verdict, at: &Path<'_>, protocol: PortProtocol, tls: Option<&ServerTlsSettings>) {
     match tls {
         None if protocol.is_tls() => verdict.error(at, "is missing; protocols HTTPS and TLS need it"),

@@ -22,7 +22,7 @@ pub(super) fn is_probe_header(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Whether the name is a token in the sense of HTTP.
+/// Whether the name is a token as HTTP defines it.
 fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
@@ -44,7 +44,7 @@ pub(super) fn cors_name(name: &str) -> Result<(), String> {
     Err(format!("{name:?} is not the name of a header; write one, or \"*\" for all"))
 }
 
-/// A header that claims are written to: no pseudo header, and none of the rarer signs that names may have.
+/// A header for claims: no pseudo header, and none of the less common characters of names.
 pub(super) fn plain_name(name: &str) -> Result<(), String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if !name.is_empty() && name.bytes().all(is_plain) {
@@ -53,12 +53,12 @@ pub(super) fn plain_name(name: &str) -> Result<(), String> {
     Err(format!("{name:?} is not the name of a header for claims; write letters, digits, - and _"))
 }
 
-/// Whether the header holds the authority of a request.
+/// Whether the header contains the authority of a request.
 pub(super) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
 }
 
-/// Validates changes of headers.
+/// Validates header changes.
 pub(super) fn headers(verdict: &mut Verdict, at: &Path<'_>, headers: Option<&Headers>) {
     let Some(Headers { request, response }) = headers else {
         return;
@@ -71,7 +71,7 @@ pub(super) fn headers(verdict: &mut Verdict, at: &Path<'_>, headers: Option<&Hea
     }
 }
 
-/// Validates changes of headers in one direction; `settable` says which reserved headers may be set there.
+/// Validates header changes in one direction; `settable` returns whether a reserved header may be set there.
 fn operations(verdict: &mut Verdict, at: &Path<'_>, operations: &HeaderOperations, settable: fn(&str) -> bool) {
     let HeaderOperations { set, add, remove } = operations;
     for (field, changes) in [("set", set), ("add", add)] {
@@ -101,7 +101,7 @@ fn changeable(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The value of a header, in which `%NAME%` and `%NAME(...)%` stand for what Envoy fills in.
+/// The value of a header, in which Envoy replaces `%NAME%` and `%NAME(...)%`.
 pub(super) fn value(text: &str) -> Result<(), String> {
     if text.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
         return Err(format!("{text:?} has control characters, which a header cannot hold"));
@@ -124,7 +124,7 @@ fn unbalanced(text: &str) -> String {
     )
 }
 
-/// Where in a header's value the reader stands.
+/// The state of the parser of header values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// In text.
@@ -144,7 +144,7 @@ enum State {
     End,
 }
 
-/// The place after a byte, as Envoy's header parser moves; `None` where it refuses.
+/// The state after a byte, as in Envoy's header parser; `None` if the parser rejects the byte.
 fn step(place: State, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<State> {
     Some(match (place, byte) {
         (State::Literal, b'%') if peek(rest) == Some(b'%') => {
@@ -171,7 +171,7 @@ fn step(place: State, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<State>
     })
 }
 
-/// The next byte, which stays.
+/// The next byte, which is not consumed.
 fn peek(bytes: &std::str::Bytes<'_>) -> Option<u8> {
     bytes.clone().next()
 }

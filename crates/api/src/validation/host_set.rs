@@ -1,18 +1,18 @@
-//! Hosts, to be asked which of them others overlap with: a list of any length costs no more than its length.
+//! A set of hosts that finds hosts which overlap with another one: checking a list costs no more than its length.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::hostname::is_wildcard;
 
-/// Hosts by what they cover; see [`crate::hostname`].
+/// Hosts by the names that they cover; see [`crate::hostname`].
 #[derive(Debug, Default)]
 pub(super) struct HostSet<'a> {
-    /// Names, and wildcards as they are written.
+    /// Exact names, and wildcards as they are written.
     written: BTreeMap<&'a str, usize>,
-    /// What wildcards stand before.
+    /// The suffixes of wildcards.
     suffixes: BTreeMap<&'a str, usize>,
-    /// All hosts without their stars, backwards: what ends alike stands together.
+    /// All hosts without `*`, reversed, so that hosts with equal ends are adjacent.
     backwards: BTreeMap<Vec<u8>, usize>,
 }
 
@@ -21,7 +21,7 @@ fn body(host: &str) -> &str {
     host.strip_prefix('*').unwrap_or(host)
 }
 
-/// A text from its end.
+/// A text in reverse order.
 fn backwards(text: &str) -> Vec<u8> {
     text.bytes().rev().collect()
 }
@@ -36,7 +36,7 @@ impl<'a> HostSet<'a> {
         set
     }
 
-    /// Puts a host there; of equal ones the first stays.
+    /// Inserts a host; of equal hosts, the first stays.
     pub(super) fn put(&mut self, index: usize, host: &'a str) {
         self.written.entry(host).or_insert(index);
         if is_wildcard(host) {
@@ -45,7 +45,7 @@ impl<'a> HostSet<'a> {
         self.backwards.entry(backwards(body(host))).or_insert(index);
     }
 
-    /// A host that covers all that `host` means.
+    /// The index of a host that covers every name of `host`.
     pub(super) fn covering(&self, host: &str) -> Option<usize> {
         if let Some(same) = self.written.get(host) {
             return Some(*same);
@@ -55,7 +55,7 @@ impl<'a> HostSet<'a> {
         starts.filter_map(|at| inner.get(at..)).find_map(|suffix| self.suffixes.get(suffix).copied())
     }
 
-    /// A host that means something that `host` means, too.
+    /// The index of a host that overlaps with `host`.
     pub(super) fn overlapping(&self, host: &str) -> Option<usize> {
         self.covering(host).or_else(|| {
             let suffix = host.strip_prefix('*').map(backwards)?;

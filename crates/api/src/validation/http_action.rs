@@ -1,4 +1,4 @@
-//! Rules for what an HTTP route does: redirect, respond, rewrite, retry, mirror, and answer across origins.
+//! Rules for the actions of an HTTP route: redirects, fixed responses, rewrites, retries, mirrors and CORS.
 
 use super::Verdict;
 use super::header::cors_name;
@@ -11,13 +11,13 @@ use crate::istio::{
     HttpRoute, Percent, RegexRewrite, StringMatch,
 };
 
-/// The size of a body from which on it is refused.
+/// The size from which a body is rejected.
 const BODY_LIMIT: usize = 1024 * 1024;
-/// The size of a body from which on it is doubtful.
+/// The size from which a body causes a warning.
 const BODY_WARNING: usize = 100 * 1024;
 /// The methods that a cross-origin policy may allow.
 const METHODS: [&str; 10] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*"];
-/// Conditions on which Envoy can try again, for HTTP and for gRPC.
+/// Envoy's retry conditions, for HTTP and for gRPC.
 const RETRY_CONDITIONS: [&str; 16] = [
     "5xx",
     "cancelled",
@@ -37,16 +37,16 @@ const RETRY_CONDITIONS: [&str; 16] = [
     "unavailable",
 ];
 
-/// A status that a proxy can answer with.
+/// A status that a proxy can respond with.
 pub(super) fn http_status(status: i64) -> Result<(), String> {
-    // 600 passes istiod, though its message says otherwise.
+    // istiod accepts 600, although its message excludes it.
     if (200..=600).contains(&status) {
         return Ok(());
     }
     Err(format!("{status} is not a status to answer with; write 200 to 599"))
 }
 
-/// Validates a redirect. One fault is named at a time, as the faults overlap.
+/// Validates a redirect. Only one error is reported, since the errors overlap.
 pub(super) fn redirect(
     verdict: &mut Verdict,
     route: &Path<'_>,
@@ -101,7 +101,7 @@ pub(super) fn direct_response(verdict: &mut Verdict, at: &Path<'_>, response: Op
     verdict.check(&at.field("status"), http_status(i64::from(*status)));
 }
 
-/// Validates a rewrite. One fault is named at a time, as the faults overlap.
+/// Validates a rewrite. Only one error is reported, since the errors overlap.
 pub(super) fn rewrite(verdict: &mut Verdict, at: &Path<'_>, rewrite: Option<&HttpRewrite>) {
     let Some(HttpRewrite { uri, authority, uri_regex_rewrite }) = rewrite else {
         return;
@@ -123,7 +123,7 @@ pub(super) fn rewrite(verdict: &mut Verdict, at: &Path<'_>, rewrite: Option<&Htt
     }
 }
 
-/// Validates when to try again.
+/// Validates the retry policy.
 pub(super) fn retries(verdict: &mut Verdict, at: &Path<'_>, retries: Option<&HttpRetry>) {
     let Some(retry) = retries else {
         return;
@@ -164,7 +164,7 @@ pub(super) fn retries(verdict: &mut Verdict, at: &Path<'_>, retries: Option<&Htt
     }
 }
 
-/// Whether a status has a name that Go's HTTP library knows.
+/// Whether Go's HTTP library has a name for a status.
 fn is_known_status(status: i32) -> bool {
     matches!(
         status,
@@ -172,7 +172,7 @@ fn is_known_status(status: i32) -> bool {
     )
 }
 
-/// Validates copies of requests.
+/// Validates mirrors.
 pub(super) fn mirrors(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     if let Some(percent) = route.mirror_percent {
         let at = &at.field("mirrorPercent");
@@ -197,7 +197,7 @@ pub(super) fn mirrors(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Validates the share of requests that are copied.
+/// Validates the percentage of mirrored requests.
 fn mirror_share(verdict: &mut Verdict, at: &Path<'_>, percentage: Option<&Percent>) {
     if let Some(Percent { value }) = percentage.filter(|share| !(0.0..=100.0).contains(&share.value)) {
         verdict.error(&at.field("value"), format!("{value} is not a percentage; write 0 to 100"));

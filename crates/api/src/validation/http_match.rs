@@ -1,4 +1,4 @@
-//! Rules for what a request must show.
+//! Rules for match conditions of HTTP requests.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::re2;
 use super::virtual_service::gateway_names;
 use crate::istio::{HttpMatchRequest, StringMatch};
 
-/// The most bytes in a regular expression: what every proxy's limit on compiled size lets through.
+/// The maximum length of a regular expression, in bytes: every proxy's limit on compiled size accepts it.
 const REGEX_LIMIT: usize = 1024;
 
 /// Validates a match.
@@ -35,7 +35,7 @@ pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMat
     // A `*` here is not an expression: it matches any value.
     let any = |value: &StringMatch| matches!(value, StringMatch::Regex(text) if text == "*");
     header_matches(verdict, &at.field("withoutHeaders"), without_headers, any);
-    // Of these the path alone may have an empty prefix, which Envoy takes for any path.
+    // Only the path may have an empty prefix, which Envoy matches with any path.
     if let Some(uri) = uri {
         regex_match(verdict, &at.field("uri"), uri);
     }
@@ -60,7 +60,7 @@ pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMat
     }
 }
 
-/// Validates matches of headers; `unchecked` tells values that need no check.
+/// Validates matches of headers; `unchecked` returns whether a value needs no check.
 fn header_matches(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -76,7 +76,7 @@ fn header_matches(
     }
 }
 
-/// Validates how a text must look.
+/// Validates a condition on a text.
 fn string_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
     match value {
         StringMatch::Prefix(text) if text.is_empty() => {
@@ -87,7 +87,7 @@ fn string_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
     }
 }
 
-/// Validates an expression, if the text must look like one.
+/// Validates the expression of a condition, if it has one.
 pub(super) fn regex_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
     if let StringMatch::Regex(expression) = value {
         verdict.check(&at.field("regex"), regex(expression));

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::virtual_service::{destination, total_weight, weight};
 use crate::istio::{HttpRoute, HttpRouteDestination};
 
-/// Validates a route; `of_delegate` says whether it stands in a VirtualService without hosts.
+/// Validates a route; `of_delegate` is true for a VirtualService without hosts.
 pub(super) fn http_route(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute, of_delegate: bool) {
     if of_delegate && route.delegate.is_some() {
         verdict.error(&at.field("delegate"), "is set in a delegate, which cannot delegate further; write a route");
@@ -37,7 +37,7 @@ pub(super) fn http_route(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute
     optional_duration(verdict, &at.field("timeout"), route.timeout);
 }
 
-/// Refuses what a route that delegates cannot have.
+/// Rejects fields that a delegating route must not have.
 fn delegating(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     for (field, set) in [("redirect", route.redirect.is_some()), ("route", !route.route.is_empty())] {
         if set {
@@ -49,7 +49,7 @@ fn delegating(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Validates that there is one answer to what becomes of a request, and nothing that it leaves without effect.
+/// Validates that a route has exactly one action, and no field that the action ignores.
 fn one_action(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     let action = match (&route.redirect, &route.direct_response) {
         (Some(_), _) => Some("redirect"),
@@ -74,7 +74,7 @@ fn one_action(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Refuses to set the authority twice.
+/// Rejects a second change of the authority.
 fn one_authority(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     let Some(request) = route.headers.as_ref().and_then(|headers| headers.request.as_ref()) else {
         return;
@@ -97,7 +97,7 @@ fn one_authority(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     }
 }
 
-/// Validates where requests go.
+/// Validates the destinations of requests.
 fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[HttpRouteDestination]) {
     for (index, one) in destinations.iter().enumerate() {
         let HttpRouteDestination { destination: target, weight: share, headers: changes } = one;

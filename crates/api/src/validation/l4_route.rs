@@ -1,4 +1,4 @@
-//! Rules for routes below HTTP.
+//! Rules for TLS and TCP routes.
 
 use super::Verdict;
 use super::host_set::HostSet;
@@ -11,7 +11,7 @@ use crate::istio::{L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttrib
 /// The hosts of a VirtualService, against which its SNI hosts are checked.
 pub(super) struct RouteHosts<'a> {
     hosts: HostSet<'a>,
-    /// Whether sidecars do not see its routes.
+    /// Whether sidecars do not receive its routes.
     for_gateways_only: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn tls_route(verdict: &mut Verdict, at: &Path<'_>, route: &TlsRoute, 
     destinations(verdict, &at.field("route"), route);
 }
 
-/// Validates what a TLS connection must show.
+/// Validates the conditions on a TLS connection.
 fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttributes, claims: &RouteHosts<'_>) {
     let TlsMatchAttributes { sni_hosts, destination_subnets, port, source_labels, gateways, source_namespace: _ } =
         attributes;
@@ -76,7 +76,7 @@ pub(super) fn tcp_route(verdict: &mut Verdict, at: &Path<'_>, route: &TcpRoute) 
     destinations(verdict, &at.field("route"), route);
 }
 
-/// Validates what a TCP connection must show.
+/// Validates the conditions on a TCP connection.
 fn tcp_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &L4MatchAttributes) {
     let L4MatchAttributes { destination_subnets, port, source_subnet: _, source_labels, gateways, source_namespace: _ } =
         attributes;
@@ -97,7 +97,7 @@ fn subnets(verdict: &mut Verdict, at: &Path<'_>, subnets: &[String]) {
     }
 }
 
-/// Validates where connections go.
+/// Validates the destinations of connections.
 fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[RouteDestination]) {
     if destinations.is_empty() {
         verdict.error(at, "is empty; write at least one destination");

@@ -8,7 +8,7 @@ use super::name::duration;
 use super::path::Path;
 use crate::istio::{ConsistentHashLb, HttpCookie, LoadBalancerSettings, OutlierDetection, WarmupConfiguration};
 
-/// The table size that Maglev must stay below.
+/// The table size of Maglev must be below this number.
 const MAGLEV_LIMIT: u64 = 5_000_011;
 
 /// Validates load balancing settings, given the outlier detection beside them.
@@ -56,7 +56,7 @@ pub(super) fn load_balancer(
     }
 }
 
-/// Validates picking by hash.
+/// Validates consistent hashing.
 fn consistent_hash(verdict: &mut Verdict, at: &Path<'_>, hash: &ConsistentHashLb) {
     let keys = [
         hash.http_header_name.is_some(),
@@ -113,7 +113,7 @@ fn http_cookie(verdict: &mut Verdict, at: &Path<'_>, cookie: &HttpCookie) {
     }
 }
 
-/// Validates how new endpoints are spared.
+/// Validates the slow start of new endpoints.
 fn warmup(verdict: &mut Verdict, at: &Path<'_>, warmup: &WarmupConfiguration) {
     let WarmupConfiguration { duration: time, minimum_percent, aggression } = warmup;
     let outcome = time.map_or_else(|| Err("is missing; write how long an endpoint is spared".to_owned()), duration);
@@ -126,7 +126,7 @@ fn warmup(verdict: &mut Verdict, at: &Path<'_>, warmup: &WarmupConfiguration) {
     }
 }
 
-/// Whether the number is prime, in the sense of Envoy, to which 1 is.
+/// Whether the number is prime for Envoy, which includes 1.
 fn is_prime(number: u64) -> bool {
     match number {
         0 => false,

@@ -6,11 +6,11 @@ use super::Verdict;
 use super::path::Path;
 use crate::istio::{Distribute, Failover, LocalityLoadBalancerSetting, ZoneAwareLoadBalancerSetting};
 
-/// Labels that hold a workload's locality.
+/// Labels with a workload's locality.
 const TOPOLOGY_LABELS: [&str; 3] =
     ["topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"];
 
-/// Validates which localities are preferred.
+/// Validates locality preferences.
 pub(super) fn locality_setting(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -37,7 +37,7 @@ pub(super) fn locality_setting(
     regions(verdict, &at.field("failover"), failover);
 }
 
-/// Validates which zones are preferred.
+/// Validates zone preferences.
 pub(super) fn zone_aware_setting(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -58,7 +58,7 @@ pub(super) fn zone_aware_setting(
     regions(verdict, &at.field("failover"), failover);
 }
 
-/// Warns of failover that nothing sets off.
+/// Warns of failover without outlier detection, which would trigger it.
 fn outlier_detection_for_failover(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -73,7 +73,7 @@ fn outlier_detection_for_failover(
     verdict.warn(&at.field(field), "does nothing without outlierDetection, which tells what failed; set it too");
 }
 
-/// Validates where regions fail over to.
+/// Validates the failover between regions.
 fn regions(verdict: &mut Verdict, at: &Path<'_>, failover: &[Failover]) {
     for (index, Failover { from, to }) in failover.iter().enumerate() {
         let at = &at.item(index);
@@ -91,7 +91,7 @@ fn regions(verdict: &mut Verdict, at: &Path<'_>, failover: &[Failover]) {
     }
 }
 
-/// Validates fixed shares; false when a share is wrong and nothing further is worth saying.
+/// Validates fixed shares; returns false if a share is invalid and no further error should be reported.
 fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute]) -> bool {
     let mut sources = Localities::default();
     for (index, Distribute { from, to }) in distribute.iter().enumerate() {
@@ -125,12 +125,12 @@ fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute])
     true
 }
 
-/// Localities seen so far, to tell overlaps.
+/// The localities so far, for finding overlaps.
 #[derive(Default)]
 struct Localities<'a> {
     /// Zones by region, and subzones by zone; a zone or subzone `*` matches all.
     regions: BTreeMap<&'a str, BTreeMap<&'a str, BTreeSet<&'a str>>>,
-    /// Whether a fault was found, after which no further one is looked for.
+    /// Whether an error was found, which ends the checks.
     broken: bool,
 }
 

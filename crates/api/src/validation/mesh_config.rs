@@ -12,19 +12,19 @@ use crate::duration::Duration;
 use crate::istio::HttpRetry;
 use crate::mesh::{DefaultTrafficPolicy, MeshConfig, ProxyConfig, ServiceSettings, TlsConfig};
 
-/// The longest time for connecting that makes sense. The shortest is that of all durations, 1 ms.
+/// The maximum connect timeout. The minimum is that of all durations, 1 ms.
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The curves that Envoy's TLS library knows, as istiod has them (`pkg/config/security`).
+/// The curves that Envoy's TLS library supports, as in istiod (`pkg/config/security`).
 const ECDH_CURVES: [&str; 7] =
     ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768"];
 
 /// The warning for a field that is parsed but has no effect.
 pub(super) const NO_EFFECT: &str = "has no effect; remove it";
 
-/// Validates mesh config after it was laid over the defaults.
+/// Validates mesh config after it was merged over the defaults.
 ///
-/// Providers at fault are warnings alone: they harm nobody before somebody uses them.
+/// Invalid providers cause only warnings, since they have no effect until an object uses them.
 #[must_use]
 pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
     let mut verdict = Verdict::default();
@@ -33,7 +33,7 @@ pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
     verdict.check(&Path::root("connectTimeout"), connect_timeout(config.connect_timeout));
     verdict.check(&Path::root("protocolDetectionTimeout"), detection_timeout(config.protocol_detection_timeout));
     proxy_config(&mut verdict, &Path::root("defaultConfig"), &config.default_config);
-    // Clusters without outlier detection are the business of who configures these.
+    // Outlier detection is assumed to be set by the objects that configure clusters, so it is not checked here.
     locality_setting(&mut verdict, &Path::root("localityLbSetting"), config.locality_lb_setting.as_ref(), true);
     zone_aware_setting(&mut verdict, &Path::root("zoneAwareLbSetting"), config.zone_aware_lb_setting.as_ref(), true);
     service_settings(&mut verdict, &Path::root("serviceSettings"), &config.service_settings);
@@ -48,14 +48,14 @@ pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
     verdict
 }
 
-/// Warns of what is set and not obeyed.
+/// Warns of settings that have no effect.
 fn without_effect(verdict: &mut Verdict, config: &MeshConfig) {
     if config.verify_certificate_at_client.is_some() {
         verdict.warn(&Path::root("verifyCertificateAtClient"), NO_EFFECT);
     }
 }
 
-/// Validates a proxy config after it was laid over the defaults, such as that of a pod's annotation.
+/// Validates a proxy config after it was merged over the defaults, such as that of a pod's annotation.
 #[must_use]
 pub fn validate_proxy_config(config: &ProxyConfig) -> Verdict {
     let mut verdict = Verdict::default();
@@ -66,7 +66,7 @@ pub fn validate_proxy_config(config: &ProxyConfig) -> Verdict {
     verdict
 }
 
-/// How long connecting may take.
+/// The connect timeout.
 fn connect_timeout(timeout: Option<Duration>) -> Result<(), String> {
     let timeout = timeout.unwrap_or_default();
     name::duration(timeout)?;
@@ -76,7 +76,7 @@ fn connect_timeout(timeout: Option<Duration>) -> Result<(), String> {
     Ok(())
 }
 
-/// How long to wait for the bytes that tell the protocol; zero is for ever.
+/// How long to wait for the bytes that identify the protocol; zero is unlimited.
 fn detection_timeout(timeout: Option<Duration>) -> Result<(), String> {
     let timeout = timeout.unwrap_or_default();
     if timeout.as_nanos() % 1_000_000 == 0 {
@@ -105,7 +105,7 @@ fn trust_domains(verdict: &mut Verdict, config: &MeshConfig) {
     }
 }
 
-/// A trust domain: labels of DNS between dots, the last of which may be empty.
+/// A trust domain: DNS labels separated by dots, the last of which may be empty.
 fn trust_domain(domain: &str) -> Result<(), String> {
     if !domain.is_empty() && domain.strip_suffix('.').unwrap_or(domain).split('.').all(is_dns_label) {
         return Ok(());
@@ -120,7 +120,7 @@ fn mesh_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     }
 }
 
-/// Warns of curves that are not known or stand twice; those are left out.
+/// Warns of curves that are unknown or repeated; those are ignored.
 fn curves(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     let at = &at.field("ecdhCurves");
     let curves = tls.map_or(&[][..], |tls| &tls.ecdh_curves);
@@ -133,7 +133,7 @@ fn curves(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     }
 }
 
-/// Validates what DestinationRules inherit.
+/// Validates the defaults of DestinationRules.
 fn default_traffic_policy(verdict: &mut Verdict, policy: Option<&DefaultTrafficPolicy>) {
     let Some(DefaultTrafficPolicy { connection_pool: pool, outlier_detection: outlier }) = policy else {
         return;
@@ -143,7 +143,7 @@ fn default_traffic_policy(verdict: &mut Verdict, policy: Option<&DefaultTrafficP
     outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_ref());
 }
 
-/// Validates retries of requests to a sidecar's own application, for which half of the settings mean nothing.
+/// Validates retries of requests to a sidecar's own application, for which half of the settings do not apply.
 fn inbound_retries(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&HttpRetry>) {
     let Some(policy) = policy else {
         return;

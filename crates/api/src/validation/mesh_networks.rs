@@ -24,7 +24,7 @@ pub fn validate_mesh_networks(networks: &MeshNetworks) -> Verdict {
     verdict
 }
 
-/// Validates which endpoints are in a network.
+/// Validates the endpoints of a network.
 fn network_endpoints(verdict: &mut Verdict, at: &Path<'_>, endpoints: &NetworkEndpoints) {
     let NetworkEndpoints { from_cidr, from_registry } = endpoints;
     if from_cidr.is_some() && from_registry.is_some() {

@@ -8,13 +8,13 @@ use super::path::Path;
 use crate::duration::Duration;
 use crate::hostname::is_ip_address;
 
-/// The most bytes in one label of a domain name.
+/// The maximum length of one label of a domain name, in bytes.
 const LABEL_LIMIT: usize = 63;
-/// The most bytes in a domain name.
+/// The maximum length of a domain name, in bytes.
 const DOMAIN_LIMIT: usize = 255;
-/// The most bytes in the prefix of a label key.
+/// The maximum length of the prefix of a label key, in bytes.
 const KEY_PREFIX_LIMIT: usize = 253;
-/// What starts an address that is a Unix domain socket.
+/// The prefix of the address of a Unix domain socket.
 pub(super) const UNIX_PREFIX: &str = "unix://";
 
 /// Whether the text is one label of a domain name: letters, digits and inner hyphens, at most 63 bytes.
@@ -22,7 +22,7 @@ pub(super) fn is_dns_label(text: &str) -> bool {
     text.len() <= LABEL_LIMIT && is_label_of_any_length(text)
 }
 
-/// As [`is_dns_label`], but for the length.
+/// As [`is_dns_label`], except for the length.
 fn is_label_of_any_length(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -35,7 +35,7 @@ fn is_wildcard_label(text: &str) -> bool {
     text == "*" || (text.len() <= LABEL_LIMIT && is_label_of_any_length(rest))
 }
 
-/// Whether the text is what Kubernetes allows as the name part of a label key, or as a label value.
+/// Whether the text is valid in Kubernetes as the name part of a label key, or as a label value.
 fn is_qualified_name(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -44,7 +44,7 @@ fn is_qualified_name(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// A DNS label, as namespaces, subsets and objects are named.
+/// A DNS label, such as the name of a namespace, subset or object.
 pub(super) fn dns_label(text: &str, what: &str) -> Result<(), String> {
     if is_dns_label(text) {
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn dns_label(text: &str, what: &str) -> Result<(), String> {
     Err(format!("{text:?} is not {what}; write letters, digits and inner hyphens, at most {LABEL_LIMIT}"))
 }
 
-/// What holds for every domain name.
+/// The rules for every domain name.
 fn domain_length(domain: &str) -> Result<(), String> {
     if domain.is_empty() {
         return Err("is empty; write a domain name".to_owned());
@@ -63,7 +63,7 @@ fn domain_length(domain: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The labels of a domain name; `whole` is what the message calls the name.
+/// The labels of a domain name; `whole` is the name in messages.
 fn domain_labels(labels: &str, whole: &str) -> Result<(), String> {
     let top = labels.rsplit('.').next().unwrap_or(labels);
     if top.parse::<i64>().is_ok() {
@@ -111,7 +111,7 @@ pub(super) fn no_partial_wildcard(host: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The SNI that Istio makes up for `AUTO_PASSTHROUGH`, or a wildcard domain.
+/// The SNI that Istio generates for `AUTO_PASSTHROUGH`, or a wildcard domain.
 pub(super) fn sni_domain(domain: &str) -> Result<(), String> {
     domain_length(domain)?;
     if !domain.starts_with("outbound_") {
@@ -183,7 +183,7 @@ pub(super) fn duration(duration: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a duration where one is written.
+/// Checks a duration, if set.
 pub(super) fn optional_duration(verdict: &mut Verdict, at: &Path<'_>, value: Option<Duration>) {
     if let Some(value) = value {
         verdict.check(at, duration(value));

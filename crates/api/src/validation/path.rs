@@ -1,13 +1,13 @@
-//! Where in an object validation stands.
+//! The path of a value in an object, for validation.
 
 use std::fmt;
 
-/// A place in an object, chained through the callers' frames so that only a finding pays for text.
+/// A path in an object, chained through the callers' frames so that only a finding builds its text.
 ///
-/// Written as `spec.http[0].route`; keys of maps stand as they are, dots and all.
+/// Written as `spec.http[0].route`; keys of maps are not changed, even if they contain dots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path<'a> {
-    /// The place that holds this one; `None` at the root.
+    /// The parent of this path; `None` at the root.
     parent: Option<&'a Path<'a>>,
     /// The last step.
     step: PathSegment<'a>,
@@ -27,12 +27,12 @@ impl<'a> Path<'a> {
         Self { parent: None, step: PathSegment::Field(name) }
     }
 
-    /// A field of what stands here, or a value of the map that does.
+    /// A field of this value, or a value of this map.
     pub(super) const fn field(&'a self, name: &'a str) -> Self {
         Self { parent: Some(self), step: PathSegment::Field(name) }
     }
 
-    /// An element of the list that stands here.
+    /// An element of this list.
     pub(super) const fn item(&'a self, index: usize) -> Self {
         Self { parent: Some(self), step: PathSegment::Item(index) }
     }

@@ -6,7 +6,7 @@ pub(super) enum PortProtocol {
     Http,
     Http2,
     Grpc,
-    /// HTTP in a form of its own: `GRPC-WEB`, `HTTP_PROXY`.
+    /// Another form of HTTP: `GRPC-WEB`, `HTTP_PROXY`.
     OtherHttp,
     Tls,
     Https,
@@ -47,13 +47,13 @@ impl PortProtocol {
         matches!(self, Self::Tls | Self::Https)
     }
 
-    /// Whether it is bytes on TCP, with TLS or without, and not HTTP in clear.
+    /// Whether it is a TCP protocol, with or without TLS, other than HTTP without TLS.
     pub(super) fn is_tcp(self) -> bool {
         matches!(self, Self::Tls | Self::Https | Self::Tcp)
     }
 }
 
-/// A protocol that may be left to detection.
+/// A protocol, or empty for detection.
 pub(super) fn optional_protocol(name: &str) -> Result<(), String> {
     if name.is_empty() || PortProtocol::parse(name).is_some() {
         return Ok(());

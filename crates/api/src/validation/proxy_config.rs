@@ -8,10 +8,10 @@ use super::path::Path;
 use crate::duration::Duration;
 use crate::mesh::{AuthenticationPolicy, ConnectionSettings, PrivateKeyProvider, ProxyConfig, RemoteService, Tracing};
 
-/// The least flow-control window that HTTP/2 allows to be announced here.
+/// The minimum flow-control window that HTTP/2 allows here.
 const MIN_WINDOW: i32 = 65535;
 
-/// What addresses may hold in place of the host's own.
+/// The placeholder for the host's own address.
 const HOST_IP: &str = "$(HOST_IP)";
 
 /// Validates a proxy config.
@@ -47,7 +47,7 @@ pub(super) fn proxy_config(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyC
     if let Some(settings) = &config.connection_settings {
         connection_settings(verdict, &at.field("connectionSettings"), settings);
     }
-    // Nothing of Istio's 1.32 reads them either.
+    // Istio 1.32 does not read these fields either.
     let set = [
         ("discoveryRefreshDelay", config.discovery_refresh_delay.is_some()),
         ("zipkinAddress", !config.zipkin_address.is_empty()),
@@ -62,7 +62,7 @@ pub(super) fn proxy_config(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyC
     }
 }
 
-/// Validates how the proxy's service is named.
+/// Validates the name of the proxy's service.
 fn service_name(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyConfig) {
     match (&config.service_cluster, config.tracing_service_name) {
         (Some(_), Some(_)) => {
@@ -74,7 +74,7 @@ fn service_name(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyConfig) {
     }
 }
 
-/// How long draining takes, in whole seconds.
+/// The drain duration, in whole seconds.
 fn drain_duration(duration: Option<Duration>) -> Result<(), String> {
     let duration = duration.unwrap_or_default();
     name::duration(duration)?;
@@ -97,7 +97,7 @@ fn address(text: &str) -> Result<(), String> {
     fqdn(host).or_else(|_| name::ip_address(host)).map_err(|_| form())
 }
 
-/// Validates an address where one is written.
+/// Validates an address, if set.
 fn optional_address(verdict: &mut Verdict, at: &Path<'_>, text: &str) {
     if !text.is_empty() {
         verdict.check(at, address(text));
@@ -111,7 +111,7 @@ fn remote_service(verdict: &mut Verdict, at: &Path<'_>, service: Option<&RemoteS
     }
 }
 
-/// Validates where traces go.
+/// Validates the tracer.
 fn tracer(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
     if let Some(lightstep) = &tracing.lightstep {
         let at = &at.field("lightstep");

@@ -1,23 +1,23 @@
-//! Whether a regular expression is in RE2's syntax, as Go's `regexp` reads it.
+//! Syntax check of regular expressions for RE2, as Go's `regexp` parses them.
 //!
-//! Proxies run expressions with RE2, whose syntax differs from that of the `regex` crate in small things (`a**` is an
-//! error, `{` alone is a character), so that asking that crate would refuse good expressions and let bad ones pass. Only
-//! the names of Unicode classes are asked of it.
+//! Proxies run expressions with RE2, whose syntax differs from that of the `regex` crate in details (`a**` is an error, `{`
+//! alone is a character), so that the crate would reject valid expressions and accept invalid ones. The crate checks only the
+//! names of Unicode classes.
 
 use std::fmt;
 
-/// The most times that an expression may repeat, nested repeats multiplied.
+/// The maximum number of repetitions of an expression; nested repeats are multiplied.
 const REPEAT_LIMIT: u32 = 1000;
-/// How deeply an expression may nest, as Go has it: what is repeated and what is captured count. It also bounds how deep
-/// [`fits`] and the end of a [`Repeat`] go.
+/// The maximum nesting depth of an expression, as in Go: repeats and captures count. It also bounds the recursion of [`fits`],
+/// and of dropping a [`Repeat`].
 const NESTING_LIMIT: usize = 1000;
 
-/// Why an expression is not RE2, with the piece of it that is at fault.
+/// Why an expression is not RE2, with its invalid part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// What is wrong.
     reason: &'static str,
-    /// The piece, from where the fault begins.
+    /// The invalid part, from the start of the error.
     piece: String,
 }
 
@@ -27,7 +27,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Makes a fault.
 fn fault<T>(reason: &'static str, piece: &str) -> Result<T, Fault> {
     Err(Fault { reason, piece: piece.chars().take(20).collect() })
 }
@@ -35,7 +34,7 @@ fn fault<T>(reason: &'static str, piece: &str) -> Result<T, Fault> {
 /// A counted repeat and the counted repeats within it.
 #[derive(Clone, Debug)]
 struct Repeat {
-    /// The count that weighs: the upper, or without one the lower.
+    /// The decisive count: the upper bound, or without one the lower bound.
     count: u32,
     /// The repeats within.
     inner: Vec<Repeat>,
@@ -54,13 +53,13 @@ fn fits(repeats: &[Repeat], budget: u32) -> bool {
 struct Group {
     /// The repeats in all but the last piece.
     repeats: Vec<Repeat>,
-    /// The repeats in the last piece; `None` where there is nothing to repeat.
+    /// The repeats in the last piece; `None` if no piece can be repeated.
     last: Option<Vec<Repeat>>,
-    /// How deeply all but the last piece nest.
+    /// The nesting depth of all but the last piece.
     height: usize,
-    /// How deeply the last piece nests.
+    /// The nesting depth of the last piece.
     last_height: usize,
-    /// Whether it captures, which is a level of its own.
+    /// Whether it captures, which adds a level.
     captures: bool,
 }
 
@@ -70,21 +69,21 @@ impl Group {
         self.push_group(Vec::new(), 0);
     }
 
-    /// Adds a piece, with the repeats in it and how deeply it nests.
+    /// Adds a piece, with its repeats and its nesting depth.
     fn push_group(&mut self, repeats: Vec<Repeat>, height: usize) {
         self.settle();
         self.last = Some(repeats);
         self.last_height = height;
     }
 
-    /// Puts the last piece out of reach of operators.
+    /// Excludes the last piece from operators.
     fn settle(&mut self) {
         self.repeats.extend(self.last.take().into_iter().flatten());
         self.height = self.height.max(self.last_height);
     }
 }
 
-/// Tells whether an expression is in RE2's syntax.
+/// Checks whether an expression is in RE2's syntax.
 pub(super) fn check(expression: &str) -> Result<(), Fault> {
     let last_name = after_last_class_name(expression);
     let mut outer: Vec<Group> = Vec::new();
@@ -139,12 +138,12 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
     if outer.is_empty() { Ok(()) } else { fault("a parenthesis is not closed", "") }
 }
 
-/// What follows a character.
+/// The text without a leading `character`.
 fn after(text: &str, character: char) -> &str {
     text.strip_prefix(character).unwrap_or(text)
 }
 
-/// Reads a repetition operator and what follows it.
+/// Parses a repetition operator; returns the rest.
 fn operator<'a>(
     group: &mut Group,
     text: &'a str,
@@ -185,13 +184,13 @@ fn operator<'a>(
 /// The bounds of a counted repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The lower bound; numbers that do not fit are the greatest there is.
+    /// The lower bound; numbers that do not fit are the maximum.
     pub(super) least: u32,
     /// The upper bound; `None` without one.
     pub(super) most: Option<u32>,
 }
 
-/// Reads `{n}`, `{n,}` or `{n,m}`; `None` when the brace is a mere character.
+/// Parses `{n}`, `{n,}` or `{n,m}`; `None` if the brace is a literal.
 pub(super) fn counted_repeat(text: &str) -> Option<(Bounds, &str)> {
     let (least, rest) = number(text.strip_prefix('{')?)?;
     if let Some(rest) = rest.strip_prefix('}') {
@@ -215,7 +214,7 @@ fn number(text: &str) -> Option<(u32, &str)> {
     Some((digits.parse().unwrap_or(u32::MAX), rest))
 }
 
-/// Reads `(?…`: whether it opens a group, and what follows.
+/// Parses `(?…`; returns whether it opens a group, and the rest.
 pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
     let inner = text.strip_prefix("(?").unwrap_or(text);
     let named = inner.strip_prefix("P<").or_else(|| inner.strip_prefix('<'));
@@ -243,7 +242,7 @@ pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
     fault("RE2 has no such group", text)
 }
 
-/// Reads an escape outside a class: whether it leaves a piece that can be repeated, and what follows.
+/// Parses an escape outside a class; returns whether the result can be repeated, and the rest.
 pub(super) fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
     let inner = text.strip_prefix('\\').unwrap_or(text);
     match inner.chars().next() {
@@ -293,7 +292,7 @@ fn unicode_class<'a>(text: &str, name: &'a str) -> Result<&'a str, Fault> {
     fault(wrong, text)
 }
 
-/// Whether the `regex` crate knows a class of this name. Its program is not wanted: making it costs much more than the look.
+/// Whether the `regex` crate has a class of this name. Its program is not built, which would cost much more than the lookup.
 fn is_unicode_class(name: &str) -> bool {
     let built = regex::RegexBuilder::new(&format!("\\p{{{name}}}")).size_limit(0).build();
     matches!(built, Ok(_) | Err(regex::Error::CompiledTooBig(_)))
@@ -349,13 +348,13 @@ const POSIX_CLASSES: [&str; 14] = [
     "xdigit",
 ];
 
-/// How many bytes of an expression there are from its last `:]` on, to be given to [`class`].
+/// The length of an expression from its last `:]`, for [`class`].
 pub(super) fn after_last_class_name(expression: &str) -> Option<usize> {
     expression.rfind(":]").map(|at| expression.len().saturating_sub(at))
 }
 
-/// Reads a class in brackets and returns what follows it. `last_name` is [`after_last_class_name`] of the whole expression:
-/// `[:` is the begin of a name only where `:]` follows somewhere, and looking for it each time would be quadratic.
+/// Parses a class in brackets and returns the rest. `last_name` is [`after_last_class_name`] of the whole expression: `[:`
+/// starts a name only if `:]` follows, and a search for each `[:` would be quadratic.
 pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('[').unwrap_or(text);
     rest = rest.strip_prefix('^').unwrap_or(rest);
@@ -393,7 +392,7 @@ pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault>
     }
 }
 
-/// Reads one character of a class; `class` is the whole class, for the message.
+/// Parses one character of a class; `class` is the whole class, for the message.
 fn class_character<'a>(text: &'a str, class: &str) -> Result<(char, &'a str), Fault> {
     match text.chars().next() {
         None => fault("a bracket is not closed", class),

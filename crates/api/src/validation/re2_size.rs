@@ -1,13 +1,13 @@
-//! How large RE2's program for an expression gets, about: proxies refuse one that is too large.
+//! The approximate size of RE2's program for an expression: proxies reject a program that is too large.
 
 use super::re2::{after_last_class_name, class, counted_repeat, flags, outside_escape};
 
-/// The largest program that proxies take (`re2.max_program_size.error_level` in their bootstrap).
+/// The maximum program size of proxies (`re2.max_program_size.error_level` in their bootstrap).
 pub const MAX_REGEX_PROGRAM: usize = 32_768;
 
 /// Steps for any character: the ranges of bytes of UTF-8.
 const ANY_CHARACTER: usize = 9;
-/// Steps for a Unicode class, about; large ones have many more.
+/// Steps for a Unicode class, approximately; large classes have many more.
 const UNICODE_CLASS: usize = 30;
 
 /// One open group.
@@ -81,7 +81,7 @@ pub(super) fn program_size(expression: &str) -> usize {
     outer.iter().fold(group.size(), |sum, open| sum.saturating_add(open.size()))
 }
 
-/// A text without the `remaining` that it ends in.
+/// A text without its suffix `remaining`.
 fn without<'a>(text: &'a str, remaining: &str) -> &'a str {
     text.get(..text.len().saturating_sub(remaining.len())).unwrap_or(text)
 }

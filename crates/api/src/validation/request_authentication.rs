@@ -72,7 +72,7 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
     optional_duration(verdict, &at.field("timeout"), *timeout);
 }
 
-/// The address of keys.
+/// The URL of keys.
 fn jwks_address(uri: &str) -> Result<(), String> {
     let fault = |why: &str| Err(format!("{uri:?} is not an address of keys: {why}"));
     let parsed = match uri.parse::<hyper::Uri>() {
@@ -89,7 +89,7 @@ fn jwks_address(uri: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Keys that are given in the rule.
+/// Validates keys in the rule.
 fn inline_keys(verdict: &mut Verdict, at: &Path<'_>, jwks: &str) {
     let keys = match parse_keys(jwks) {
         Ok(keys) => keys,
@@ -106,7 +106,7 @@ fn inline_keys(verdict: &mut Verdict, at: &Path<'_>, jwks: &str) {
     }
 }
 
-/// The keys of a set, or the one key that stands alone.
+/// The keys of a set, or a single key.
 fn parse_keys(jwks: &str) -> Result<Vec<Value>, String> {
     let value: Value = serde_json::from_str(jwks).map_err(|error| error.to_string())?;
     let keys = match value.get("keys") {

@@ -1,6 +1,6 @@
-//! Addresses as Go's `url.ParseRequestURI` reads them, which decides what istiod takes for the address of a module.
+//! URLs as Go's `url.ParseRequestURI` parses them, which determines the module addresses that istiod accepts.
 
-/// The scheme of an address, in lower case; empty where there is none.
+/// The scheme of a URL, in lower case; empty if it has none.
 ///
 /// # Errors
 /// With what is wrong, where it is neither an absolute address nor an absolute path.
@@ -28,7 +28,7 @@ pub(super) fn url_scheme(url: &str) -> Result<String, &'static str> {
     Ok(scheme)
 }
 
-/// The scheme and what comes after it; what does not begin with one is left as it is.
+/// Splits off the scheme; a text without a scheme stays unchanged.
 fn split_scheme(url: &str) -> Result<(String, &str), &'static str> {
     let is_part = |(at, letter): (usize, char)| {
         letter.is_ascii_alphabetic() || (at > 0 && (letter.is_ascii_digit() || matches!(letter, '+' | '-' | '.')))
@@ -73,14 +73,14 @@ fn check_authority(authority: &str) -> Result<(), &'static str> {
         return Err("has several colons in its host; write an IPv6 address in brackets");
     }
     let is_foreign = |byte: u8| byte == b' ' || b"#%/?@\\^`{|}".contains(&byte);
-    // Within brackets a zone may be escaped.
+    // In brackets, a zone may be escaped.
     if name.bytes().any(|byte| is_foreign(byte) && !(byte == b'%' && host.starts_with('['))) {
         return Err("has characters in its host that no host has");
     }
     check_escapes(name)
 }
 
-/// Whether there are digits only, if anything.
+/// Whether the text contains only digits, or is empty.
 fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,4 +1,4 @@
-//! Who an object is for: selectors and `exportTo`.
+//! The scope of an object: selectors and `exportTo`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,17 +41,17 @@ fn selector_labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<Strin
     }
 }
 
-/// What `exportTo` may hold besides namespaces.
+/// The values that `exportTo` may contain besides namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExportRule {
     Config,
-    /// `.` and `*`, and `~` for no one.
+    /// `.` and `*`, and `~` for none.
     Service,
-    /// The own namespace alone, since the rule selects workloads.
+    /// Only the own namespace, since the rule selects workloads.
     OwnNamespace,
 }
 
-/// The namespaces that see an object.
+/// The namespaces that an object is visible in.
 pub(super) fn export_to(verdict: &mut Verdict, at: &Path<'_>, entries: &[String], namespace: &str, rule: ExportRule) {
     let mut seen = BTreeSet::new();
     for (index, entry) in entries.iter().enumerate() {

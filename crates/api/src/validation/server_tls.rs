@@ -1,4 +1,4 @@
-//! Rules for TLS as a server speaks it.
+//! Rules for TLS settings of a server.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::Verdict;
 use super::path::Path;
 use crate::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 
-/// The cipher suites that Envoy's TLS library has, without those by pre-shared key.
+/// The cipher suites of Envoy's TLS library, without those with pre-shared keys.
 const CIPHER_SUITES: [&str; 15] = [
     "AES128-GCM-SHA256",
     "AES128-SHA",
@@ -25,7 +25,7 @@ const CIPHER_SUITES: [&str; 15] = [
     "ECDHE-RSA-CHACHA20-POLY1305",
 ];
 
-/// Validates TLS on a port.
+/// Validates TLS settings of a port.
 pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     ciphers(verdict, at, tls);
     match tls.mode {
@@ -48,7 +48,7 @@ pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSe
     }
 }
 
-/// Warns of cipher suites that do not come to effect.
+/// Warns of cipher suites that have no effect.
 fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let old = matches!(tls.min_protocol_version, TlsProtocol::Tlsv1_0 | TlsProtocol::Tlsv1_1);
     if old && tls.cipher_suites.is_empty() {
@@ -68,14 +68,14 @@ fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     }
 }
 
-/// Whether the text may stand in a list of cipher suites; expressions with operators are not looked into.
+/// Whether a list of cipher suites may contain the text; expressions with operators are not checked.
 #[must_use]
 pub fn is_cipher_suite(text: &str) -> bool {
     let starts_with_name = text.chars().next().is_some_and(char::is_alphanumeric);
     text == "ALL" || !starts_with_name || CIPHER_SUITES.contains(&text)
 }
 
-/// The fields set that name certificates or keys.
+/// The fields for certificates or keys that are set.
 fn certificate_fields(tls: &ServerTlsSettings) -> impl Iterator<Item = &'static str> {
     [
         ("serverCertificate", !tls.server_certificate.is_empty()),
@@ -90,14 +90,14 @@ fn certificate_fields(tls: &ServerTlsSettings) -> impl Iterator<Item = &'static 
     .filter_map(|(field, set)| set.then_some(field))
 }
 
-/// Refuses certificates beside those of the mesh.
+/// Rejects certificates in addition to those of the mesh.
 fn mesh_certificates(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     for field in certificate_fields(tls).filter(|field| *field != "caCrl") {
         verdict.error(&at.field(field), "is set, but mode ISTIO_MUTUAL takes the mesh's own certificates; drop it");
     }
 }
 
-/// Refuses more than one source of certificates.
+/// Rejects more than one source of certificates.
 fn one_source(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let sources = [
         !tls.server_certificate.is_empty() && !tls.private_key.is_empty(),

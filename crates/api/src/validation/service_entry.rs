@@ -15,7 +15,7 @@ use crate::object::ObjectMeta;
 
 /// The label that names the waypoint of a service.
 const WAYPOINT_LABEL: &str = "istio.io/use-waypoint";
-/// The label with which a user declines addresses.
+/// The label with which a user disables the allocation of addresses.
 const ALLOCATION_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
 impl Validate for ServiceEntry {
@@ -36,7 +36,7 @@ impl Validate for ServiceEntry {
             Resolution::DynamicDns => dynamic_dns(&mut verdict, &spec, self, meta),
         }
         warn_of_cuts(&mut verdict, &spec, self);
-        // For plain TCP nothing tells the hosts apart, unless connections just go where they were bound for.
+        // For plain TCP nothing distinguishes the hosts, unless connections keep their original destination.
         if self.resolution != Resolution::None && self.hosts.len() > 1 && self.ports.iter().any(is_opaque) {
             verdict.error(
                 &spec.field("hosts"),
@@ -54,7 +54,7 @@ impl Validate for ServiceEntry {
     }
 }
 
-/// Whether nothing in the port's protocol tells for which host a connection is.
+/// Whether the port's protocol does not identify the host of a connection.
 fn is_opaque(port: &ServicePort) -> bool {
     !PortProtocol::parse(&port.protocol).is_some_and(|protocol| protocol.is_http() || protocol.is_tls())
 }
@@ -125,7 +125,7 @@ fn ports(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry, meta: &Obje
     }
 }
 
-/// Validates an entry whose clients go where they were bound for.
+/// Validates an entry whose connections keep their original destination.
 fn unresolved(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     if !entry.endpoints.is_empty() {
         verdict.error(
@@ -138,7 +138,7 @@ fn unresolved(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     }
 }
 
-/// Validates endpoints that are listed with their IPs.
+/// Validates listed endpoints with IP addresses.
 fn static_endpoints(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) {
     let names = port_names(entry);
     for (index, endpoint) in entry.endpoints.iter().enumerate() {
@@ -146,7 +146,7 @@ fn static_endpoints(verdict: &mut Verdict, at: &Path<'_>, entry: &ServiceEntry) 
     }
 }
 
-/// Validates an entry whose clients ask DNS.
+/// Validates an entry that is resolved by DNS.
 fn dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     let resolution = entry.resolution;
     let hosts_at = spec.field("hosts");
@@ -173,7 +173,7 @@ fn dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     }
 }
 
-/// Validates an endpoint whose address DNS may have to tell.
+/// Validates an endpoint whose address may be resolved by DNS.
 fn dns_endpoint(verdict: &mut Verdict, at: &Path<'_>, endpoint: &WorkloadEntry, service_ports: &BTreeSet<&str>) {
     if !is_ip_address(&endpoint.address)
         && let Err(reason) = fqdn(&endpoint.address)
@@ -187,7 +187,7 @@ fn dns_endpoint(verdict: &mut Verdict, at: &Path<'_>, endpoint: &WorkloadEntry, 
     endpoint_ports(verdict, &at.field("ports"), &endpoint.ports, Some(service_ports));
 }
 
-/// Validates an entry whose clients ask DNS for the host of each request.
+/// Validates an entry for which the host of each request is resolved by DNS.
 fn dynamic_dns(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry, meta: &ObjectMeta) {
     let hosts_at = spec.field("hosts");
     for (index, host) in entry.hosts.iter().enumerate() {

@@ -1,30 +1,30 @@
-//! How much of a ServiceEntry is served. What it makes grows with the product of its lists, so that an object of 1.5 MB, which
-//! an API server takes, could make billions of endpoints.
+//! Limits on the served part of a ServiceEntry. The generated configuration grows with the product of its lists: an object of
+//! 1.5 MB, which an API server accepts, could generate billions of endpoints.
 
 use super::Verdict;
 use super::path::Path;
 use crate::istio::ServiceEntry;
 
-/// The most hosts times addresses times ports: each is a cluster and a virtual host or filter chain.
+/// The maximum of hosts times addresses times ports: each is a cluster and a virtual host or filter chain.
 const MAX_SERVICE_PORTS: usize = 200_000;
-/// The most endpoints times ports.
+/// The maximum of endpoints times ports.
 const MAX_ENDPOINT_PORTS: usize = 200_000;
-/// The most hosts times endpoints times ports: each is an entry of a load assignment.
+/// The maximum of hosts times endpoints times ports: each is an entry of a load assignment.
 const MAX_HOST_ENDPOINTS: usize = 2_000_000;
 
-/// How many elements of the lists of a ServiceEntry are served, from the first on.
+/// How many elements of a ServiceEntry's lists are served, from the start of each list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedLists {
     /// Of `spec.hosts`.
     pub hosts: usize,
     /// Of `spec.addresses`.
     pub addresses: usize,
-    /// Of the endpoints, or of the workloads that are selected.
+    /// Of the endpoints, or of the selected workloads.
     pub endpoints: usize,
 }
 
 impl ServedLists {
-    /// Of an entry with this number of endpoints or selected workloads.
+    /// For an entry with this number of endpoints or selected workloads.
     #[must_use]
     pub fn of(entry: &ServiceEntry, endpoints: usize) -> Self {
         let ports = entry.ports.len().max(1);
@@ -36,7 +36,7 @@ impl ServedLists {
     }
 }
 
-/// Warns of what is left out.
+/// Warns of elements that are not served.
 pub(super) fn warn_of_cuts(verdict: &mut Verdict, spec: &Path<'_>, entry: &ServiceEntry) {
     let served = ServedLists::of(entry, entry.endpoints.len());
     let ports = entry.ports.len();

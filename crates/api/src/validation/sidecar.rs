@@ -48,7 +48,7 @@ impl Validate for Sidecar {
     }
 }
 
-/// Validates the listeners for the workload.
+/// Validates the ingress listeners.
 fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListener]) {
     let mut numbers = BTreeSet::new();
     for (index, listener) in listeners.iter().enumerate() {
@@ -95,7 +95,7 @@ fn ingress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioIngressListen
     }
 }
 
-/// Validates what holds for the ports of all listeners.
+/// Validates the port of a listener by the rules for all listeners.
 fn common_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort) {
     let SidecarPort { number: _, protocol, name, target_port } = port;
     if *target_port > 0 {
@@ -107,14 +107,14 @@ fn common_port(verdict: &mut Verdict, at: &Path<'_>, port: &SidecarPort) {
     verdict.check(&at.field("protocol"), optional_protocol(protocol));
 }
 
-/// Refuses a port number that another listener has.
+/// Rejects a port number that another listener uses.
 fn unique_number(verdict: &mut Verdict, port_at: &Path<'_>, seen: &mut BTreeSet<u32>, number: u32) {
     if !seen.insert(number) {
         verdict.error(&port_at.field("number"), format!("{number} is the port of a second listener; write each once"));
     }
 }
 
-/// Where traffic for the workload goes: a port of the local host, or a socket.
+/// The destination of traffic for the workload: a port of the local host, or a socket.
 fn default_endpoint(endpoint: &str) -> Result<(), String> {
     if let Some(path) = endpoint.strip_prefix(UNIX_PREFIX) {
         return unix_path(path);
@@ -125,7 +125,7 @@ fn default_endpoint(endpoint: &str) -> Result<(), String> {
         )
     };
     let (host, port) = endpoint.rsplit_once(':').ok_or_else(wanted)?;
-    // The host in brackets may hold colons, any other may not.
+    // Only a host in brackets may contain colons.
     if !matches!(host, "" | "127.0.0.1" | "0.0.0.0" | "[::1]" | "[::]" | "[127.0.0.1]" | "[0.0.0.0]" | "[]") {
         return Err(wanted());
     }
@@ -135,7 +135,7 @@ fn default_endpoint(endpoint: &str) -> Result<(), String> {
     }
 }
 
-/// Validates TLS that a sidecar ends.
+/// Validates TLS settings of a sidecar that terminates TLS.
 fn ingress_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     let unsupported = [
         ("subjectAltNames", !tls.subject_alt_names.is_empty()),
@@ -153,7 +153,7 @@ fn ingress_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     server_tls(verdict, at, tls);
 }
 
-/// Validates what the workload may reach.
+/// Validates the egress listeners.
 fn egress(verdict: &mut Verdict, at: &Path<'_>, listeners: &[IstioEgressListener], namespace: &str) {
     let mut numbers = BTreeSet::new();
     let mut sockets = BTreeSet::new();
@@ -252,7 +252,7 @@ fn repeated_hosts(verdict: &mut Verdict, at: &Path<'_>, hosts: &[String], own_na
     }
 }
 
-/// Validates what becomes of traffic to unknown places.
+/// Validates the policy for traffic to unknown hosts.
 fn outbound_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&OutboundTrafficPolicy>) {
     let Some(OutboundTrafficPolicy { mode, egress_proxy: Some(proxy) }) = policy else {
         return;

@@ -1,11 +1,11 @@
-//! Rules for what policies are for: a selector, or objects by name.
+//! Rules for the targets of policies: a selector, or objects by name.
 
 use super::Verdict;
 use super::path::Path;
 use super::scope::policy_selector;
 use crate::istio::{PolicyTargetReference, PolicyWorkloadSelector};
 
-/// The kinds of objects that a policy can be for, with their groups.
+/// The kinds of objects that a policy can target, with their groups.
 const TARGETS: [(&str, &str); 4] = [
     ("core", "Service"),
     ("networking.istio.io", "ServiceEntry"),
@@ -13,7 +13,7 @@ const TARGETS: [(&str, &str); 4] = [
     ("gateway.networking.k8s.io", "GatewayClass"),
 ];
 
-/// Validates what a policy is for: at most one of selector, `targetRef` and `targetRefs`.
+/// Validates the target of a policy: at most one of selector, `targetRef` and `targetRefs`.
 pub(super) fn attachment(
     verdict: &mut Verdict,
     spec: &Path<'_>,
@@ -36,7 +36,7 @@ pub(super) fn attachment(
     }
 }
 
-/// Validates the name of one object.
+/// Validates a reference to one object.
 fn target_reference(verdict: &mut Verdict, at: &Path<'_>, target: &PolicyTargetReference) {
     let PolicyTargetReference { group, kind, name, namespace } = target;
     if name.is_empty() {

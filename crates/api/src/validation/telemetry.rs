@@ -40,7 +40,7 @@ impl Validate for Telemetry {
     }
 }
 
-/// Validates providers: the first that is at fault.
+/// Validates providers; only the first error is reported.
 fn judge_providers(verdict: &mut Verdict, at: &Path<'_>, providers: &[ProviderRef]) {
     let at = at.field("providers");
     if let Some(index) = providers.iter().position(|provider| provider.name.is_empty()) {

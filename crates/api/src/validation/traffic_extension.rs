@@ -7,7 +7,7 @@ use super::{Validate, Verdict};
 use crate::istio::TrafficExtension;
 use crate::object::ObjectMeta;
 
-/// The most bytes of a script.
+/// The maximum size of a script, in bytes.
 const MAX_SCRIPT: usize = 65_536;
 
 impl Validate for TrafficExtension {

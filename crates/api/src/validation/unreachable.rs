@@ -1,8 +1,8 @@
-//! Warnings of routes that no traffic reaches, since those before take it all.
+//! Warnings about routes that no traffic reaches, since earlier routes match all of it.
 //!
-//! istiod compares some of what matches by prefix ask for, and partly the wrong way round, so that it warns of matches that
-//! are reached. Here all of a match counts: of those that istiod compares, a warning is given when an earlier match asks for
-//! no more.
+//! istiod compares only some conditions of prefix matches, partly in the wrong direction, so that it warns of matches that are
+//! reached. Here all conditions of a match are compared: of the matches that istiod compares, one causes a warning if an
+//! earlier match has no further condition.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::Verdict;
 use super::path::Path;
 use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
 
-/// How many matches the later ones are compared with: a list that is longer must not cost the square of its length.
+/// How many matches the later ones are compared with: the cost of a longer list must not be quadratic.
 const COMPARED: usize = 256;
 
-/// How all these warnings start.
+/// The start of all these warnings.
 pub(super) const NEVER_REACHED: &str = "is never reached, ";
 
-/// Warns of routes that are not reached.
+/// Warns of routes that no traffic reaches.
 pub(super) fn unreachable_rules(verdict: &mut Verdict, spec: &Path<'_>, service: &VirtualService) {
     let at = spec.field("http");
     repeated(verdict, &at, service.http.iter().map(|route| route.matches.as_slice()), |request| {
@@ -35,7 +35,7 @@ pub(super) fn unreachable_rules(verdict: &mut Verdict, spec: &Path<'_>, service:
     );
 }
 
-/// Warns of routes after one without matches, and of matches written twice; `text` is what of a match is compared.
+/// Warns of routes after one without matches, and of repeated matches; `text` returns the compared part of a match.
 fn repeated<'a, M: Serialize + 'a>(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -74,7 +74,7 @@ fn repeated<'a, M: Serialize + 'a>(
     }
 }
 
-/// Warns of HTTP matches that ask for more than an earlier one, but are not the same.
+/// Warns of HTTP matches that are narrower than an earlier one, but not equal.
 fn covered(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     let mut before: Vec<(usize, usize, &HttpMatchRequest)> = Vec::new();
     for (index, route) in service.http.iter().enumerate() {
@@ -102,7 +102,7 @@ fn covered(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     }
 }
 
-/// Whether istiod would compare two matches: they are of different prefixes, and ask for as many things.
+/// Whether istiod would compare two matches: they have different prefixes and the same number of conditions.
 fn are_compared(a: &HttpMatchRequest, b: &HttpMatchRequest) -> bool {
     let (Some(StringMatch::Prefix(first)), Some(StringMatch::Prefix(second))) = (&a.uri, &b.uri) else { return false };
     first != second
@@ -112,7 +112,7 @@ fn are_compared(a: &HttpMatchRequest, b: &HttpMatchRequest) -> bool {
         && a.without_headers.len() == b.without_headers.len()
 }
 
-/// Whether every request that the inner match takes is taken by the outer one.
+/// Whether the outer match accepts every request that the inner one accepts.
 fn covers(outer: &HttpMatchRequest, inner: &HttpMatchRequest) -> bool {
     (outer.port == 0 || outer.port == inner.port)
         && covers_path(outer, inner)
@@ -121,7 +121,7 @@ fn covers(outer: &HttpMatchRequest, inner: &HttpMatchRequest) -> bool {
         && covers_text(outer.authority.as_ref(), inner.authority.as_ref())
         && covers_map(&outer.headers, &inner.headers)
         && covers_map(&outer.query_params, &inner.query_params)
-        // What the outer one excludes the inner one must exclude too.
+        // The inner match must exclude everything that the outer one excludes.
         && outer.without_headers.iter().all(|(name, value)| {
             inner.without_headers.get(name).is_some_and(|excluded| covers_text(Some(excluded), Some(value)))
         })
@@ -131,7 +131,7 @@ fn covers(outer: &HttpMatchRequest, inner: &HttpMatchRequest) -> bool {
             || (!inner.gateways.is_empty() && inner.gateways.iter().all(|name| outer.gateways.contains(name))))
 }
 
-/// Whether the outer match takes every path that the inner one takes.
+/// Whether the outer match accepts every path that the inner one accepts.
 fn covers_path(outer: &HttpMatchRequest, inner: &HttpMatchRequest) -> bool {
     if outer.ignore_uri_case {
         return covers_text(lowered(outer.uri.as_ref()).as_ref(), lowered(inner.uri.as_ref()).as_ref());
@@ -139,7 +139,7 @@ fn covers_path(outer: &HttpMatchRequest, inner: &HttpMatchRequest) -> bool {
     (!inner.ignore_uri_case || outer.uri.is_none()) && covers_text(outer.uri.as_ref(), inner.uri.as_ref())
 }
 
-/// The match in lowercase; expressions, which case does not concern, stay.
+/// The match in lower case; regular expressions stay unchanged.
 fn lowered(value: Option<&StringMatch>) -> Option<StringMatch> {
     value.map(|value| match value {
         StringMatch::Exact(text) => StringMatch::Exact(text.to_ascii_lowercase()),
@@ -148,12 +148,13 @@ fn lowered(value: Option<&StringMatch>) -> Option<StringMatch> {
     })
 }
 
-/// Whether the outer matches, by name, ask for nothing that the inner ones do not.
+/// Whether the outer matches, by name, have no condition that the inner ones lack.
 fn covers_map(outer: &BTreeMap<String, StringMatch>, inner: &BTreeMap<String, StringMatch>) -> bool {
     outer.iter().all(|(name, value)| inner.get(name).is_some_and(|found| covers_text(Some(value), Some(found))))
 }
 
-/// Whether the outer match takes every text that the inner one takes, as far as can be decided without evaluating expressions.
+/// Whether the outer match accepts every text that the inner one accepts, as far as can be decided without evaluating
+/// expressions.
 fn covers_text(outer: Option<&StringMatch>, inner: Option<&StringMatch>) -> bool {
     match (outer, inner) {
         (None, _) => true,

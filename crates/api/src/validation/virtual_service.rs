@@ -52,12 +52,12 @@ impl Validate for VirtualService {
     }
 }
 
-/// Whether sidecars do not see the routes. Holds too when no gateway is named, so ask for that first.
+/// Whether sidecars do not receive the routes. It is also true if no gateway is set, so check that first.
 pub(super) fn is_for_gateways_only(service: &VirtualService) -> bool {
     !service.gateways.iter().any(|gateway| gateway == MESH)
 }
 
-/// Refuses what a delegate, which has no hosts, cannot have.
+/// Rejects fields that a delegate, which has no hosts, must not have.
 fn delegate(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     for (field, is_empty) in
         [("gateways", service.gateways.is_empty()), ("tls", service.tls.is_empty()), ("tcp", service.tcp.is_empty())]
@@ -73,7 +73,7 @@ fn delegate(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
 
 /// Validates names of gateways.
 ///
-/// istiod looks no further after the first name without a namespace, and neither is looked further here.
+/// Stops after the first name without a namespace, as istiod does.
 pub(super) fn gateway_names(verdict: &mut Verdict, at: &Path<'_>, gateways: &[String]) {
     for (index, gateway) in gateways.iter().enumerate() {
         let at = &at.item(index);
@@ -96,7 +96,7 @@ fn gateway_name(gateway: &str, namespace: &str, name: &str) -> Result<(), String
     Err(format!("{gateway:?} is not the name of a Gateway; write it as namespace/name, or \"mesh\" for all sidecars"))
 }
 
-/// Refuses routing by claims where sidecars see the routes.
+/// Rejects routing by claims if sidecars receive the routes.
 fn no_claims(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     for (route_index, route) in service.http.iter().enumerate() {
         let route_at = at.item(route_index);

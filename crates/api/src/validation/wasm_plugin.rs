@@ -10,13 +10,13 @@ use super::{Validate, Verdict};
 use crate::istio::{EnvValueSource, EnvVar, TrafficSelector, VmConfig, WasmPlugin};
 use crate::object::ObjectMeta;
 
-/// The most bytes of a name.
+/// The maximum length of a name, in bytes.
 const MAX_NAME: usize = 256;
 
-/// The most bytes of the name of a Secret.
+/// The maximum length of the name of a Secret, in bytes.
 const MAX_SECRET: usize = 253;
 
-/// How many characters a SHA-256 has.
+/// The number of characters of a SHA-256.
 const CHECKSUM_LENGTH: usize = 64;
 
 impl Validate for WasmPlugin {
@@ -34,12 +34,12 @@ impl Validate for WasmPlugin {
     }
 }
 
-/// Where a module is.
+/// The URL of a module.
 pub(super) fn address(url: &str) -> Result<(), String> {
     if url.is_empty() {
         return Err("is missing; say where the module is".to_owned());
     }
-    // What is no address by itself may be one of an image without a scheme.
+    // A text that is not a URL may be the reference of an image, without a scheme.
     let scheme = match url_scheme(url) {
         Ok(scheme) => scheme,
         Err(fault) => url_scheme(&format!("http://{url}"))
@@ -51,7 +51,7 @@ pub(super) fn address(url: &str) -> Result<(), String> {
     }
 }
 
-/// A module's checksum, where one is written.
+/// A module's checksum, if set.
 pub(super) fn checksum(text: &str) -> Result<(), String> {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.is_empty() || (text.len() == CHECKSUM_LENGTH && text.bytes().all(is_hex)) {
@@ -70,7 +70,7 @@ pub(super) fn name(name: &str) -> Result<(), String> {
     if name.len() <= MAX_NAME { Ok(()) } else { Err(format!("is longer than {MAX_NAME} bytes")) }
 }
 
-/// Validates the machine that a module runs in: the first variable that is at fault.
+/// Validates the VM that a module runs in; only the first invalid variable is reported.
 pub(super) fn machine(verdict: &mut Verdict, at: &Path<'_>, machine: Option<&VmConfig>) {
     let mut known = BTreeSet::new();
     let at = at.field("env");
@@ -92,7 +92,7 @@ pub(super) fn machine(verdict: &mut Verdict, at: &Path<'_>, machine: Option<&VmC
     }
 }
 
-/// Validates which traffic is meant: the first port that is at fault.
+/// Validates the selected traffic; only the first invalid port is reported.
 pub(super) fn traffic(verdict: &mut Verdict, at: &Path<'_>, selectors: &[TrafficSelector]) {
     for (index, selector) in selectors.iter().enumerate() {
         let at = at.item(index);

@@ -17,7 +17,8 @@ impl Validate for WorkloadEntry {
     }
 }
 
-/// Validates an entry; `service_ports` are the ports of the `STATIC` ServiceEntry that lists it, `None` when it stands alone.
+/// Validates an entry; `service_ports` are the ports of the `STATIC` ServiceEntry that lists it, `None` for an object of its
+/// own.
 pub(super) fn workload_entry(
     verdict: &mut Verdict,
     at: &Path<'_>,
@@ -57,7 +58,7 @@ pub(super) fn workload_entry(
     labels(verdict, &at.field("labels"), &entry.labels);
 }
 
-/// The ports of an endpoint, which must be known to the service where there is one.
+/// Validates the ports of an endpoint, each of which its service must have, if it has a service.
 pub(super) fn endpoint_ports(
     verdict: &mut Verdict,
     at: &Path<'_>,

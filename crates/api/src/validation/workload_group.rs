@@ -9,7 +9,7 @@ use crate::mesh::{HttpHealthCheckConfig, ReadinessProbe};
 use crate::object::ObjectMeta;
 
 impl Validate for WorkloadGroup {
-    /// The template is not judged as a WorkloadEntry: what such an entry must have, each workload tells of itself.
+    /// The template is not validated as a WorkloadEntry: each workload reports the required fields itself.
     fn validate(&self, _: &ObjectMeta) -> Verdict {
         let mut verdict = Verdict::default();
         let Self { metadata, template, probe } = self;
@@ -27,7 +27,7 @@ impl Validate for WorkloadGroup {
     }
 }
 
-/// Validates how workloads are probed.
+/// Validates the readiness probe.
 fn readiness_probe(verdict: &mut Verdict, at: &Path<'_>, probe: &ReadinessProbe) {
     let ReadinessProbe {
         initial_delay_seconds,

@@ -1,18 +1,18 @@
-//! Splitting a stream into its documents, so that a broken one loses none of the others.
+//! Splitting a stream into its documents, so that an invalid one does not affect the others.
 
 /// One document of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// How many lines of the stream are before the text.
+    /// The number of lines in the stream before the text.
     pub lines_before: usize,
-    /// The text, markers left out.
+    /// The text, without markers.
     pub text: &'a str,
 }
 
-/// The documents of a stream, those without content left out.
+/// The documents of a stream, without empty ones.
 ///
-/// A marker (`---` or `...` at the start of a line, followed by blank or nothing) ends a document wherever it stands:
-/// YAML allows none inside quoted or block text, so no parser is needed to find them.
+/// A marker (`---` or `...` at the start of a line, followed by a blank or nothing) always ends a document: YAML does not allow
+/// markers in quoted or block text, so no parser is needed to find them.
 pub fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
     let stream = stream.strip_prefix('\u{feff}').unwrap_or(stream);
     let mut rest = Some(stream);
@@ -31,14 +31,14 @@ pub fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
     })
 }
 
-/// The text up to the first marker, how many lines end in it, and the text after the marker.
+/// The text up to the first marker, the number of line ends in it, and the text after the marker.
 fn split_first(text: &str) -> (&str, usize, Option<&str>) {
     let mut offset = 0;
     let mut lines = 0;
     for line in text.split_inclusive('\n') {
         if is_marker(line) {
             let (before, from_marker) = text.split_at(offset);
-            // What follows on the marker's own line is part of the next document.
+            // Text after the marker on its own line is part of the next document.
             let after = from_marker.get(MARKER_LENGTH..).expect("a marker has this length");
             return (before, lines, Some(after));
         }
@@ -48,7 +48,7 @@ fn split_first(text: &str) -> (&str, usize, Option<&str>) {
     (text, lines, None)
 }
 
-/// How long a marker is.
+/// The length of a marker.
 const MARKER_LENGTH: usize = 3;
 
 /// Whether the line starts with a marker.
@@ -57,7 +57,7 @@ fn is_marker(line: &str) -> bool {
     after.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// Whether there is more than blank lines, comments and directives.
+/// Whether the text contains more than blank lines, comments and directives.
 fn has_content(text: &str) -> bool {
     text.lines().any(|line| {
         let line = line.trim();

@@ -10,13 +10,13 @@ use serde_saphyr::Spanned;
 struct Node {
     /// The line on which it starts, from 1.
     line: usize,
-    /// What is inside.
+    /// Its children.
     children: Children,
 }
 
-/// What is inside a node.
+/// The children of a node.
 enum Children {
-    /// Nothing: a scalar.
+    /// A scalar without children.
     None,
     /// The items of a list.
     Items(Vec<Node>),
@@ -26,16 +26,16 @@ enum Children {
 
 /// A key with its line.
 struct Key {
-    /// The line on which it stands, from 1.
+    /// The line of the key, from 1.
     line: usize,
     /// The key.
     name: String,
 }
 
-/// The line, from 1, of the field at `path` (such as `spec.http[0].route`), or of the last field on the way to it that
-/// is there. `None` where the text cannot be read.
+/// The line, from 1, of the field at `path` (such as `spec.http[0].route`), or of its last existing ancestor. `None` if the
+/// text cannot be parsed.
 ///
-/// Costs a second reading of the text: for errors only.
+/// Parses the text again, so it is for errors only.
 #[must_use]
 pub fn line_of(text: &str, path: &str) -> Option<usize> {
     let mut node: &Node = &super::deserialize::<Node>(text, super::reader_options(super::Schema::V1_2)).ok()?;
@@ -48,7 +48,7 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
     Some(line)
 }
 
-/// The lines, from 1, of all scalars by their paths (such as `spec.hosts[0]`); none where the text cannot be read.
+/// The lines, from 1, of all scalars by their paths (such as `spec.hosts[0]`); empty if the text cannot be parsed.
 #[must_use]
 pub fn scalar_lines(text: &str) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
@@ -58,7 +58,7 @@ pub fn scalar_lines(text: &str) -> BTreeMap<String, usize> {
     lines
 }
 
-/// Notes the lines of the scalars in a node.
+/// Collects the lines of the scalars in a node.
 fn note_scalars(node: &Node, path: String, lines: &mut BTreeMap<String, usize>) {
     match &node.children {
         Children::None => {
@@ -78,7 +78,7 @@ fn note_scalars(node: &Node, path: String, lines: &mut BTreeMap<String, usize>) 
     }
 }
 
-/// One step along a path: the line found, the node there, and the rest of the path.
+/// One step along a path: the line, the node, and the rest of the path.
 fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(usize, &'a Node, &'p str)> {
     match &node.children {
         Children::None => None,
@@ -88,7 +88,7 @@ fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(usize, &'a Node, &'p s
             Some((item.line, item, rest.strip_prefix('.').unwrap_or(rest)))
         }
         Children::Members(members) => {
-            // Keys may hold dots (labels do), so the longest key that fits is the one that is meant.
+            // Keys may contain dots (labels do), so the longest matching key is used.
             let fits = |(key, _): &&(Key, Node)| after_key(path, &key.name).is_some();
             let (key, child) = members.iter().filter(fits).max_by_key(|(key, _)| key.name.len())?;
             Some((key.line, child, after_key(path, &key.name)?))
@@ -96,7 +96,7 @@ fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(usize, &'a Node, &'p s
     }
 }
 
-/// What is left of the path behind a key, where the path starts with it.
+/// The rest of the path after a key, if the path starts with it.
 fn after_key<'p>(path: &'p str, key: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(key)?;
     match rest.strip_prefix('.') {
@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for Children {
     }
 }
 
-/// Takes whatever there is.
+/// Accepts any value.
 struct ChildrenVisitor;
 
 impl<'de> Visitor<'de> for ChildrenVisitor {

@@ -16,7 +16,7 @@ use navarch_api::object::NamespacedName;
 type Slot = Arc<[Arc<Service>]>;
 
 impl Aggregate {
-    /// The registries of all clusters, that of the one that configures the mesh first.
+    /// The registries of all clusters, that of the configuration cluster first.
     fn registries(&self) -> impl Iterator<Item = &Registry> {
         std::iter::once(&self.own).chain(self.remotes.values())
     }
@@ -96,8 +96,8 @@ impl Aggregate {
         change.services.insert(key.clone());
     }
 
-    /// All services of a key. Those that clusters declare are one: the first cluster's, with the addresses and identities of all
-    /// (Istio's `mergeService`). Other names for the host may be in any cluster.
+    /// All services of a key. Kubernetes Services are merged into that of the first cluster, with the addresses and identities of
+    /// all (Istio's `mergeService`). Aliases of the host may be in any cluster.
     fn merged_services(&self, key: &ServiceKey) -> Option<Slot> {
         let found = self.registries().filter_map(|registry| registry.directory().services.get(key));
         let slots: Vec<&Slot> = found.collect();
@@ -126,8 +126,8 @@ impl Aggregate {
         (!services.is_empty()).then(|| services.into())
     }
 
-    /// The aliases of a host in all clusters. Of a name that several clusters declare the first one's Service counts, which may be an
-    /// alias of another host or none.
+    /// The aliases of a host in all clusters. If several clusters declare a name, only the Service of the first cluster is used. It
+    /// may be an alias of another host, or not an alias.
     fn aliases_of(&self, host: &Hostname) -> BTreeSet<&ServiceKey> {
         let declares = |registry: &Registry, key: &ServiceKey| {
             let slot = registry.directory().services.get(key);

@@ -104,7 +104,7 @@ impl Registry {
         let default_address = addresses.first()?.clone();
         let vips: SmallMap<_, _> = [(self.world.settings.cluster_id.clone(), addresses)].into_iter().collect();
         let real = real(name)?;
-        // An alias names the host of the Service, and not the one in `clusterset.local`.
+        // Aliases refer to the host of the Service, not to the one in `clusterset.local`.
         let aliases = Default::default();
         Some(Arc::new(Service { key, default_address, cluster_vips: vips, aliases, ..Service::clone(&real) }))
     }

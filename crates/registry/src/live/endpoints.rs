@@ -77,7 +77,7 @@ impl Registry {
     ) -> Shared {
         let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
         for state in services {
-            // As with istiod: a VirtualService of its own namespace may name a Service that is exported to nobody, but finds no pods there.
+            // As in istiod: a VirtualService of the same namespace may refer to a Service that is not exported, but finds no pods there.
             if state.service.export_to != ExportTo::Nobody {
                 endpoints.extend(self.slices.endpoints(state.name()));
             }
@@ -122,7 +122,7 @@ impl ServiceEndpoints {
         let mut service_accounts: Vec<Arc<str>> = accounts.filter(|account| !account.is_empty()).cloned().collect();
         service_accounts.sort_unstable();
         service_accounts.dedup();
-        // They are long-lived, and the vector grew by doubling.
+        // The vectors are long-lived, and may have grown by doubling.
         endpoints.shrink_to_fit();
         service_accounts.shrink_to_fit();
         Some(Self { endpoints, service_accounts })

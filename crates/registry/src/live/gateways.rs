@@ -7,8 +7,8 @@ use crate::network_gateways::{gateways_by_network, gateways_of_object, gateways_
 use navarch_store::Objects;
 
 impl Registry {
-    /// Updates network gateways from services. Node-port gateways are kept even without matching nodes, so that changed nodes
-    /// find them.
+    /// Updates network gateways from services. Node-port gateways are kept even without matching nodes, so that a change of nodes
+    /// updates them.
     pub(super) fn update_gateways(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
         let nothing = work.gateways.is_empty() && work.gateway_objects.is_empty();
         if nothing && !self.directory.network_gateways.is_empty() {

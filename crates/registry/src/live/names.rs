@@ -21,7 +21,7 @@ pub(super) struct Names {
     pub(super) entries: HashIndex,
     /// Aliases by host.
     aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
-    /// Addresses allocated here, where no controller does it.
+    /// Addresses that the registry allocates, if no controller does.
     allocated: BTreeMap<ServiceKey, AllocatedIps>,
 }
 
@@ -142,7 +142,7 @@ impl Registry {
         }
     }
 
-    /// Recomputes allocated addresses; services with changed ones are queued.
+    /// Recomputes allocated addresses; services with changed addresses are queued.
     fn update_allocation(&mut self, work: &mut Work) {
         let services = self.service_entries.iter().flat_map(|state| state.services.all().iter());
         let keys: BTreeSet<&ServiceKey> =

@@ -169,7 +169,7 @@ impl Registry {
         number
     }
 
-    /// Removes a ServiceEntry; returns the number that it had.
+    /// Removes a ServiceEntry; returns its former number.
     fn remove_service_entry(&mut self, name: &NamespacedName, work: &mut Work) -> Option<u32> {
         let (number, old) = self.service_entries.remove(name)?;
         if let Some(was) = &old.selector {

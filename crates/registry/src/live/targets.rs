@@ -59,7 +59,7 @@ impl Registry {
         changed
     }
 
-    /// The targets of a pod by Kubernetes Services: those that select it, else those whose slices list its address.
+    /// The targets of a pod by Kubernetes Services: those that select it; if there are none, those whose slices list its address.
     fn pod_targets(&self, name: &NamespacedName, pod: &PodState) -> Vec<ServiceTarget> {
         let selecting = self.services_selecting(&name.namespace, pod.labels().into());
         let mut targets: Vec<ServiceTarget> = if selecting.is_empty() {
@@ -141,8 +141,8 @@ impl Registry {
     }
 }
 
-/// The endpoints of ServiceEntries by their main addresses, by the name of the ServiceEntry: many addresses of one are looked
-/// up at once.
+/// The endpoints of ServiceEntries by their main addresses, by the name of the ServiceEntry, because many addresses of one
+/// ServiceEntry are looked up together.
 type ListedEndpoints<'a> = BTreeMap<&'a NamespacedName, BTreeMap<&'a str, Arc<[Arc<Endpoint>]>>>;
 
 /// Endpoints by their main addresses, in their order.

@@ -1,5 +1,5 @@
-//! Callers with a certificate: the SPIFFE ids among its names. TLS has checked the certificate itself when the connection
-//! began, which may be long ago: its dates are looked at again.
+//! Authenticates callers by the SPIFFE IDs in their certificate. TLS verified the certificate when the connection began, which
+//! may be long ago, so its validity period is checked again.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -8,10 +8,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::MeshSnapshot;
 use navarch_api::identity::{Caller, Identity};
 
-/// The caller that a chain of certificates, leaf first, is for.
+/// The caller of a certificate chain, leaf first.
 ///
 /// # Errors
-/// When the leaf names nobody of this mesh.
+/// If the leaf has no identity of this mesh.
 pub(super) fn caller(
     chain: &[CertificateDer<'static>],
     snapshot: &MeshSnapshot,
@@ -37,13 +37,12 @@ pub(super) fn caller(
     Ok(Caller { identities, pod: None, expires: not_after(&leaf) })
 }
 
-/// When a certificate expires; `None` where it cannot be read.
+/// The expiry of a certificate; `None` if it is invalid.
 #[must_use]
 pub fn certificate_expiry(certificate: &CertificateDer<'_>) -> Option<jiff::Timestamp> {
     X509Certificate::from_der(certificate).ok().and_then(|(_, certificate)| not_after(&certificate))
 }
 
-/// When a certificate expires.
 fn not_after(certificate: &X509Certificate<'_>) -> Option<jiff::Timestamp> {
     jiff::Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }

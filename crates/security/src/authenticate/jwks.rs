@@ -1,4 +1,4 @@
-//! The keys of a token's issuer: given, or fetched and kept.
+//! The keys of a token issuer: configured, or fetched and cached.
 
 mod fetch;
 
@@ -11,54 +11,54 @@ use tokio::time::Instant;
 
 use super::jwt::JwtRule;
 
-/// How long fetched keys count without asking again.
+/// How long fetched keys are used before they are fetched again.
 const FRESH: Duration = Duration::from_secs(20 * 60);
-/// How long to wait before asking again for a key that was not among them, or after a failure.
+/// Delay before keys are fetched again because a key is missing or the last fetch failed.
 const REFETCH_DELAY: Duration = Duration::from_secs(15);
-/// How long fetched keys count when the issuer does not answer any more.
+/// How long fetched keys are used if they cannot be fetched again.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// Where keys come from.
+/// The source of keys.
 #[derive(Debug)]
 pub(super) enum KeySource {
-    /// They were given.
+    /// The keys are configured.
     Fixed(JwkSet),
-    /// They are fetched.
+    /// The keys are fetched.
     Remote(Box<Remote>),
 }
 
-/// Keys that are fetched.
+/// Keys that are fetched and cached.
 #[derive(Debug)]
 pub(super) struct Remote {
-    /// Where they are; empty where the issuer says so.
+    /// The address of the keys; if empty, it is in the issuer's discovery document.
     uri: String,
     issuer: String,
-    /// What was fetched. Held while fetching, so that many who wait fetch once.
+    /// The cached keys. Locked while fetching, so that concurrent callers cause one fetch.
     state: Mutex<Fetched>,
 }
 
-/// What was fetched.
+/// The cached keys.
 #[derive(Debug, Default)]
 struct Fetched {
-    /// The keys and when they came.
+    /// The keys, and when they were fetched.
     keys: Option<(JwkSet, Instant)>,
-    /// When they were last asked for.
+    /// When the last fetch began.
     asked: Option<Instant>,
 }
 
-/// What an issuer says of itself.
+/// The discovery document of an issuer.
 #[derive(Deserialize)]
 struct Discovery {
     issuer: String,
-    /// Where its keys are.
+    /// The address of the keys.
     jwks_uri: String,
 }
 
 impl KeySource {
-    /// The keys of a rule.
+    /// The key source of a rule.
     ///
     /// # Errors
-    /// When keys that are given cannot be read.
+    /// If configured keys are invalid.
     pub(super) fn new(rule: &JwtRule) -> Result<Self, String> {
         if !rule.jwks.is_empty() {
             let keys = serde_json::from_str(&rule.jwks).map_err(|error| format!("JWT_RULE: jwks: {error}"))?;
@@ -68,7 +68,7 @@ impl KeySource {
         Ok(Self::Remote(Box::new(remote)))
     }
 
-    /// The key of this id, or the only one where a token names none.
+    /// The key with this ID, or the only key if the token has no key ID.
     ///
     /// # Errors
     /// If there is no such key, or the keys cannot be fetched: the token is rejected.
@@ -80,7 +80,7 @@ impl KeySource {
     }
 }
 
-/// The key of this id among keys, or the only one.
+/// The key with this ID, or the only key if there is no ID.
 fn pick<'a>(keys: &'a JwkSet, id: Option<&str>) -> Option<&'a Jwk> {
     match (id, keys.keys.as_slice()) {
         (Some(id), _) => keys.find(id),
@@ -90,7 +90,7 @@ fn pick<'a>(keys: &'a JwkSet, id: Option<&str>) -> Option<&'a Jwk> {
 }
 
 impl Remote {
-    /// The key of this id.
+    /// The key with this ID, or the only key if there is no ID; fetched if it is not cached.
     async fn find(&self, id: Option<&str>) -> Result<Jwk, String> {
         let mut state = self.state.lock().await;
         let now = Instant::now();
@@ -112,14 +112,13 @@ impl Remote {
         pick(keys, id).cloned().ok_or_else(|| "its key is not one of the issuer's".to_owned())
     }
 
-    /// Fetches the keys.
     async fn fetch(&self) -> Result<JwkSet, String> {
         let uri = if self.uri.is_empty() { self.discover().await? } else { self.uri.clone() };
         let body = fetch::get(&uri).await?;
         serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))
     }
 
-    /// Asks the issuer where its keys are.
+    /// Reads the address of the keys from the issuer's discovery document.
     async fn discover(&self) -> Result<String, String> {
         let uri = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
         let body = fetch::get(&uri).await?;

@@ -1,4 +1,4 @@
-//! Callers with a token that is checked by the issuer's keys (`JWT_RULE`), where no API server is to be asked.
+//! Authenticates callers by tokens that are verified with the issuer's keys (`JWT_RULE`), without the API server.
 
 use std::fmt;
 
@@ -11,53 +11,53 @@ use super::MeshSnapshot;
 use super::jwks::KeySource;
 use navarch_api::identity::{Caller, Identity};
 
-/// How far clocks may be apart, in seconds.
+/// Maximum clock skew, in seconds.
 const LEEWAY: u64 = 10;
-/// What the subject of a service account's token starts with.
+/// Prefix of the subject in service account tokens.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// `JWT_RULE`: a `JWTRule` of Istio's in JSON, as far as it counts here.
+/// `JWT_RULE`: the supported fields of Istio's `JWTRule`, as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtRule {
-    /// Who makes the tokens.
+    /// The issuer of the tokens.
     pub issuer: String,
-    /// Whom they must be for; one of these.
+    /// The accepted audiences; a token must have one of them.
     pub audiences: Vec<String>,
-    /// Where the keys are; empty asks the issuer's `.well-known/openid-configuration`.
+    /// The address of the keys; if empty, it is read from the issuer's `.well-known/openid-configuration`.
     #[serde(alias = "jwks_uri")]
     pub jwks_uri: String,
-    /// The keys themselves.
+    /// The keys, as JSON.
     pub jwks: String,
 }
 
-/// Checks tokens of one issuer.
+/// Verifies tokens of one issuer.
 pub struct JwtAuthenticator {
-    /// Who makes them.
+    /// The issuer of the tokens.
     issuer: String,
-    /// Whom they must be for.
+    /// The accepted audiences.
     audiences: Vec<String>,
     keys: KeySource,
 }
 
-/// What is read of a token once its signature holds. Everything may be missing or of another type in the token.
+/// The claims that are read after the signature is verified. Any claim may be missing or have another type in the token.
 #[derive(Debug, Deserialize)]
 struct Claims {
-    /// Whom it is about.
+    /// The subject.
     sub: String,
-    /// When it expires.
+    /// The expiry.
     #[serde(default)]
     exp: Option<serde_json::Value>,
-    /// What Kubernetes says of the pod.
+    /// The claims of Kubernetes, with the pod.
     #[serde(rename = "kubernetes.io", default)]
     kubernetes: Option<serde_json::Value>,
 }
 
 impl JwtAuthenticator {
-    /// For the tokens of a rule.
+    /// An authenticator for the tokens of a rule.
     ///
     /// # Errors
-    /// When the rule lacks issuer or audiences, or its keys cannot be read.
+    /// If the rule has no issuer or no audiences, or its keys are invalid.
     pub fn new(rule: JwtRule) -> Result<Self, String> {
         if rule.issuer.is_empty() || rule.audiences.is_empty() {
             return Err("JWT_RULE must name an issuer and audiences".to_owned());
@@ -66,10 +66,10 @@ impl JwtAuthenticator {
         Ok(Self { issuer: rule.issuer, audiences: rule.audiences, keys })
     }
 
-    /// The service account that a token is for.
+    /// The caller of a token: its service account.
     ///
     /// # Errors
-    /// Says what is wrong with the token; nothing of the token itself.
+    /// If the token is invalid. The error does not contain the token.
     pub async fn caller(&self, token: &str, snapshot: &MeshSnapshot) -> Result<Caller, String> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| "it is no JWT")?;
         let key = self.keys.find(header.kid.as_deref()).await?;
@@ -89,7 +89,7 @@ impl JwtAuthenticator {
     }
 }
 
-/// The service account that claims are about.
+/// The caller of verified claims.
 fn caller_of(claims: &Claims, snapshot: &MeshSnapshot) -> Result<Caller, String> {
     let account = claims.sub.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split_once(':'));
     let Some((namespace, name)) = account else { return Err("its subject is no service account".to_owned()) };
@@ -101,7 +101,7 @@ fn caller_of(claims: &Claims, snapshot: &MeshSnapshot) -> Result<Caller, String>
     Ok(Caller { identities: vec![identity], pod: pod.and_then(super::token_review::pod_of_claims), expires })
 }
 
-/// The algorithms that a key may be used with. Keys that both sides would have to know are never taken.
+/// The algorithms of a key. Symmetric keys are never accepted.
 fn algorithms(key: &Jwk) -> &'static [Algorithm] {
     use jsonwebtoken::jwk::EllipticCurve;
     match &key.algorithm {
@@ -123,7 +123,7 @@ fn algorithms(key: &Jwk) -> &'static [Algorithm] {
     }
 }
 
-/// An error of the token's in words.
+/// The text of a token error.
 fn describe(error: &jsonwebtoken::errors::Error) -> String {
     use jsonwebtoken::errors::ErrorKind;
     let known = [

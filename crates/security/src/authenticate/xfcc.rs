@@ -1,4 +1,4 @@
-//! `x-forwarded-client-cert`: what a gateway says of the client behind it. Counts from trusted addresses only.
+//! `x-forwarded-client-cert`: the client identity that a gateway forwards. Only accepted from trusted addresses.
 
 use std::net::IpAddr;
 
@@ -8,15 +8,15 @@ use navarch_api::identity::{Caller, Identity};
 
 pub(super) const HEADER: &str = "x-forwarded-client-cert";
 
-/// Networks whose gateways are trusted (`TRUSTED_GATEWAY_CIDR`). With any, loopback is trusted, too.
+/// Networks whose gateways are trusted (`TRUSTED_GATEWAY_CIDR`). If there are any, loopback is also trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedNetworks(Vec<Cidr>);
 
 impl TrustedNetworks {
-    /// From a comma-separated list of CIDR blocks.
+    /// Parses a comma-separated list of CIDR blocks.
     ///
     /// # Errors
-    /// Gives the first that is none.
+    /// The first invalid block.
     pub fn parse(text: &str) -> Result<Self, String> {
         Cidr::parse_list(text).map(Self).map_err(str::to_owned)
     }
@@ -33,11 +33,11 @@ impl TrustedNetworks {
     }
 }
 
-/// The caller that a trusted gateway vouches for. Of several hops only the last counts, which the gateway itself has
-/// seen; what stands before it was the client's to write.
+/// The caller that a trusted gateway forwards. Only the last element is used: the gateway itself adds it, whereas the client may
+/// have written the elements before it.
 ///
 /// # Errors
-/// When the gateway is not trusted, or names nobody of this mesh.
+/// If the gateway is not trusted, or the element has no identity of this mesh.
 pub(super) fn caller(
     shown: Credentials<'_>,
     trusted: &TrustedNetworks,
@@ -62,12 +62,12 @@ pub(super) fn caller(
     Ok(Caller { identities, ..Caller::default() })
 }
 
-/// The last of a list whose elements are parted by commas outside of quotes.
+/// The last element of a list that is separated by commas outside of quotes.
 fn last_element(text: &str) -> &str {
     split(text, ',').pop().unwrap_or_default()
 }
 
-/// Splits at a sign where it stands outside of quotes.
+/// Splits a text at a character outside of quotes.
 fn split(text: &str, at: char) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(|sign: char| {

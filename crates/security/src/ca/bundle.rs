@@ -1,4 +1,4 @@
-//! What an authority is made of, as text: certificate, key, chain and roots.
+//! The parts of an authority as text: certificate, key, chain and roots.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,57 +10,57 @@ use navarch_api::kubernetes::SecretBytes;
 use navarch_pki::KeyType;
 use navarch_pki::pem::{self, PemError};
 
-/// How long before now new certificates begin to hold, for clocks that are late.
+/// How long before now the validity of new certificates begins, because clocks may be late.
 pub(super) const BACKDATE: Duration = Duration::from_secs(120);
 
-/// What the certificate that signs is called in errors.
+/// The name of the signing certificate in errors.
 const SIGNING: &str = "the CA's certificate";
 
-/// What an authority is made of, in PEM. Nothing is checked yet.
+/// The parts of an authority in PEM, not validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// The certificate that signs.
+    /// The signing certificate.
     pub certificate: String,
-    /// Its key.
+    /// The key of the signing certificate.
     pub key: SecretBytes,
-    /// From the signing certificate up, roots excepted; empty where it is a root itself.
+    /// The chain from the signing certificate up to its root, without the root; empty if the certificate is a root itself.
     pub chain: String,
     /// The roots.
     pub roots: String,
-    /// Lists of revoked certificates; empty is none.
+    /// CRLs; empty if there are none.
     pub revocations: String,
 }
 
-/// Why a bundle makes no authority.
+/// Why a bundle is not a valid authority.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// A certificate or the key cannot be read.
+    /// A certificate or the key is invalid.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// The key is of an unknown kind.
+    /// The key has an unknown type.
     #[error("the CA's key cannot be used")]
     Key,
-    /// The key is another certificate's.
+    /// The key does not match the certificate.
     #[error("the CA's key does not match its certificate")]
     Mismatch,
-    /// The certificate must not sign others.
+    /// The certificate may not sign others.
     #[error("the CA's certificate may not sign others: it is not a CA certificate")]
     NoCa,
-    /// The certificate holds no longer, or not yet.
+    /// The certificate has expired, or is not valid yet.
     #[error("the CA's certificate has expired or is not valid yet")]
     Expired,
-    /// The roots do not vouch for the certificate.
+    /// No root verifies the certificate.
     #[error("no root verifies the CA's certificate through its chain")]
     Unrooted,
-    /// Making a certificate failed.
+    /// Generating a certificate failed.
     #[error("failed to generate a certificate")]
     Make(#[from] rcgen::Error),
 }
 
-/// Reads a list of certificates, which may be empty; `what` names it in errors.
+/// Parses a list of certificates, which may be empty; `what` names it in errors.
 ///
 /// # Errors
-/// When one cannot be read.
+/// If a certificate is invalid.
 pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
     match pem::certificates(pem.as_bytes(), what) {
         Err(PemError::NoCertificate(_)) => Ok(Vec::new()),
@@ -68,35 +68,35 @@ pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
     }
 }
 
-/// The CA's certificate; the first, where the text holds several.
+/// The signing certificate: the first one, if the text contains several.
 ///
 /// # Errors
-/// When there is none, or one cannot be read.
+/// If there is none, or one is invalid.
 pub(super) fn signing_certificate(pem: &str) -> Result<CertificateDer<'static>, BundleError> {
     let first = pem::certificates(pem.as_bytes(), SIGNING)?.into_iter().next();
     Ok(first.ok_or_else(|| PemError::NoCertificate(SIGNING.to_owned()))?)
 }
 
-/// A certificate of the CA, taken apart.
+/// Parses the signing certificate.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it is invalid.
 pub(super) fn parse_signing<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, BundleError> {
     let parsed = X509Certificate::from_der(certificate);
     Ok(parsed.map_err(|_| PemError::Unreadable(SIGNING.to_owned()))?.1)
 }
 
-/// When a certificate begins and ends to hold; the first, where the text holds several.
+/// The validity period of the first certificate in a text.
 ///
 /// # Errors
-/// When there is none that can be read.
+/// If there is no valid certificate.
 pub(super) fn validity(pem: &str) -> Result<(SystemTime, SystemTime), BundleError> {
     let first = signing_certificate(pem)?;
     let validity = parse_signing(&first)?.validity().clone();
     Ok((at(validity.not_before.timestamp()), at(validity.not_after.timestamp())))
 }
 
-/// A moment of X.509.
+/// Converts an X.509 time.
 pub(super) fn at(seconds: i64) -> SystemTime {
     match u64::try_from(seconds) {
         Ok(seconds) => SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
@@ -105,10 +105,10 @@ pub(super) fn at(seconds: i64) -> SystemTime {
 }
 
 impl Bundle {
-    /// A new root that signs itself.
+    /// Generates a new self-signed root.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// If the system has no randomness.
     pub fn self_signed(
         organization: &str,
         key_type: KeyType,

@@ -1,5 +1,5 @@
-//! Which node proxies may ask for certificates of others: those that workloads on their own node have. Nodes and pods are those of
-//! the cluster whose API server vouches for the caller.
+//! Node proxies may request certificates of other identities: of the workloads on their own node. Nodes and pods are looked up in
+//! the cluster whose API server authenticated the caller.
 //!
 //! Agrees with `security/pkg/server/ca/node_auth.go`.
 
@@ -12,32 +12,32 @@ use navarch_api::uid::Uid;
 
 use crate::authenticate::MeshSnapshot;
 
-/// Why a caller may not ask for another's certificate.
+/// Why a caller may not request a certificate of another identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Denied {
-    /// Nobody may.
+    /// Impersonation is disabled.
     #[error("no service account may impersonate other identities (CA_TRUSTED_NODE_ACCOUNTS)")]
     Off,
-    /// This caller may not.
+    /// The caller is not a trusted node proxy.
     #[error("service account {0} may not impersonate other identities (CA_TRUSTED_NODE_ACCOUNTS)")]
     Untrusted(NamespacedName),
-    /// It is not known in which pod the caller runs.
+    /// The caller's pod is unknown.
     #[error("the caller's token names no pod")]
     NoPod,
-    /// The caller's pod is not the one that it says.
+    /// The caller's pod does not exist, or does not match the caller.
     #[error("pod {0} is unknown, or does not match the caller's")]
     OtherPod(NamespacedName),
-    /// Nobody of that identity runs beside the caller.
+    /// No workload of the identity runs on the caller's node.
     #[error("no pod of service account {account} runs on node {node}")]
     NotHere {
-        /// Whose certificate is asked for.
+        /// The requested identity.
         account: NamespacedName,
         /// The caller's node.
         node: String,
     },
 }
 
-/// Checks that a caller may ask for a certificate of `wanted`.
+/// Checks that a caller may request a certificate of `wanted`.
 pub(super) fn check(
     trusted: &BTreeSet<NamespacedName>,
     caller: &Identity,

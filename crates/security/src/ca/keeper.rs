@@ -92,7 +92,7 @@ pub struct RootKeeper {
     /// The current store: one of the two.
     store: RootStore,
     set: RootSet,
-    /// Their version in the store, as far as known; `None` if they are not stored.
+    /// The last read version of the set in the store; `None` if the set is not stored.
     version: Option<String>,
     /// The plugged-in CA at the last check; an error as text.
     seen: Result<Option<Bundle>, String>,
@@ -106,7 +106,7 @@ pub struct RootKeeper {
     due_check: Instant,
     /// When to write this replica's report.
     due_report: Instant,
-    /// The roots that were published last.
+    /// The proxies without all roots in the last published report.
     told: Vec<Missing>,
     /// Whether the set was read from its store.
     is_recorded: bool,
@@ -176,7 +176,7 @@ impl RootKeeper {
                     self.look(&find_missing).await;
                     let answer = self.execute(asked.command).await;
                     self.tell();
-                    // The caller may have gone.
+                    // The caller may have been dropped.
                     drop(asked.answer.send(answer));
                 }
             }

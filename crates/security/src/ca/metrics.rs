@@ -14,23 +14,23 @@ use super::Authority;
 use crate::Clock;
 use navarch_api::counter::Count;
 
-/// How long something is still good, counted when it is asked for.
+/// The remaining time until an expiry, computed at every scrape.
 #[derive(Clone, Debug)]
 struct Left {
-    /// When it ends, in seconds since 1970.
+    /// The expiry, in seconds since 1970.
     ends: Arc<AtomicI64>,
-    /// The time of day.
+    /// The wall clock.
     clock: Clock,
 }
 
-/// Why nothing was signed.
+/// The reason why no certificate was signed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabel {
-    /// One of istiod's words.
+    /// The reason, as in istiod.
     error: &'static str,
 }
 
-/// Handles of all metrics of the CA. Cloning shares them.
+/// Handles of all metrics of the CA. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `citadel_server_csr_count`.
@@ -53,16 +53,16 @@ pub struct Metrics {
     ends: [Arc<AtomicI64>; 2],
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// A certificate was issued.
     Issued,
-    /// The caller may not have what it asks for.
+    /// The caller has no right to the requested certificate.
     Stranger,
-    /// The request cannot be read, or is refused for what it says.
+    /// The request is unreadable, or its content is rejected.
     Unreadable,
-    /// Nothing was signed, for one of istiod's reasons.
+    /// Signing failed, with istiod's reason.
     Unsigned(&'static str),
 }
 
@@ -82,7 +82,7 @@ impl EncodeMetric for Left {
 }
 
 impl Metrics {
-    /// Registers all.
+    /// Registers all metrics.
     pub fn register(registry: &mut Registry, clock: Clock) -> Self {
         let m = Self {
             requests: Count::default(),
@@ -117,17 +117,17 @@ impl Metrics {
         m
     }
 
-    /// A request came.
+    /// Counts a request.
     pub fn asked(&self) {
         self.requests.inc();
     }
 
-    /// A caller could not be made out.
+    /// Counts a caller that was not authenticated.
     pub fn stranger(&self) {
         self.strangers.inc();
     }
 
-    /// A request met its fate.
+    /// Counts the outcome of a request.
     pub(super) fn done(&self, fate: Fate) {
         match fate {
             Fate::Issued => self.issued.inc(),
@@ -137,7 +137,7 @@ impl Metrics {
         };
     }
 
-    /// An authority is in force.
+    /// Sets the expiry metrics of the current authority.
     pub fn signs(&self, authority: &Authority) {
         let seconds = |time| jiff::Timestamp::try_from(time).map_or(0, jiff::Timestamp::as_second);
         let chain = seconds(authority.not_after());

@@ -1,4 +1,4 @@
-//! A CA from outside: in a folder (`cacerts` as Kubernetes mounts it), or in the Secret itself where it is another cluster's.
+//! Reads a plugged-in CA from a folder (a mounted `cacerts`), or from the Secret itself if it is in another cluster.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,58 +11,57 @@ use super::{Bundle, BundleError};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file;
 
-/// The names of the files in Istio's own layout: certificate, key, chain, roots.
+/// The file names in Istio's layout: certificate, key, chain, roots.
 const OWN_LAYOUT: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem"];
-/// The names in that of `kubernetes.io/tls`: the certificate's file holds the chain, too.
+/// The file names in the layout of `kubernetes.io/tls`: the certificate's file also contains the chain.
 const TLS_LAYOUT: [&str; 4] = ["tls.crt", "tls.key", "tls.crt", "ca.crt"];
-/// Revocations, in Istio's own layout.
+/// The file name of CRLs in Istio's layout.
 const REVOCATIONS: &str = "ca-crl.pem";
-/// How long files must have stayed equal to count: a mounted Secret's are not all replaced in one moment.
+/// How long files must be unchanged before they are used: the files of a mounted Secret are not all replaced at once.
 pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
-/// The Secret that holds a CA where no folder does.
+/// The name of the Secret with a CA.
 const SECRET: &str = "cacerts";
 
-/// Where a CA from outside is.
+/// The sources of a plugged-in CA.
 #[derive(Clone)]
 pub struct PluggedIn {
     /// The folder.
     pub folder: PathBuf,
-    /// `USE_REMOTE_CERTS`: where the Secret `cacerts` is, for as long as the folder holds no whole CA.
+    /// `USE_REMOTE_CERTS`: the API for the Secret `cacerts`, which is read if the folder has no complete CA.
     pub secrets: Option<Api<Secret>>,
 }
 
-/// Why a CA from outside cannot be used.
+/// Why a plugged-in CA cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PluggedInError {
     /// A file cannot be read.
     #[error("failed to read {path}")]
     Read {
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The API server does not answer or says no.
+    /// The request to the API server failed.
     #[error("failed to read the Secret {SECRET}")]
     Secret(#[source] Box<kube::Error>),
-    /// Some files are there and others are not.
+    /// Some files are missing.
     #[error("incomplete CA in {place}: {missing} is missing")]
     Incomplete {
         /// The folder or Secret.
         place: String,
-        /// The first file that is missing.
+        /// The first missing file.
         missing: &'static str,
     },
-    /// A file of a Secret is no text.
+    /// A value of the Secret is not UTF-8.
     #[error("Secret {SECRET}: {0} is not UTF-8")]
     NoText(&'static str),
-    /// The files do not belong together.
+    /// The files are not a valid CA.
     #[error("invalid CA in {place}")]
     Bundle {
         /// The folder or Secret.
         place: String,
-        /// Why.
+        /// The error of validation.
         #[source]
         source: BundleError,
     },
@@ -75,7 +74,7 @@ impl fmt::Debug for PluggedIn {
     }
 }
 
-/// The content of a file; `None` if it is not there.
+/// The content of a file; `None` if the file is missing.
 fn read_if_there(path: &Path) -> Result<Option<String>, PluggedInError> {
     match regular_file::read_text(path) {
         Ok(text) => Ok(Some(text)),
@@ -84,7 +83,7 @@ fn read_if_there(path: &Path) -> Result<Option<String>, PluggedInError> {
     }
 }
 
-/// The CA whose files `get` gives by their names; `None` if there is none of them.
+/// The CA whose files `get` returns by name; `None` if all files are missing.
 fn bundle(
     place: impl Fn() -> String,
     get: impl Fn(&'static str) -> Result<Option<String>, PluggedInError>,
@@ -110,16 +109,16 @@ fn bundle(
 }
 
 impl PluggedIn {
-    /// The CA in the folder, or in the Secret; `None` if there is nothing of one.
+    /// The CA in the folder, or in the Secret; `None` if both are empty.
     ///
     /// # Errors
-    /// When it is there in part, or cannot be read.
+    /// If the CA is incomplete or cannot be read.
     pub async fn read(&self) -> Result<Option<Bundle>, PluggedInError> {
         let in_folder = bundle(|| self.folder.display().to_string(), |name| read_if_there(&self.folder.join(name)));
         let Some(secrets) = &self.secrets else { return in_folder };
         match in_folder {
             Ok(None) => Self::in_secret(secrets).await,
-            // As istiod has it; what the folder lacks is said where there is no Secret either.
+            // As in istiod. If the Secret is missing too, the missing file of the folder is reported.
             Err(error @ PluggedInError::Incomplete { .. }) => match Self::in_secret(secrets).await? {
                 Some(found) => Ok(Some(found)),
                 None => Err(error),
@@ -128,7 +127,7 @@ impl PluggedIn {
         }
     }
 
-    /// The CA in the Secret; `None` if there is none.
+    /// The CA in the Secret; `None` if the Secret has none.
     async fn in_secret(secrets: &Api<Secret>) -> Result<Option<Bundle>, PluggedInError> {
         let secret = secrets.get_opt(SECRET).await.map_err(|error| PluggedInError::Secret(Box::new(error)))?;
         let data = secret.and_then(|secret| secret.data).unwrap_or_default();
@@ -139,7 +138,7 @@ impl PluggedIn {
         bundle(|| format!("the Secret {SECRET}"), get)
     }
 
-    /// Its name in reports.
+    /// The name of the source in messages.
     pub(super) fn place(&self) -> String {
         let folder = self.folder.display();
         if self.secrets.is_some() { format!("{folder} or the Secret {SECRET}") } else { folder.to_string() }

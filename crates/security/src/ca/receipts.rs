@@ -1,4 +1,4 @@
-//! Who was handed which roots together with a certificate.
+//! Records which callers received which roots together with a certificate.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,21 +9,21 @@ use parking_lot::Mutex;
 
 use navarch_api::identity::Identity;
 
-/// Callers that are remembered. Beyond it each new one displaces the one of the identity with the most that asked longest ago; who
-/// is not known is held to lack roots.
+/// Maximum number of recorded callers. Above it, a new caller replaces the oldest caller of the identity with the most callers. A
+/// caller without a record counts as lacking roots.
 const MAX_CALLERS: usize = 200_000;
 
-/// What callers were handed last. Clones are one.
+/// The roots that each caller received last. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Receipts(Arc<Mutex<Handed>>);
 
-/// Roots in PEM, by who was handed them.
+/// The received roots in PEM, by caller.
 #[derive(Debug, Default)]
 struct Handed {
     callers: BTreeMap<Identity, Callers>,
-    /// The identities: those with the most callers last, of equal ones the one whose caller asked longest ago.
+    /// The identities in order of eviction: those with the most callers last, and of equal ones the one with the oldest caller.
     ranks: BTreeSet<(usize, Reverse<u64>, Identity)>,
-    /// How many callers there are.
+    /// The number of callers.
     len: usize,
     /// The number of the next certificate.
     next: u64,
@@ -32,19 +32,19 @@ struct Handed {
 /// The callers of one identity.
 #[derive(Debug, Default)]
 struct Callers {
-    /// What each address was handed, and when, by the number of the certificate.
+    /// By address, the received roots and the number of the certificate.
     by_address: BTreeMap<IpAddr, (Arc<str>, u64)>,
-    /// The addresses, the one that asked longest ago first.
+    /// The addresses by the number of their last certificate, oldest first.
     by_age: BTreeMap<u64, IpAddr>,
 }
 
 impl Receipts {
-    /// A caller was handed these roots.
+    /// Records that a caller received roots.
     pub(super) fn note(&self, caller: &Identity, address: IpAddr, roots: &Arc<str>) {
         self.0.lock().note(caller, address.to_canonical(), roots, MAX_CALLERS);
     }
 
-    /// Whether the last roots that a caller was handed are these.
+    /// Whether a caller received these roots last.
     #[must_use]
     pub fn has(&self, caller: &Identity, address: IpAddr, roots: &str) -> bool {
         let known = self.0.lock();
@@ -54,7 +54,7 @@ impl Receipts {
 }
 
 impl Handed {
-    /// Notes what a caller was handed, and forgets another where there are more than `most`.
+    /// Records the roots that a caller received, and removes the record of another caller above `most`.
     fn note(&mut self, caller: &Identity, address: IpAddr, roots: &Arc<str>, most: usize) {
         let number = self.next;
         self.next += 1;
@@ -78,7 +78,7 @@ impl Handed {
         }
     }
 
-    /// Changes the callers of an identity, and its rank.
+    /// Changes the callers of an identity, and updates its rank.
     fn change<T>(&mut self, caller: &Identity, change: impl FnOnce(&mut Callers) -> T) -> T {
         let callers = self.callers.entry(caller.clone()).or_default();
         if let Some(rank) = callers.rank() {
@@ -94,7 +94,7 @@ impl Handed {
 }
 
 impl Callers {
-    /// How many there are, and the number of the oldest; `None` without any.
+    /// The number of callers, and the number of the oldest certificate; `None` without callers.
     fn rank(&self) -> Option<(usize, Reverse<u64>)> {
         Some((self.by_age.len(), Reverse(*self.by_age.first_key_value()?.0)))
     }

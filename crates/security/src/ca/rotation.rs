@@ -23,8 +23,8 @@ use navarch_pki::pem;
 
 pub use kept::{KeptError, KeptFiles};
 
-/// The share of a root's lifetime that is left when the next one signs even though proxies lack it: those would lose their
-/// connections soon in any case, and all others with them.
+/// In the last of this many parts of a root's lifetime, the next root signs even if proxies lack it: those proxies would
+/// soon lose their connections in any case, together with all others.
 const LAST_SHARE: u32 = 100;
 
 /// Where an authority's certificate comes from.
@@ -40,9 +40,9 @@ pub enum Origin {
 /// The roots of the mesh, and which of them signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootSet {
-    /// What signs.
+    /// The CA that signs.
     pub(super) signer: Bundle,
-    /// Where it comes from.
+    /// The origin of the signing CA.
     pub(super) origin: Origin,
     /// The CA that signs once all proxies trust it.
     pub(super) next: Option<Next>,
@@ -50,14 +50,14 @@ pub struct RootSet {
     pub(super) former: Vec<Former>,
 }
 
-/// What is to sign.
+/// The next CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Next {
-    /// What signs then.
+    /// The certificate, key and roots of the next CA.
     pub(super) bundle: Bundle,
-    /// Where it comes from.
+    /// The origin of the next CA.
     pub(super) origin: Origin,
-    /// Since when it is trusted.
+    /// The time since which the next CA is trusted.
     pub(super) since: SystemTime,
 }
 
@@ -90,7 +90,7 @@ pub struct Missing {
     pub why: String,
 }
 
-/// How roots follow each other.
+/// Rules of the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationRules {
     /// Minimum time that a root is trusted before it signs: ConfigMap updates reach pods late.
@@ -132,13 +132,13 @@ fn listed(missing: &[Missing]) -> String {
 }
 
 impl RootSet {
-    /// One that signs, and is trusted alone.
+    /// A set with one CA, which signs and is the only trusted one.
     #[must_use]
     pub fn settled(signer: Bundle, origin: Origin) -> Self {
         Self { signer, origin, next: None, former: Vec::new() }
     }
 
-    /// Where it stands.
+    /// The phase of the set.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match (&self.next, self.former.is_empty()) {
@@ -151,7 +151,7 @@ impl RootSet {
     /// All trusted roots, in PEM: the signing one first, each certificate once.
     ///
     /// # Errors
-    /// When one cannot be read.
+    /// If a certificate is invalid.
     pub fn roots(&self) -> Result<String, BundleError> {
         if self.phase() == Phase::Settled {
             return Ok(self.signer.roots.clone());
@@ -170,19 +170,19 @@ impl RootSet {
         Ok(all)
     }
 
-    /// The authority that signs, with all that is trusted.
+    /// The authority that signs, with all trusted roots.
     ///
     /// # Errors
-    /// When what signs cannot be used.
+    /// If the signing CA cannot be used.
     pub fn authority(&self, now: SystemTime) -> Result<Authority, BundleError> {
         Authority::new(&Bundle { roots: self.roots()?, ..self.signer.clone() }, now)
     }
 
-    /// Has another trusted, which will sign later. One whose roots are trusted already, as another intermediate of the same
-    /// root, signs at once.
+    /// Begins to distribute another CA, which signs later. A CA whose roots are already trusted, such as another intermediate of the
+    /// same root, signs at once.
     ///
     /// # Errors
-    /// When one is being distributed, or this one cannot be used.
+    /// If another CA is being distributed, or this one cannot be used.
     pub fn begin(
         &self,
         next: Bundle,
@@ -207,10 +207,10 @@ impl RootSet {
         Ok(Ok(Self { next: Some(next), ..self.clone() }))
     }
 
-    /// Switches signing to the next one.
+    /// Switches signing to the next CA.
     ///
     /// # Errors
-    /// When there is none, or certificates cannot be read.
+    /// If there is no next CA, or a certificate is invalid.
     pub fn switch(&self, rules: &RotationRules, now: SystemTime) -> Result<Result<Self, Refusal>, BundleError> {
         let Some(next) = self.next.clone() else { return Ok(Err(Refusal::NothingToDo)) };
         let mut former = self.former.clone();
@@ -221,7 +221,7 @@ impl RootSet {
     /// The current roots as retired ones.
     fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<Former, BundleError> {
         let (_, ends) = bundle::validity(&self.signer.certificate)?;
-        // Certificates that other replicas sign until they read this count, too. A shorter overlap asserts that they read it sooner.
+        // Certificates that other replicas sign until they read this set count, too. A shorter overlap asserts that they read it sooner.
         let until = ends.min(now + rules.longest + rules.overlap.min(BACKDATE));
         Ok(Former { roots: self.signer.roots.clone(), until })
     }
@@ -229,7 +229,7 @@ impl RootSet {
     /// The set that follows automatically at a time, given the proxies that lack roots; `None` if this one stays.
     ///
     /// # Errors
-    /// When certificates cannot be read.
+    /// If a certificate is invalid.
     pub fn advance(
         &self,
         missing: &[Missing],
@@ -251,7 +251,7 @@ impl RootSet {
     /// Whether it is time for a new self-signed root.
     ///
     /// # Errors
-    /// When the certificate cannot be read.
+    /// If the certificate is invalid.
     pub fn is_due(&self, rules: &RotationRules, now: SystemTime) -> Result<bool, BundleError> {
         let (Some(percent), Origin::SelfSigned, None) = (rules.renewed_at, self.origin, &self.next) else {
             return Ok(false);

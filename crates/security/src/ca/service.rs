@@ -66,7 +66,7 @@ pub struct CertificateService {
     registration: Option<Arc<Registration>>,
     /// Limits requests to Kubernetes, fairly among callers.
     turns: Arc<FairSemaphore<(Identity, IpAddr)>>,
-    /// What is counted.
+    /// The metrics.
     metrics: Metrics,
 }
 
@@ -104,7 +104,7 @@ impl CertificateService {
         Self { registration: Some(Arc::new(registration)), ..self }
     }
 
-    /// What is counted.
+    /// The metrics.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics.clone()

@@ -16,59 +16,59 @@ use super::bundle::{BACKDATE, Bundle, BundleError, at, certificates, parse_signi
 use navarch_api::identity::Identity;
 use navarch_pki::{KeyType, SigningRequest, pem};
 
-/// Random bytes of a serial number: more than enough never to meet, and positive in DER without a byte more.
+/// Random bytes of a serial number: enough to avoid collisions, and positive in DER without an additional byte.
 const SERIAL_BYTES: usize = 16;
 
 /// An authority that can sign.
 pub struct Authority {
-    /// Signs.
+    /// The signing certificate and key.
     issuer: Issuer<'static, KeyPair>,
-    /// The kind of its key; new keys are of the same.
+    /// The type of new keys: RSA or ECDSA, like the signing key.
     key_type: KeyType,
-    /// From the signing certificate up, roots excepted: goes with every certificate. Empty for a root.
+    /// The chain from the signing certificate up, without roots; sent with every certificate. Empty for a root.
     chain: Vec<CertificateDer<'static>>,
     roots: RootBundle,
-    /// The same, taken apart.
+    /// The roots in DER.
     root_certificates: Vec<CertificateDer<'static>>,
-    /// Lists of revoked certificates, in PEM.
+    /// CRLs in PEM.
     revocations: Arc<str>,
-    /// When the signing certificate ends.
+    /// The expiry of the signing certificate.
     not_after: SystemTime,
 }
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A workload.
     Workload(Identity),
-    /// A server of these DNS names.
+    /// A server with these DNS names.
     Server(Vec<String>),
 }
 
-/// How long workloads' certificates last.
+/// Lifetimes of workload certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// `DEFAULT_WORKLOAD_CERT_TTL`: where nothing is asked for. Default 24 h.
+    /// `DEFAULT_WORKLOAD_CERT_TTL`: the lifetime if none is requested. Default 24 h.
     pub default: Duration,
-    /// `MAX_WORKLOAD_CERT_TTL`: the longest that may be asked for. Default 90 days.
+    /// `MAX_WORKLOAD_CERT_TTL`: the maximum lifetime that may be requested. Default 90 days.
     pub max: Duration,
 }
 
-/// Why nothing is signed.
+/// Errors of signing.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// More time was asked for than there is.
+    /// The requested lifetime is too long.
     #[error("the requested lifetime of {requested:?} exceeds the maximum of {max:?}")]
     TooLong {
-        /// What was asked for.
+        /// The requested lifetime.
         requested: Duration,
-        /// The longest.
+        /// The maximum lifetime.
         max: Duration,
     },
-    /// The CA's own certificate has ended.
+    /// The CA's own certificate has expired.
     #[error("the CA certificate has expired")]
     Expired,
-    /// A name cannot be written into a certificate.
+    /// A name cannot be encoded in a certificate.
     #[error("invalid name for a certificate")]
     Name,
     /// Signing failed.
@@ -83,10 +83,10 @@ impl Default for Lifetimes {
 }
 
 impl Lifetimes {
-    /// The lifetime for what is asked: zero and less ask for the default.
+    /// The lifetime for a request in seconds; the default for zero and negative numbers.
     ///
     /// # Errors
-    /// When more is asked for than is allowed.
+    /// If the requested lifetime exceeds the maximum.
     pub fn grant(self, seconds: i64) -> Result<Duration, SignError> {
         match u64::try_from(seconds) {
             Err(_) | Ok(0) => Ok(self.default.min(self.max)),
@@ -102,10 +102,10 @@ impl Lifetimes {
 }
 
 impl Authority {
-    /// Makes a bundle an authority.
+    /// Creates an authority from a bundle.
     ///
     /// # Errors
-    /// When its parts cannot be read, do not belong together or may not sign.
+    /// If a part is invalid, the parts do not match, or the certificate may not sign.
     pub fn new(bundle: &Bundle, now: SystemTime) -> Result<Self, BundleError> {
         let signing = signing_certificate(&bundle.certificate)?;
         let parsed = parse_signing(&signing)?;
@@ -134,11 +134,11 @@ impl Authority {
         Ok(Self { issuer, key_type, chain, roots, root_certificates, revocations, not_after })
     }
 
-    /// Certifies the key of a request. The certificate ends with the CA's own at the latest. Gives the chain, leaf first,
-    /// roots excepted.
+    /// Signs a certificate for the key of a CSR. It expires at the latest with the CA's own. Returns the chain, leaf first, without
+    /// roots.
     ///
     /// # Errors
-    /// When the CA's own certificate has ended, or a name cannot be written.
+    /// If the CA's own certificate has expired, or a name cannot be encoded.
     pub fn sign(
         &self,
         request: &SigningRequest,
@@ -149,10 +149,10 @@ impl Authority {
         self.certify(request.public_key(), subject, lifetime, now)
     }
 
-    /// A new key of the CA's kind and its certificate.
+    /// Generates a key of the CA's type, and signs its certificate.
     ///
     /// # Errors
-    /// As [`Authority::sign`].
+    /// See [`Authority::sign`].
     pub fn issue(
         &self,
         subject: &Subject,
@@ -164,7 +164,7 @@ impl Authority {
         Ok((chain, PrivatePkcs8KeyDer::from(key.serialize_der())))
     }
 
-    /// Certifies a key.
+    /// Signs a certificate for a key.
     fn certify(
         &self,
         key: &impl PublicKeyData,
@@ -176,7 +176,7 @@ impl Authority {
             return Err(SignError::Expired);
         }
         let mut params = CertificateParams::default();
-        // No subject: the name is the SAN, which then is critical.
+        // Without a subject, the SAN is the only name, and therefore critical.
         params.distinguished_name = DistinguishedName::new();
         params.subject_alt_names = names(subject)?;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -198,32 +198,32 @@ impl Authority {
         &self.roots
     }
 
-    /// The roots, taken apart.
+    /// The roots in DER.
     #[must_use]
     pub fn root_certificates(&self) -> &[CertificateDer<'static>] {
         &self.root_certificates
     }
 
-    /// Lists of revoked certificates, in PEM; empty is none.
+    /// CRLs in PEM; empty if there are none.
     #[must_use]
     pub fn revocations(&self) -> &Arc<str> {
         &self.revocations
     }
 
-    /// From the signing certificate up, roots excepted.
+    /// The chain from the signing certificate up, without roots.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.chain
     }
 
-    /// When the first of the roots ends.
+    /// The earliest expiry of a root.
     #[must_use]
     pub fn first_root_ends(&self) -> Option<SystemTime> {
         let (_, root) = X509Certificate::from_der(self.root_certificates.first()?).ok()?;
         Some(at(root.validity().not_after.timestamp()))
     }
 
-    /// When the signing certificate ends.
+    /// The expiry of the signing certificate.
     #[must_use]
     pub fn not_after(&self) -> SystemTime {
         self.not_after
@@ -236,7 +236,7 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// Checks that a root vouches for the signing certificate.
+/// Checks that a root verifies the signing certificate.
 pub(super) fn check_rooted(
     signing: &CertificateDer<'static>,
     chain: &[CertificateDer<'static>],
@@ -245,7 +245,7 @@ pub(super) fn check_rooted(
     if roots.contains(signing) {
         return Ok(());
     }
-    // Walked by names and signatures: the usual verifiers take no CA certificate for an end entity.
+    // The chain is followed by names and signatures: common verifiers do not accept a CA certificate as end entity.
     let mut current = signing;
     for _ in 0..=chain.len() {
         if issuer_among(current, roots).is_some() {

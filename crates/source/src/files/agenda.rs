@@ -55,7 +55,7 @@ pub(crate) struct Agenda {
     blind: bool,
 }
 
-/// What is due now.
+/// The work that is due now.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Due {
     /// Files to read.
@@ -110,7 +110,7 @@ impl Agenda {
         Due { files, walk }
     }
 
-    /// Whether a deletion in this file may be applied. If not yet, the file is scheduled again.
+    /// Whether a deletion in this file may be applied. If not, the file is scheduled again.
     pub(crate) fn may_lose(&mut self, path: &Path, now: Instant) -> bool {
         match self.losses.get(path) {
             Some(since) if now >= *since + GRACE => {
@@ -129,7 +129,7 @@ impl Agenda {
         }
     }
 
-    /// Records that a file has no deletion any more.
+    /// Records that a file no longer has a deletion.
     pub(crate) fn forget_loss(&mut self, path: &Path) {
         self.losses.remove(path);
     }

@@ -1,7 +1,7 @@
-//! Which file defines which object, which definition holds, and what became different.
+//! Which file defines which object, which definition is in force, and what changed.
 //!
-//! Where an object is defined twice, the first definition holds, by path and then by place in the file, until it goes.
-//! So what holds depends on the files alone, never on the order in which they were read.
+//! If an object is defined more than once, the first definition is in force, by path and then by position in the file, until it is
+//! removed. So the objects in force depend on the files alone, never on the order in which they were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,21 +16,20 @@ use navarch_api::object::ObjectRef;
 /// The hash of a file's bytes.
 pub(super) type Hash = [u8; 32];
 
-/// One definition of an object. The smallest holds.
+/// One definition of an object. The smallest is in force.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     file: Arc<str>,
-    /// Which object of the file, from 0.
+    /// The index of the object in the file, from 0.
     position: usize,
 }
 
 #[derive(Debug, Default)]
 struct File {
-    /// What it holds.
     contents: Contents,
-    /// The hash of its bytes; `None` where it could not be read.
+    /// The hash of its bytes; `None` if it could not be read.
     hash: Option<Hash>,
-    /// Whether it is gone for the moment, and perhaps for good.
+    /// Whether the file is missing at the moment, and perhaps for good.
     vanishing: bool,
 }
 
@@ -45,16 +44,16 @@ pub(super) struct Index {
     told: BTreeMap<ObjectRef, AnyObject>,
     /// The problems as they were sent, by place.
     told_problems: BTreeMap<Arc<str>, Vec<Problem>>,
-    /// Problems of places that are no files, by place.
+    /// Problems of places that are not files, by place.
     other_problems: BTreeMap<Arc<str>, Vec<Problem>>,
-    /// Objects whose definitions changed since the last settling.
+    /// Objects whose definitions changed since the last `settle`.
     touched: BTreeSet<ObjectRef>,
-    /// Places whose problems may have changed since the last settling.
+    /// Places whose problems may have changed since the last `settle`.
     touched_places: BTreeSet<Arc<str>>,
 }
 
 impl Index {
-    /// What a file held when it was last read; nothing where there was none.
+    /// The contents of a file when it was last read; empty if it was not read.
     pub(super) fn contents(&self, file: &str) -> Contents {
         self.files.get(file).map(|file| file.contents.clone()).unwrap_or_default()
     }
@@ -64,20 +63,20 @@ impl Index {
         self.files.get(file).and_then(|file| file.hash)
     }
 
-    /// Whether the file is one that was read before.
+    /// Whether the file was read before.
     pub(super) fn holds(&self, file: &str) -> bool {
         self.files.contains_key(file)
     }
 
-    /// Notes that a file is gone for the moment, or back again unchanged. Where one of two definitions is about to go,
-    /// nobody needs to hear of the two.
+    /// Records that a file is missing at the moment, or is back unchanged. While one of two definitions may be about to be removed,
+    /// the duplicate is not reported.
     pub(super) fn set_vanishing(&mut self, file: &str, vanishing: bool) {
         if let Some(file) = self.files.get_mut(file) {
             file.vanishing = vanishing;
         }
     }
 
-    /// Puts what a file holds now in place of what it held.
+    /// Replaces the contents of a file.
     pub(super) fn put(&mut self, file: &Arc<str>, contents: Contents, hash: Option<Hash>) {
         self.withdraw(file);
         for slot in &contents.slots {
@@ -88,13 +87,13 @@ impl Index {
         self.files.insert(file.clone(), File { contents, hash, vanishing: false });
     }
 
-    /// Forgets a file and all that it held.
+    /// Removes a file and its objects.
     pub(super) fn remove(&mut self, file: &Arc<str>) {
         self.withdraw(file);
         self.files.remove(file);
     }
 
-    /// Sets the problems of a place that is no file.
+    /// Sets the problems of a place that is not a file.
     pub(super) fn set_problem(&mut self, place: &Arc<str>, reason: Option<String>) {
         self.touched_places.insert(place.clone());
         match reason {
@@ -136,14 +135,14 @@ impl Index {
         batch
     }
 
-    /// Takes back the definitions of a file.
+    /// Removes the definitions of a file.
     fn withdraw(&mut self, file: &Arc<str>) {
         self.touched_places.insert(file.clone());
         let Some(old) = self.files.get_mut(file) else { return };
         for slot in std::mem::take(&mut old.contents).slots {
             if let Some(claims) = self.claims.get_mut(&slot.reference) {
                 claims.remove(&Claim { file: file.clone(), position: slot.position });
-                // Those that stay may hold now, so their files have other problems.
+                // The remaining definitions may be in force now, so the problems of their files may have changed.
                 self.touched_places.extend(claims.iter().map(|claim| claim.file.clone()));
                 if claims.is_empty() {
                     self.claims.remove(&slot.reference);
@@ -173,7 +172,7 @@ impl Index {
         }
     }
 
-    /// The object that a definition gives.
+    /// The object of a definition.
     fn object(&self, claim: &Claim) -> Option<&AnyObject> {
         self.files.get(&claim.file)?.contents.at(claim.position).map(|slot| &slot.object)
     }
@@ -181,7 +180,7 @@ impl Index {
     fn problems(&self, place: &Arc<str>) -> Vec<Problem> {
         let mut problems = self.other_problems.get(place).cloned().unwrap_or_default();
         let Some(file) = self.files.get(place) else { return problems };
-        // The walk may have met the same fault as the reading.
+        // The scan and the read may have found the same problem.
         problems.extend(
             file.contents.problems.iter().filter(|problem| !problems.contains(problem)).cloned().collect::<Vec<_>>(),
         );
@@ -192,7 +191,7 @@ impl Index {
         problems
     }
 
-    /// The objects of a file that are defined elsewhere, with precedence.
+    /// The objects of a file for which another definition is in force.
     fn duplicates(&self, place: &Arc<str>, contents: &Contents) -> Vec<Problem> {
         let duplicate = |slot: &Slot| {
             let holder = self.claims.get(&slot.reference)?.first()?;

@@ -1,4 +1,4 @@
-//! Walking a directory and reading its files.
+//! Scans a directory and reads its files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
@@ -15,54 +15,54 @@ use navarch_api::regular_file;
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// The deepest folder that is looked into.
+/// Maximum depth of directories that are scanned.
 const MAX_DEPTH: usize = 64;
 
-/// What tells a version of a file from others without reading it.
+/// Metadata that distinguishes the versions of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Device and inode: another file under the same name.
+    /// Device and inode: they differ for another file under the same name.
     identity: (u64, u64),
     /// Size in bytes.
     size: u64,
-    /// Last change of the content, in seconds and nanoseconds.
+    /// Time of the last change of the content, in seconds and nanoseconds.
     modified: (i64, i64),
-    /// Last change of anything, which no tool can set back.
+    /// Time of the last change of content or metadata, which no tool can set back.
     changed: (i64, i64),
 }
 
-/// What a walk found.
+/// The result of a scan.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     /// The files that may hold objects.
     pub(super) files: BTreeMap<PathBuf, Stamp>,
-    /// Folders outside the root in which files stand that links inside lead to.
+    /// Directories outside the root that contain the targets of links inside.
     pub(super) link_targets: BTreeSet<PathBuf>,
-    /// Folders and files that could not be looked at, with the reason.
+    /// Directories and files that could not be read, with the reason.
     pub(super) unreadable: BTreeMap<PathBuf, String>,
 }
 
-/// What a file gave.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) enum Reading {
     /// The same bytes as last time.
     Same,
     Objects(Vec<Decoded>, Hash),
-    /// It is no text.
+    /// The file is not text.
     Unreadable(String),
-    /// Reading it failed, and may go well later.
+    /// Reading the file failed, and may succeed later.
     Failed(String),
-    /// It is nothing that is read: too large, or no regular file.
+    /// The file is not supported: it is too large, or not a regular file.
     Unfit(String),
-    /// Somebody writes at this moment: what was read may be half of it.
+    /// The file is being written: the content that was read may be incomplete.
     Changing,
-    /// It is a folder, to be walked.
+    /// The path is a directory, to be scanned.
     Folder,
-    /// There is none.
+    /// The file does not exist.
     Gone,
 }
 
-/// How a file is written, by its name; `None` for one that is not read.
+/// The format of a file, by its name; `None` if it is not read.
 pub(super) fn format_of(path: &Path) -> Option<Format> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     match extension.as_str() {
@@ -77,10 +77,10 @@ pub(super) fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Walks the directory.
+/// Scans the directory.
 ///
 /// # Errors
-/// When the directory itself cannot be looked into.
+/// If the directory itself cannot be read.
 pub(super) fn walk(root: &Path) -> io::Result<Walk> {
     let canonical = fs::canonicalize(root)?;
     let mut walker = Walker { root: canonical.clone(), seen: BTreeSet::from([canonical]), found: Walk::default() };
@@ -88,18 +88,17 @@ pub(super) fn walk(root: &Path) -> io::Result<Walk> {
     Ok(walker.found)
 }
 
-/// A walk under way.
+/// A scan in progress.
 struct Walker {
-    /// The root as it really is.
+    /// The canonical path of the root.
     root: PathBuf,
-    /// Folders that were looked into, as they really are: links may lead in circles.
+    /// Canonical paths of scanned directories, because links may form cycles.
     seen: BTreeSet<PathBuf>,
-    /// What was found so far.
     found: Walk,
 }
 
 impl Walker {
-    /// Looks into one folder.
+    /// Scans one directory.
     fn folder(&mut self, folder: &Path, depth: usize) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -110,7 +109,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Looks at one entry of a folder.
+    /// Scans one entry of a directory.
     fn entry(&mut self, path: PathBuf, depth: usize) {
         let looked = fs::metadata(&path).and_then(|metadata| {
             if metadata.is_dir() {
@@ -119,7 +118,7 @@ impl Walker {
                     self.folder(&path, depth + 1)?;
                 }
             } else if format_of(&path).is_some() {
-                // What is no regular file is refused, with a reason, when it is to be read.
+                // A file that is not regular is rejected, with a reason, when it is to be read.
                 if metadata.is_file() {
                     self.note_link(&path)?;
                 }
@@ -129,7 +128,7 @@ impl Walker {
         });
         match looked {
             Ok(()) => {}
-            // Gone since, or a link that leads nowhere.
+            // The file was deleted since, or is a dangling link.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 self.found.unreadable.insert(path, error.to_string());
@@ -137,7 +136,7 @@ impl Walker {
         }
     }
 
-    /// Notes where a link leads to, where nobody would hear of changes otherwise.
+    /// Records the directory of a link's target if it is outside the root, where changes would not be noticed otherwise.
     fn note_link(&mut self, path: &Path) -> io::Result<()> {
         if fs::symlink_metadata(path)?.is_symlink() {
             let target = fs::canonicalize(path)?;
@@ -148,12 +147,12 @@ impl Walker {
     }
 }
 
-/// The stamp of a file; `None` where there is none.
+/// The stamp of a file; `None` if the file does not exist.
 pub(super) fn stamp(path: &Path) -> Option<Stamp> {
     fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
 }
 
-/// Reads a file that has this stamp, and whose bytes hashed to `known` when it was last read.
+/// Reads a file that has the stamp `known_stamp`, and whose bytes hashed to `known` when it was last read.
 pub(super) fn read(path: &Path, known_stamp: Option<Stamp>, known: Option<Hash>) -> Reading {
     let Some(format) = format_of(path) else { return Reading::Gone };
     let bytes = match read_bytes(path) {
@@ -178,13 +177,13 @@ pub(super) fn read(path: &Path, known_stamp: Option<Stamp>, known: Option<Hash>)
     }
 }
 
-/// The bytes of a regular file of sane size.
+/// The bytes of a regular file, if it is not too large.
 pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     regular_file::read(path, MAX_FILE_BYTES)
 }
 
 impl Stamp {
-    /// From what the file system says.
+    /// From the metadata of a file.
     fn of(metadata: &Metadata) -> Self {
         Self {
             identity: (metadata.dev(), metadata.ino()),

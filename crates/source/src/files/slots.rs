@@ -1,4 +1,4 @@
-//! What a file holds: its objects in their order, those among them that are broken now in their last good version.
+//! The contents of a file: its objects in order, those that are broken now in their last valid version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use navarch_api::validation::validate_any;
 /// One object of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
-    /// Which object of the file it is, from 0; what cannot be read counts.
+    /// The index of the object in the file, from 0; unreadable objects count.
     pub(super) position: usize,
     pub(super) line: usize,
-    /// What names it.
+    /// Its kind and name.
     pub(super) reference: ObjectRef,
-    /// Its last good version.
+    /// Its last valid version.
     pub(super) object: AnyObject,
 }
 
-/// All of a file.
+/// The contents of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     /// Its objects, in their order.
     pub(super) slots: Vec<Slot>,
-    /// What is wrong with it by itself.
+    /// The problems of the file itself.
     pub(super) problems: Vec<Problem>,
 }
 
 impl Contents {
-    /// What a file holds now, where it held `before`.
+    /// The contents of a file that had the contents `before`.
     pub(super) fn read(file: &Arc<str>, decoded: Vec<Decoded>, before: &Self) -> Self {
         let last: BTreeMap<&ObjectRef, &Slot> = before.slots.iter().rev().map(|slot| (&slot.reference, slot)).collect();
         let named: BTreeSet<ObjectRef> = decoded.iter().filter_map(|decoded| decoded.subject.object_ref()).collect();
@@ -59,11 +59,10 @@ impl Contents {
         contents
     }
 
-    /// Puts the last good version of an object that is refused now at its position and line; `named` are the objects
-    /// that the file names now.
+    /// Keeps the last valid version of a rejected object, at the object's position and line; `named` are the objects that the file
+    /// names now.
     ///
-    /// Without a name, the broken object is taken for the one that stood at its place, unless that one stands elsewhere
-    /// in the file now.
+    /// A broken object without a name is assumed to be the previous object at its position, unless the file now has that one elsewhere.
     fn keep_last_good(
         &mut self,
         (before, by_reference): (&Self, &BTreeMap<&ObjectRef, &Slot>),
@@ -78,7 +77,7 @@ impl Contents {
         self.slots.extend(last_good.map(|slot| Slot { position, line, ..slot.clone() }));
     }
 
-    /// What a file holds when it cannot be read: all that it held.
+    /// The contents of an unreadable file: its previous objects.
     pub(super) fn unreadable(file: &Arc<str>, reason: String, before: &Self) -> Self {
         let mut contents = Self { slots: before.slots.clone(), problems: Vec::new() };
         contents.note(file, 0, &Subject::default(), Fault::Unreadable(reason));
@@ -91,13 +90,13 @@ impl Contents {
         self.slots.get(found)
     }
 
-    /// Whether an object that was there before is not there any more.
+    /// Whether an object of `before` is missing now.
     pub(super) fn loses_of(&self, before: &Self) -> bool {
         let held: BTreeSet<_> = self.slots.iter().map(|slot| &slot.reference).collect();
         before.slots.iter().any(|slot| !held.contains(&slot.reference))
     }
 
-    /// Notes a problem.
+    /// Records a problem.
     fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: Fault) {
         let place = FilePosition { file: file.clone(), line };
         self.problems.push(Problem { place, subject: subject.clone(), fault });

@@ -1,4 +1,4 @@
-//! What is heard of the file system, gathered until somebody has time for it.
+//! File system events, collected until the reader processes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,30 +15,29 @@ use super::scan::{format_of, is_hidden};
 /// Maximum number of distinct changed files; beyond it, the whole tree is scanned.
 const MAX_FILES: usize = 4096;
 
-/// What was heard since the last look.
+/// The events since the last read.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// Files by what was last heard of them.
+    /// Changed files, with the last signal of each.
     pub(crate) files: BTreeMap<PathBuf, Signal>,
-    /// Whether the tree changed shape, or events were lost.
+    /// Whether the structure of the tree changed, or events were lost.
     pub(crate) tree: bool,
-    /// Whether all is to be read anew.
+    /// Whether all files must be read again.
     pub(crate) reload: bool,
-    /// Whether nobody listens any more.
+    /// Whether the receiver is closed.
     pub(crate) closed: bool,
 }
 
-/// Where events wait. Bounded: a file counts once, however often it is heard of.
+/// Pending events. Bounded, because each file counts once, however many events it has.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// What waits.
     news: Mutex<News>,
-    /// Wakes the one who looks.
+    /// Wakes the reader.
     wake: Condvar,
 }
 
 impl Inbox {
-    /// Waits until something is heard or the time has come, and takes what there is.
+    /// Waits for an event or until the given time, and returns the pending events.
     pub(crate) fn wait(&self, until: Option<Instant>) -> News {
         let mut news = self.news.lock();
         while news.is_empty() {
@@ -54,7 +53,7 @@ impl Inbox {
         std::mem::take(&mut *news)
     }
 
-    /// Adds to what waits.
+    /// Adds to the pending events.
     pub(crate) fn add(&self, change: impl FnOnce(&mut News)) {
         let mut news = self.news.lock();
         change(&mut news);
@@ -67,24 +66,23 @@ impl Inbox {
 }
 
 impl News {
-    /// Whether there are none.
+    /// Whether there are no events.
     fn is_empty(&self) -> bool {
         self.files.is_empty() && !self.tree && !self.reload && !self.closed
     }
 }
 
-/// Listens to a directory, and to folders outside it that its links lead to.
+/// Watches a directory, and directories outside it that contain the targets of its links.
 #[derive(Debug)]
 pub(super) struct Watch {
     root: PathBuf,
-    /// The one who listens.
     watcher: RecommendedWatcher,
-    /// The folders outside that are listened to.
+    /// The watched directories outside the root.
     link_targets: BTreeSet<PathBuf>,
 }
 
 impl Watch {
-    /// Starts to listen; nothing is listened to yet.
+    /// Creates a watcher that watches nothing yet.
     pub(super) fn new(root: &Path, inbox: Arc<Inbox>) -> notify::Result<Self> {
         let root_of_events = root.to_owned();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
@@ -94,46 +92,46 @@ impl Watch {
                     inbox.add(|news| heard.into_iter().for_each(|one| news.note(one)));
                 }
             }
-            // Something was missed; the walk will find it.
+            // An event was lost; the scan finds the change.
             Err(_) => inbox.add(|news| news.tree = true),
         })?;
         Ok(Self { root: root.to_owned(), watcher, link_targets: BTreeSet::new() })
     }
 
-    /// Listens to the directory and everything in it. Again: to what was not there before.
+    /// Watches the directory and everything in it. Calling it again adds what did not exist before.
     pub(super) fn attach(&mut self) -> notify::Result<()> {
         if let Some(parent) = self.root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            // Tells when the directory itself is replaced.
+            // Its events show when the directory itself is replaced.
             self.watcher.watch(parent, RecursiveMode::NonRecursive)?;
         }
         self.watcher.watch(&self.root, RecursiveMode::Recursive)
     }
 
-    /// Listens to these folders outside the directory.
+    /// Sets the watched directories outside the root.
     pub(super) fn set_link_targets(&mut self, targets: BTreeSet<PathBuf>) {
         for gone in self.link_targets.difference(&targets) {
-            // It may be gone altogether; then there is nothing to be undone.
+            // The directory may no longer exist; then there is nothing to unwatch.
             self.watcher.unwatch(gone).unwrap_or_default();
         }
         for new in targets.difference(&self.link_targets) {
-            // What cannot be listened to is found by the next sweep.
+            // If it cannot be watched, the next scan finds its changes.
             self.watcher.watch(new, RecursiveMode::NonRecursive).unwrap_or_default();
         }
         self.link_targets = targets;
     }
 }
 
-/// What an event says.
+/// The meaning of an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
-    /// Something of a file.
+    /// A file changed.
     File(PathBuf, Signal),
-    /// That the tree changed shape.
+    /// The structure of the tree changed.
     Tree,
 }
 
 impl News {
-    /// Takes in what was heard.
+    /// Adds an event.
     fn note(&mut self, heard: Heard) {
         match heard {
             Heard::File(path, signal) => {
@@ -144,17 +142,17 @@ impl News {
     }
 }
 
-/// What an event says to a source of files under `root`.
+/// The meaning of an event for a source of files under `root`.
 fn hear<'a>(root: &'a Path, event: &'a Event) -> impl Iterator<Item = Heard> + 'a {
     let overflow = event.need_rescan().then_some(Heard::Tree);
     overflow.into_iter().chain(event.paths.iter().filter_map(|path| hear_path(root, path, event.kind)))
 }
 
-/// What an event says of one path.
+/// The meaning of an event for one path.
 fn hear_path(root: &Path, path: &Path, kind: EventKind) -> Option<Heard> {
     let signal = signal_of(kind)?;
     let Ok(inside) = path.strip_prefix(root) else {
-        // Outside: in the root's parent, where nothing counts, or in the folder of a link's target.
+        // Outside the root: in its parent, where events are ignored, or in the directory of a link's target.
         let beside = root.parent() == path.parent();
         return (!beside).then_some(Heard::Tree);
     };
@@ -170,12 +168,12 @@ fn hear_path(root: &Path, path: &Path, kind: EventKind) -> Option<Heard> {
     }
     match format_of(path) {
         Some(_) if !is_folder => Some(Heard::File(path.to_owned(), signal)),
-        // A folder, or a link to one.
+        // A directory, or a link to one.
         Some(_) | None => changes_shape.then_some(Heard::Tree),
     }
 }
 
-/// Whether a file is complete after an event; `None` for events that change nothing, such as our own reading.
+/// Whether a file is complete after an event; `None` for events that change nothing, such as this process's own reads.
 pub(crate) fn signal_of(kind: EventKind) -> Option<Signal> {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write))

@@ -1,4 +1,4 @@
-//! One set of keys, over HTTP.
+//! Fetches one set of keys over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,64 +21,64 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::destination::AddressPolicy;
 use navarch_pki::pem::readable_certificates;
 
-/// The most bytes of an answer.
+/// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Where an issuer tells of itself.
+/// The path of an issuer's discovery document.
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 
-/// Further roots of trust, as istiod mounts them.
+/// Additional root certificates, at the path where istiod mounts them.
 const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 
 /// Why keys could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The address is none.
+    /// The address is not an HTTP or HTTPS URL.
     #[error("{0:?} is not an HTTP or HTTPS URL")]
     Address(String),
-    /// Nothing has the name.
+    /// The host cannot be resolved.
     #[error("failed to resolve {0}")]
     Unresolved(String, #[source] std::io::Error),
-    /// All that has the name is out of bounds.
+    /// All addresses of the host are blocked.
     #[error("all addresses of {0} are blocked")]
     Forbidden(String),
-    /// No connection.
+    /// Connecting failed.
     #[error("failed to connect to {0}")]
     Connect(SocketAddr, #[source] std::io::Error),
-    /// The host cannot be proven by a certificate.
+    /// The host is not a valid TLS server name.
     #[error("{0:?} is not a valid TLS server name")]
     ServerName(String, #[source] InvalidDnsNameError),
-    /// The conversation failed.
+    /// The HTTP request failed.
     #[error("HTTP request failed")]
     Http(#[from] hyper::Error),
-    /// The request could not be written.
+    /// The request could not be built.
     #[error("failed to build the HTTP request")]
     Request(#[from] http::Error),
-    /// The answer is no success. Redirects are none: they would lead around the bounds.
+    /// The status of the response is not a success. Redirects are not followed: they could bypass the address policy.
     #[error("unexpected HTTP status {0}")]
     Status(StatusCode),
-    /// The answer is too long, or broke off.
+    /// The response is too large or incomplete.
     #[error("failed to read the response body")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is no set of keys.
+    /// The response is not a set of keys.
     #[error("the response is not a JSON Web Key Set")]
     NoKeys,
-    /// The answer is no text.
+    /// The response is not text.
     #[error("the response is not UTF-8")]
     NoText,
-    /// The issuer tells of no place of keys.
+    /// The issuer's discovery document has no URL of keys.
     #[error("the issuer's discovery document has no jwks_uri")]
     NoPlace,
-    /// It took too long.
+    /// The timeout has expired.
     #[error("timed out after {0:?}")]
     Timeout(Duration),
 }
 
 /// Fetches keys.
 pub struct Fetcher {
-    /// Which addresses may be asked.
+    /// Which addresses may be connected to.
     addresses: AddressPolicy,
-    /// How servers prove who they are.
+    /// Verifies the certificates of servers.
     tls: TlsConnector,
 }
 
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Fetcher {
 }
 
 impl Fetcher {
-    /// With the roots of trust of the machine.
+    /// With the root certificates of the system.
     #[must_use]
     pub fn new(addresses: AddressPolicy) -> Self {
         let mut roots = RootCertStore::empty();
@@ -106,7 +106,7 @@ impl Fetcher {
         Self { addresses, tls: TlsConnector::from(Arc::new(config)) }
     }
 
-    /// The keys of a place.
+    /// The keys of a source.
     ///
     /// # Errors
     /// If they cannot be fetched within the timeout.
@@ -114,7 +114,7 @@ impl Fetcher {
         tokio::time::timeout(timeout, self.keys_of(source)).await.unwrap_or(Err(FetchError::Timeout(timeout)))
     }
 
-    /// The text at an address, whatever it is.
+    /// The text at a URL, of any type.
     ///
     /// # Errors
     /// If it cannot be fetched within the timeout.
@@ -124,7 +124,7 @@ impl Fetcher {
         String::from_utf8(answer.to_vec()).map_err(|_| FetchError::NoText)
     }
 
-    /// The keys of a place, however long it takes.
+    /// The keys of a source, without a timeout.
     async fn keys_of(&self, source: &KeySource) -> Result<Arc<str>, FetchError> {
         let place = match source {
             KeySource::Uri(uri) => uri.to_string(),
@@ -144,7 +144,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks an address once.
+    /// Sends one GET request.
     async fn get(&self, address: &str) -> Result<Bytes, FetchError> {
         let wrong = || FetchError::Address(address.to_owned());
         let uri: Uri = address.parse().map_err(|_| wrong())?;
@@ -167,7 +167,7 @@ impl Fetcher {
         }
     }
 
-    /// Connects to the first address of a host that may be asked and answers.
+    /// Connects to the first address of a host that is allowed and accepts the connection.
     async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, FetchError> {
         let found = tokio::net::lookup_host((host, port))
             .await
@@ -183,7 +183,7 @@ impl Fetcher {
     }
 }
 
-/// Asks over a connection.
+/// Sends a request over a connection.
 async fn converse<S>(stream: S, uri: &Uri) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

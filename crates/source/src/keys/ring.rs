@@ -1,4 +1,4 @@
-//! Which keys are wanted, which are there, and which are to be fetched when.
+//! Which keys are wanted, which are stored, and when each is fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,63 +10,63 @@ use navarch_api::key_source::KeySource;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 
-/// How long after the first failure keys are fetched again; each further one doubles it.
+/// The delay of the next fetch after the first failure; each further failure doubles it.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// How long keys stay trusted that can no longer be fetched, as in istiod.
+/// How long keys that can no longer be fetched stay trusted, as in istiod.
 const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
-/// Bytes of all keys together. A set of keys has a few thousand.
+/// Maximum size of all keys in bytes. A set of keys has a few thousand.
 const MAX_BYTES: usize = 64 << 20;
 
 /// A change of a key source: its keys, or `None` if it has no keys any more.
 pub(super) type KeyUpdate = (KeySource, Option<Arc<str>>);
 
-/// A place that is to be fetched now.
+/// A source that is to be fetched now.
 #[derive(Debug)]
 pub(super) struct Due {
     pub(super) source: KeySource,
-    /// How long fetching may take.
+    /// The timeout of the fetch.
     pub(super) timeout: Duration,
-    /// Of the namespaces that want it, the one that wants the fewest places: one that wants many does not make it wait.
+    /// Of the namespaces that want the source, the one that wants the fewest sources: one that wants many does not delay the fetch.
     pub(super) namespace: Namespace,
 }
 
-/// All places.
+/// All sources.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// How long keys are used before they are fetched again.
     refresh: Duration,
-    /// The places that are wanted.
+    /// The wanted sources.
     entries: BTreeMap<KeySource, Entry>,
-    /// How many bytes all keys may have.
+    /// Maximum size of all keys in bytes.
     most_bytes: usize,
-    /// How many they have.
+    /// Current size of all keys in bytes.
     bytes: usize,
 }
 
-/// One place.
+/// One source.
 #[derive(Debug)]
 struct Entry {
-    /// Who wants it, with how long fetching may take.
+    /// The policies that want it, with the timeout of each.
     wanted_by: BTreeMap<NamespacedName, Duration>,
-    /// Its keys with when they were fetched.
+    /// Its keys, with the time when they were fetched.
     keys: Option<(Arc<str>, Instant)>,
-    /// How often fetching failed since it last succeeded.
+    /// Failures since the last success.
     failures: u32,
-    /// Whether it was tried at all.
+    /// Whether a fetch of it has ended.
     tried: bool,
-    /// When it is to be fetched; `None` while it is being fetched.
+    /// When it is fetched next; `None` while it is being fetched.
     due: Option<Instant>,
 }
 
 impl Ring {
-    /// Nothing is wanted.
+    /// Without sources.
     pub(super) fn new(refresh: Duration) -> Self {
         Self { refresh, entries: BTreeMap::new(), most_bytes: MAX_BYTES, bytes: 0 }
     }
 
-    /// A policy wants these places and no others. Tells of those that nobody wants any more.
+    /// Sets the sources that a policy wants. Returns those that no policy wants any more.
     pub(super) fn demand(
         &mut self,
         policy: &NamespacedName,
@@ -94,7 +94,7 @@ impl Ring {
         gone.into_iter().map(|source| (source, None)).collect()
     }
 
-    /// The places that are to be fetched now. They count as being fetched.
+    /// Returns the sources that are due, and marks them as being fetched.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Due> {
         let is_due = |entry: &Entry| entry.due.is_some_and(|at| at <= now);
         if !self.entries.values().any(is_due) {
@@ -111,7 +111,7 @@ impl Ring {
         due
     }
 
-    /// How many places each namespace wants.
+    /// Number of sources that each namespace wants.
     fn wanted(&self) -> BTreeMap<Namespace, usize> {
         let mut wanted = BTreeMap::new();
         for entry in self.entries.values() {
@@ -123,20 +123,20 @@ impl Ring {
         wanted
     }
 
-    /// When the next place is to be fetched.
+    /// When the next source is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.entries.values().filter_map(|entry| entry.due).min()
     }
 
-    /// Whether every place was tried.
+    /// Whether a fetch of every source has ended.
     pub(super) fn all_tried(&self) -> bool {
         self.entries.values().all(|entry| entry.tried)
     }
 
-    /// A place was fetched (`None` where that failed). Tells of what that changes: this place, and others whose keys make room.
+    /// Stores the result of a fetch (`None` if it failed). Returns the changes: of this source, and of others whose keys are evicted.
     pub(super) fn fetched(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Vec<KeyUpdate> {
         let Some(before) = self.entries.get(source).map(Entry::bytes) else { return Vec::new() };
-        // Keys that there is no room for are as good as none; those before stay.
+        // Keys that do not fit count as a failure, and the previous keys stay.
         let (keys, mut told) = match keys {
             Some(keys) => match self.make_room(source, keys.len()) {
                 Ok(told) => (Some(keys), told),
@@ -152,10 +152,10 @@ impl Ring {
         told
     }
 
-    /// Makes room for the keys of a place, at the cost of the namespace that holds the most, whose largest keys go.
+    /// Makes room for the keys of a source: evicts the largest keys of the namespace that holds the most.
     ///
     /// # Errors
-    /// When that is the namespace that wants the place.
+    /// If no other namespace holds more than the one that wants the source.
     fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<KeyUpdate>, Full> {
         let needed = |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
         let mut told = Vec::new();
@@ -188,7 +188,7 @@ impl Ring {
         Ok(told)
     }
 
-    /// Takes in what fetching a place gave.
+    /// Stores the result of a fetch.
     fn put(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Option<KeyUpdate> {
         let refresh = self.refresh;
         let entry = self.entries.get_mut(source)?;
@@ -211,12 +211,12 @@ impl Ring {
 }
 
 impl Entry {
-    /// How many bytes its keys have.
+    /// Size of its keys in bytes.
     fn bytes(&self) -> usize {
         self.keys.as_ref().map_or(0, |(keys, _)| keys.len())
     }
 
-    /// Of the namespaces that want it, the one that wants the fewest places, given how many each does.
+    /// Of the namespaces that want it, the one that wants the fewest sources; `wanted` has the number of each.
     fn on_behalf_of(&self, wanted: &BTreeMap<Namespace, usize>) -> Namespace {
         let namespaces = self.wanted_by.keys().map(|policy| &policy.namespace);
         let fewest = namespaces.min_by_key(|namespace| wanted.get(*namespace));
@@ -224,7 +224,7 @@ impl Entry {
     }
 }
 
-/// There is no room for keys.
+/// The size limit of all keys is reached.
 #[derive(Debug)]
 struct Full;
 

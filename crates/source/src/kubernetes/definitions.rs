@@ -1,4 +1,4 @@
-//! Hearing of definitions of kinds (CustomResourceDefinitions) that come and change.
+//! Watches definitions of kinds (CustomResourceDefinitions).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use super::stream::{Connection, StreamError};
 use crate::RETRY;
 use navarch_net::backoff::{Backoff, jitter};
 
-/// A watch over all definitions, from those that are there.
+/// A watch of all definitions, from the existing ones.
 const PATH: &str =
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=true&allowWatchBookmarks=true&resourceVersion=0";
 
-/// The form of the answer: names will do.
+/// The media type of the response: metadata is enough.
 const ACCEPT: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// How long to wait where nothing is wrong.
+/// Delay before the next watch if there was no failure.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// An event, so far as it is read.
+/// The fields of an event that are read.
 #[derive(Deserialize)]
 struct Event {
     object: Object,
 }
 
-/// A definition, so far as it is read.
+/// The fields of a definition that are read.
 #[derive(Deserialize)]
 struct Object {
     #[serde(default)]
     metadata: Metadata,
 }
 
-/// The metadata of a definition, so far as it is read.
+/// The fields of a definition's metadata that are read.
 #[derive(Default, Deserialize)]
 struct Metadata {
     /// `name`, such as `sidecars.networking.istio.io`.
@@ -43,8 +43,8 @@ struct Metadata {
     name: String,
 }
 
-/// Notifies reflectors when a definition changes. Where definitions may not be read, there are no notifications, and the kinds are
-/// found by asking for them now and then.
+/// Notifies reflectors when a definition changes. If definitions may not be read, there are no notifications, and reflectors poll
+/// for their kinds.
 pub(super) async fn watch(connection: Connection, waiting: BTreeMap<String, Arc<Notify>>) -> std::convert::Infallible {
     let mut backoff = RETRY;
     loop {
@@ -59,7 +59,7 @@ pub(super) async fn watch(connection: Connection, waiting: BTreeMap<String, Arc<
     }
 }
 
-/// Follows one watch to its end.
+/// Follows one watch until it ends.
 async fn follow(
     connection: &Connection,
     waiting: &BTreeMap<String, Arc<Notify>>,

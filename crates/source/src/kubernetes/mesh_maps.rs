@@ -1,7 +1,8 @@
 //! Mesh config and mesh networks from ConfigMaps.
 //!
-//! The maps are merged in order. An invalid text is reported as a problem, and the last valid one of its map stays in force. A
-//! text that is invalid at start is waited for: with defaults, perhaps of another trust domain, every certificate would be wrong.
+//! The maps are merged in order. An invalid text is reported as a problem, and the last valid one of its map stays in force. If a
+//! text is invalid at start, the source waits for a valid one: with defaults, perhaps of another trust domain, every certificate
+//! would be wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,13 +34,13 @@ const NETWORKS: &str = "meshNetworks";
 /// Settings of a source of mesh config in ConfigMaps.
 #[derive(Clone)]
 pub struct MeshMapSourceConfig {
-    /// The way to the API server.
+    /// The client of the API server.
     pub client: kube::Client,
-    /// Where the maps are.
+    /// The namespace of the maps.
     pub namespace: Namespace,
-    /// The names of the maps, each laid over those before it. For networks the first that has any counts.
+    /// The names of the maps, each overriding those before it. Of networks, those of the first map that has any are used.
     pub names: Vec<String>,
-    /// What holds where the maps say nothing.
+    /// The values of fields that the maps do not set.
     pub base: MeshConfig,
     /// How long a connection may be silent before it counts as dead.
     pub idle_timeout: Duration,
@@ -51,29 +52,29 @@ impl std::fmt::Debug for MeshMapSourceConfig {
     }
 }
 
-/// Mesh config and mesh networks from ConfigMaps. A map that is not there says nothing.
+/// Mesh config and mesh networks from ConfigMaps. A missing map sets nothing.
 #[derive(Debug)]
 pub struct MeshMapSource {
     config: MeshMapSourceConfig,
     counting: Counting,
 }
 
-/// Which texts of the maps count. One in whose place a file is keeps nobody waiting when it is broken.
+/// Which texts of the maps are used. A text that a file replaces does not delay the sync if it is invalid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counting {
     pub(crate) mesh: bool,
     pub(crate) networks: bool,
 }
 
-/// What of one map is in force.
+/// The state of one map.
 #[derive(Debug)]
 struct Map {
     name: String,
-    /// The mesh config that was good last.
+    /// The last valid mesh config.
     mesh: Option<String>,
-    /// The mesh networks that were good last.
+    /// The last valid mesh networks.
     networks: Option<MeshNetworks>,
-    /// Whether a text that counts is invalid, and there was no valid one in its place before.
+    /// Whether a text that is used is invalid, and there was no valid one in its place before.
     lacks: bool,
     /// The problems that were sent.
     problems: Vec<Problem>,
@@ -86,15 +87,15 @@ impl MeshMapSource {
         Self::counting(config, Counting { mesh: true, networks: true })
     }
 
-    /// A source of which only some texts count.
+    /// A source that uses only some of the texts.
     pub(crate) fn counting(config: MeshMapSourceConfig, counting: Counting) -> Self {
         Self { config, counting }
     }
 
-    /// Tells mesh config and networks, and from then on every change, until nobody listens or the future is dropped.
+    /// Sends mesh config and networks, and then every change, until the receiver is closed or the future is dropped.
     ///
     /// # Errors
-    /// When a task fails, which is a bug.
+    /// If a task fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
         let MeshMapSourceConfig { client, namespace, names, base, idle_timeout } = self.config;
         let connection = Connection::new(client, idle_timeout);
@@ -110,7 +111,7 @@ impl MeshMapSource {
                 optional: false,
             };
             let redefined = Arc::new(Notify::new());
-            // Whatever revision there is: the map is found by its name.
+            // The revision does not matter, because the map is selected by its name.
             let (_, tags) = watch::channel(Some(Tags::default()));
             let reader = Reflector::new(
                 target,
@@ -128,7 +129,7 @@ impl MeshMapSource {
         loop {
             let mut batch = Batch::new();
             tokio::select! {
-                // What was read comes before the word that it was all.
+                // Events come before the notification that all of them were sent.
                 biased;
                 Some(read) = batches.recv() => read.into_iter().for_each(|event| maps.apply(event, &mut batch)),
                 Some(_) = synced.recv() => unsynced -= 1,
@@ -153,9 +154,9 @@ impl MeshMapSource {
 
 /// All maps, and the state that was sent.
 struct Maps {
-    /// What they are laid over.
+    /// The mesh config below all maps.
     base: MeshConfig,
-    /// Where they are.
+    /// The namespace of the maps.
     namespace: Namespace,
     /// The maps, in their order.
     maps: Vec<Map>,
@@ -165,14 +166,14 @@ struct Maps {
 }
 
 impl Maps {
-    /// Maps that say nothing so far.
+    /// No map was read yet.
     fn new(base: MeshConfig, namespace: &Namespace, names: &[String], counting: Counting) -> Self {
         let map =
             |name: &String| Map { name: name.clone(), mesh: None, networks: None, lacks: false, problems: Vec::new() };
         Self { base, namespace: namespace.clone(), maps: names.iter().map(map).collect(), counting, told: None }
     }
 
-    /// Takes in what was read.
+    /// Applies an event.
     fn apply(&mut self, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
@@ -189,7 +190,7 @@ impl Maps {
         }
     }
 
-    /// A map says this now; its annotations may ask for stages, which mesh config does not have.
+    /// Applies the content of a map. Its annotations may request stages, which mesh config does not support.
     fn put(&mut self, name: &str, content: &ConfigMap, stages: Vec<RolloutFault>, batch: &mut Batch) {
         let place: Arc<str> = Arc::from(format!("k8s://ConfigMap/{}/{name}", self.namespace));
         let base = self.below(name);
@@ -225,12 +226,12 @@ impl Maps {
         }
     }
 
-    /// Whether what some map says is not known, since it is broken and was never good.
+    /// Whether the text of a map is invalid, and there never was a valid one.
     fn lack_a_good_text(&self) -> bool {
         self.maps.iter().any(|map| map.lacks)
     }
 
-    /// The mesh config below a map.
+    /// The mesh config that a map overrides.
     fn below(&self, name: &str) -> MeshConfig {
         let below = self.maps.iter().take_while(|map| map.name != name);
         below.fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()))
@@ -251,13 +252,13 @@ impl Maps {
     }
 }
 
-/// Mesh config with a good text laid over it.
+/// Mesh config with a valid text applied to it.
 fn lay(config: MeshConfig, text: Option<&str>) -> MeshConfig {
-    // A text that was good may be so no more over another base; then it counts for nothing.
+    // A text that was valid may be invalid over another base; then it is ignored.
     text.and_then(|text| parse_mesh_config(&config, text).ok()).map_or(config, |sound| sound.value)
 }
 
-/// The value where the text is good; what is wrong or odd goes to `faults`.
+/// The value of a valid text; errors and warnings are added to `faults`.
 fn judged<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option<T> {
     match parsed {
         Ok(sound) => {

@@ -29,13 +29,13 @@ use navarch_api::object::Kind;
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
 use navarch_net::backoff::{Backoff, jitter};
 
-/// What the source is called in problems.
+/// The name of the source in problems.
 const SOURCE: &str = "k8s://";
 
-/// How long the server is asked to keep a watch open, varied by chance; as client-go does.
+/// The requested duration of a watch, with jitter, as in client-go.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(400);
 
-/// How many objects a page of a list holds.
+/// Number of objects in a page of a list.
 const PAGE_SIZE: usize = 500;
 
 /// Poll interval of a kind that is not served, besides events of its definition.
@@ -50,11 +50,11 @@ const MAX_FAILURES: u32 = 3;
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) kind: Kind,
-    /// Where it is in each version that is understood, the best first.
+    /// Its path in each supported version, the best first.
     pub(super) paths: Vec<String>,
     /// The field selector; empty for all objects.
     pub(super) selector: String,
-    /// Whether it counts as read where the server does not show it.
+    /// Whether it counts as read if the server forbids reading it.
     pub(super) optional: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Reflector {
     events: mpsc::Sender<Batch>,
     /// Receives the kind once, when all its initial objects were sent.
     synced: Option<mpsc::Sender<Kind>>,
-    /// The tags of this revision; `None` until they are known. The sender is closed where tags do not matter.
+    /// The tags of this revision; `None` until they are read. The sender is closed if tags do not matter.
     tags: watch::Receiver<Option<Tags>>,
     /// The objects that were sent.
     held: KindObjects,
@@ -165,7 +165,7 @@ impl Reflector {
     /// Waits before the next request, and reports failures.
     async fn pause(&mut self, pause: Pause) -> Result<(), Closed> {
         let back = self.connection.back.clone();
-        // A delay that the server asked for (`Retry-After`) is kept.
+        // A delay that the server requested (`Retry-After`) is kept.
         let told_to_wait = matches!(&pause, Pause::Failure { least, .. } if !least.is_zero());
         let wait = match pause {
             Pause::None => return Ok(()),
@@ -259,7 +259,7 @@ impl Reflector {
         }
     }
 
-    /// The next frames; `None` when the tags have changed or the answer has ended.
+    /// The next frames; `None` when the tags have changed or the response has ended.
     async fn next(&mut self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
         let mut tags = self.tags.clone();
         tokio::select! {
@@ -325,7 +325,7 @@ impl Reflector {
             for item in page.get("items").and_then(Value::as_array).into_iter().flatten() {
                 let mut item = item.clone();
                 if let Some(members) = item.as_object_mut() {
-                    // The items of a list do not say what they are.
+                    // The items of a list have no `kind` and no `apiVersion`.
                     members.insert("kind".to_owned(), Value::from(self.target.kind.as_str()));
                     let list_version = page.get("apiVersion").cloned().unwrap_or_default();
                     members.insert("apiVersion".to_owned(), list_version);
@@ -378,7 +378,7 @@ impl Reflector {
         format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{from}{selector}")
     }
 
-    /// The path and query of a page of a list; `more` is where the page before left off.
+    /// The path and query of a page of a list; `more` is the `continue` token of the previous page.
     fn list_path(&self, more: &str) -> String {
         let from = if more.is_empty() { String::new() } else { format!("&continue={more}") };
         format!("{}?limit={PAGE_SIZE}{from}{}", self.path(), self.selector())
@@ -415,7 +415,7 @@ impl Reflector {
     async fn sync(&mut self) {
         if let Some(synced) = self.synced.take() {
             tracing::debug!(kind = %self.target.kind, objects = self.held.len(), "kind synced");
-            // Nobody waits for it where the source ends.
+            // The receiver is closed when the source ends.
             let _ignored = synced.send(self.target.kind).await;
         }
     }

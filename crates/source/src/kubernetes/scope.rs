@@ -9,7 +9,7 @@ use navarch_api::mcs;
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectMeta};
 
-/// The label by which an object says to which revision of the control plane it belongs.
+/// The label of an object for the revision of the control plane to which it belongs.
 pub(super) const REVISION_LABEL: &str = "istio.io/rev";
 
 /// Names of tags.
@@ -18,17 +18,17 @@ pub(crate) type Tags = Arc<BTreeSet<String>>;
 /// A kind that is read, as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadKind {
-    /// As objects of it say in `kind:`.
+    /// The `kind` of its objects.
     pub kind: Kind,
-    /// Its API group; empty for Kubernetes' first.
+    /// Its API group; empty for the core group.
     pub group: &'static str,
     /// Its resource, such as `virtualservices`.
     pub resource: String,
-    /// The versions that are understood, the best first.
+    /// The supported versions, the best first.
     pub versions: &'static [&'static str],
-    /// Whether a CustomResourceDefinition makes it: it can be missing.
+    /// Whether it is defined by a CustomResourceDefinition, and so may be missing.
     pub is_defined: bool,
-    /// The namespace in which it is read; `None` for all, and for kinds outside namespaces.
+    /// The namespace in which it is read; `None` for all namespaces, and for cluster-scoped kinds.
     pub namespace: Option<Namespace>,
 }
 
@@ -38,16 +38,16 @@ pub enum ReadKinds {
     /// All.
     #[default]
     All,
-    /// Kubernetes' own: the configuration of the mesh comes from elsewhere.
+    /// Kubernetes' own kinds: the configuration of the mesh comes from another source.
     Native,
-    /// The configuration of the mesh, and what it is about: no services, endpoints and workloads of Kubernetes.
+    /// The configuration of the mesh, and what it refers to: no services, endpoints and workloads of Kubernetes.
     Configuration,
-    /// What istiod reads in remote clusters: services, endpoints and workloads, what proxies get from their own cluster, and
-    /// nothing that configures the mesh.
+    /// The kinds that istiod reads in remote clusters: services, endpoints and workloads, what proxies get from their own cluster,
+    /// and nothing that configures the mesh.
     Remote(RemoteKinds),
 }
 
-/// Which of the kinds that not every remote cluster has or shows are read there.
+/// Which of the optional kinds are read in a remote cluster: not every cluster has them or permits reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteKinds {
     /// Secrets.
@@ -58,29 +58,28 @@ pub struct RemoteKinds {
     pub gateways: bool,
 }
 
-/// What flags and environment say of what is read.
+/// Which objects are read, from flags and environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubernetesScope {
     /// Which kinds are read.
     pub kinds: ReadKinds,
-    /// `ISTIO_WATCH_NAMESPACE`: objects of this namespace alone are read; empty for all. Kinds outside namespaces are read
-    /// as ever.
+    /// `ISTIO_WATCH_NAMESPACE`: only objects of this namespace are read; empty for all. Cluster-scoped kinds are always read.
     pub namespace: Namespace,
-    /// `--revision`: mesh configuration that names another one is not read; empty reads all.
+    /// `--revision`: mesh configuration with another revision is not read; empty reads all.
     pub revision: String,
-    /// Where the control plane lives: there may be Services that name tags.
+    /// The namespace of the control plane, where Services may declare tags.
     pub system_namespace: Namespace,
-    /// `PILOT_IGNORE_RESOURCES`: resources that are not read, such as `sidecars.networking.istio.io` or `*.istio.io`, with
-    /// commas between them.
+    /// `PILOT_IGNORE_RESOURCES`: resources that are not read, such as `sidecars.networking.istio.io` or `*.istio.io`, separated by
+    /// commas.
     pub ignored: String,
-    /// `PILOT_INCLUDE_RESOURCES`: those of them that are read all the same.
+    /// `PILOT_INCLUDE_RESOURCES`: exceptions from `ignored`, which are read.
     pub included: String,
     /// Whether exports and imports of services are read (`ENABLE_MCS_SERVICE_DISCOVERY`).
     pub mcs: bool,
 }
 
 impl ReadKinds {
-    /// Whether a kind is among them.
+    /// Whether a kind is included.
     fn hold(self, kind: Kind) -> bool {
         let exports = matches!(kind, Kind::ServiceExport | Kind::ServiceImport);
         match self {
@@ -124,7 +123,7 @@ impl KubernetesScope {
 
     /// The kinds that are read.
     pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
-        // Nothing is made of ServiceAccounts, and istiod's rights do not let them be seen.
+        // ServiceAccounts are not used, and istiod's permissions do not include them.
         let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ServiceAccount);
         kinds.filter(move |kind| {
             let exports = matches!(kind, Kind::ServiceExport | Kind::ServiceImport);
@@ -138,25 +137,24 @@ impl KubernetesScope {
         !matches(&self.ignored, definition) || matches(&self.included, definition)
     }
 
-    /// Whether an object belongs to this revision of the control plane, by its name or one of its tags, or to all.
-    /// Kubernetes' own objects always do, and Gateways of the Gateway API: proxies of this revision send to waypoints of others,
-    /// and routes of this revision attach to Gateways of others. As with istiod, their own revision deploys them and writes their
-    /// status.
+    /// Whether an object belongs to this revision of the control plane, by its name or one of its tags, or to all revisions. This
+    /// is true of Kubernetes' own objects and of Gateways of the Gateway API: proxies of this revision send to waypoints of others,
+    /// and routes of this revision attach to Gateways of others. As in istiod, only their own revision deploys them and writes
+    /// their status.
     pub(crate) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
         let selects = is_defined(kind) && kind != Kind::KubernetesGateway && !self.revision.is_empty();
         let named = meta.labels.get(REVISION_LABEL).filter(|_| selects);
         named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
     }
 
-    /// Whether the source is in sync without a kind that the server does not show: not all that counts of remote clusters may be
-    /// read in each.
+    /// Whether the source is in sync without a kind that the server does not show: not every remote cluster permits reading all kinds.
     pub(super) fn does_without(&self, kind: Kind) -> bool {
         let remote = matches!(self.kinds, ReadKinds::Remote(_));
         remote && (is_defined(kind) || matches!(kind, Kind::Secret | Kind::ConfigMap))
     }
 
-    /// What of a kind is asked for, as a field selector; empty for all. Of remote clusters' ConfigMaps only that with the mesh
-    /// config counts.
+    /// The field selector of a kind; empty for all objects. Of the ConfigMaps of remote clusters, only the one with the mesh config
+    /// is read.
     pub(super) fn selector(&self, kind: Kind) -> String {
         if kind != Kind::ConfigMap || !matches!(self.kinds, ReadKinds::Remote(_)) {
             return field_selector(kind).to_owned();
@@ -167,7 +165,7 @@ impl KubernetesScope {
         }
     }
 
-    /// Where the objects of a kind are, in a version.
+    /// The path of a kind in a version.
     pub(super) fn path(&self, kind: Kind, version: &str) -> String {
         let group = match kind.group() {
             "" => format!("/api/{version}"),
@@ -184,12 +182,12 @@ impl KubernetesScope {
     }
 }
 
-/// Whether a kind says which services, endpoints and workloads Kubernetes has, or how they are reached from outside.
+/// Whether a kind declares services, endpoints and workloads of Kubernetes, or how they are reached from outside.
 fn is_of_registry(kind: Kind) -> bool {
     matches!(kind, Kind::Node | Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Ingress | Kind::IngressClass)
 }
 
-/// Whether a list of resources names one. `*.` stands before the end of a name.
+/// Whether a list of resources contains one. An item that starts with `*.` matches the names that end in its rest.
 fn matches(list: &str, definition: &str) -> bool {
     let is_it = |item: &str| match item.strip_prefix("*.") {
         Some(end) => definition.ends_with(end),
@@ -198,7 +196,7 @@ fn matches(list: &str, definition: &str) -> bool {
     list.split(',').map(str::trim).filter(|item| !item.is_empty()).any(is_it)
 }
 
-/// Whether a kind is none of Kubernetes' own: it can be missing, and come and go.
+/// Whether a kind is not one of Kubernetes' own: it can be missing, added and removed.
 pub(super) fn is_defined(kind: Kind) -> bool {
     let group = kind.group();
     group.ends_with(".istio.io")
@@ -211,24 +209,24 @@ pub(super) fn definition(kind: Kind) -> String {
     format!("{}.{}", plural(kind), kind.group())
 }
 
-/// The versions of a kind that are understood, the best first.
+/// The supported versions of a kind, the best first.
 pub(super) fn versions(kind: Kind) -> &'static [&'static str] {
     served_versions(kind)
 }
 
-/// What of a kind is never asked for, as a field selector; empty where all is.
+/// The field selector that excludes the objects of a kind that are never needed; empty if all may be.
 #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds have many objects that nobody needs")]
 pub(super) fn field_selector(kind: Kind) -> &'static str {
     match kind {
-        // Those that ended badly hold no traffic, and can be many.
+        // Failed pods get no traffic, and can be many.
         Kind::Pod => "status.phase!=Failed",
-        // Releases of Helm and tokens are most of what a cluster holds, and never certificates.
+        // Helm releases and tokens are most of the Secrets in a cluster, and never certificates.
         Kind::Secret => "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token",
         _ => "",
     }
 }
 
-/// The plural of a kind, as paths have it.
+/// The plural of a kind, as in paths.
 pub(super) fn plural(kind: Kind) -> String {
     let lower = kind.as_str().to_lowercase();
     match lower.strip_suffix('y') {

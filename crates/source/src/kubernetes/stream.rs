@@ -1,4 +1,4 @@
-//! Requests to an API server whose answers are read as they come.
+//! Requests to an API server whose responses are read as they arrive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use navarch_api::decode::ServerStatus;
 use navarch_api::error_chain::chain;
 
-/// How much is taken at once of what has come: so much may be in one batch.
+/// Received data is taken in chunks of about this size, so a batch may contain as much.
 const CHUNK: usize = 1 << 20;
 
-/// The longest event: objects are at most 1.5 MB in etcd, and the text can be larger.
+/// Maximum size of an event: objects are at most 1.5 MB in etcd, and their text can be larger.
 const MAX_EVENT_SIZE: usize = 64 << 20;
 
 /// Why a response failed.
@@ -39,7 +39,7 @@ pub(super) struct Connection {
     client: kube::Client,
     /// The idle timeout. An idle watch has a bookmark about every minute.
     patience: Duration,
-    /// Notified when the server answers again after failures, so that others retry without waiting.
+    /// Notified when the server responds again after failures, so that others retry without waiting.
     pub(super) back: Arc<Notify>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Frames {
 pub(super) enum Framing {
     /// Each is a line of JSON.
     Lines,
-    /// Each is a message behind its length, as four bytes, the highest first.
+    /// Each is a message after its length, which is four bytes in big-endian order.
     Lengths,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Chunk {
     pub(super) framing: Framing,
 }
 
-/// How the answer says that it is in binary form.
+/// The media type of a response in binary form.
 const BINARY: &str = "application/vnd.kubernetes.protobuf";
 
 impl Framing {
-    /// The first frame of some bytes, and what comes behind it; `None` where it is not whole.
+    /// The first frame of some bytes, and the rest; `None` if the frame is incomplete.
     fn split(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         match self {
             Self::Lines => {
@@ -89,7 +89,7 @@ impl Framing {
         }
     }
 
-    /// How many bytes hold whole frames.
+    /// Number of bytes at the start that are whole frames.
     fn whole(self, bytes: &[u8]) -> usize {
         match self {
             Self::Lines => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
@@ -117,12 +117,12 @@ impl Chunk {
 }
 
 impl Connection {
-    /// A way to a server.
+    /// A connection to a server.
     pub(super) fn new(client: kube::Client, patience: Duration) -> Self {
         Self { client, patience, back: Arc::default() }
     }
 
-    /// Asks for a path; `accept` is the form of the answer.
+    /// Sends a GET request; `accept` is the media type of the response.
     pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Frames, StreamError> {
         let broken = |error: &dyn std::error::Error| StreamError::Broken(chain(error));
         let request = http::Request::get(path).header(http::header::ACCEPT, accept).body(Body::empty());
@@ -143,10 +143,10 @@ impl Connection {
 }
 
 impl Frames {
-    /// Whole frames, as many as have come, at least one; `None` at the end.
+    /// All whole frames that were received, at least one; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Chunk>, StreamError> {
         loop {
-            // Whatever is there already is taken, too.
+            // Data that is already available is taken, too.
             while self.rest.len() < CHUNK {
                 match self.frame().now_or_never() {
                     Some(Ok(true)) => {}
@@ -161,26 +161,26 @@ impl Frames {
                 return Err(StreamError::Broken(format!("an event of more than {MAX_EVENT_SIZE} bytes")));
             }
             if !self.frame().await? {
-                // What is left is a frame that broke off.
+                // The rest is an incomplete frame.
                 return Ok(None);
             }
         }
     }
 
-    /// The first bytes of what came. What is left moves elsewhere, so that no idle watch holds on to the room of a busy hour.
+    /// Takes the first bytes of the received data. The rest is copied, so that an idle watch does not keep the memory of a busy hour.
     fn take(&mut self, length: usize) -> Bytes {
         let left = self.rest.split_off(length);
         let left = if left.is_empty() { BytesMut::new() } else { BytesMut::from(&left[..]) };
         std::mem::replace(&mut self.rest, left).freeze()
     }
 
-    /// All that comes.
+    /// The whole body.
     pub(super) async fn all(&mut self) -> Result<Bytes, StreamError> {
         while self.frame().await? {}
         Ok(std::mem::take(&mut self.rest).freeze())
     }
 
-    /// Waits for more and keeps it; false at the end.
+    /// Waits for more data and stores it; false at the end.
     async fn frame(&mut self) -> Result<bool, StreamError> {
         let frame = timeout(self.patience, self.body.frame()).await.map_err(|_| StreamError::Silent(self.patience))?;
         match frame {

@@ -1,7 +1,7 @@
 //! Tags: names of a revision, which operators move from one revision to another.
 //!
-//! As istiod's tag watcher has it, a tag is a MutatingWebhookConfiguration or a Service of the control plane's namespace with
-//! the labels `istio.io/tag`, its name, and `istio.io/rev`, the revision that it selects.
+//! As in istiod's tag watcher, a tag is a MutatingWebhookConfiguration or a Service of the control plane's namespace with the
+//! labels `istio.io/tag`, its name, and `istio.io/rev`, the revision that it refers to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ enum TagSource {
 /// The tags of this revision, by the kind of object that declares them.
 #[derive(Debug, Default)]
 struct TagSet {
-    /// Names of tags by place and object.
+    /// Names of tags by kind and name of the object.
     tags: BTreeMap<(TagSource, String), String>,
     /// The tags of an unfinished list.
     listed: BTreeMap<(TagSource, String), String>,
@@ -67,7 +67,7 @@ impl TagSet {
                 };
             }
             Ok(Event::Delete(meta)) => _ = self.tags.remove(&entry(meta).0),
-            // Who may not see tags has none; that must not keep everything else from being read.
+            // Without permission to read tags there are none; other objects must still be read.
             Err(error) => {
                 tracing::warn!(?place, error = %InWords(&error), "failed to watch the tags of this revision");
                 self.see(place);
@@ -75,7 +75,7 @@ impl TagSet {
         }
     }
 
-    /// A place has been looked at.
+    /// Records that the first list of a kind is complete or failed.
     fn see(&mut self, place: TagSource) {
         let [webhooks, services] = &mut self.seen;
         match place {
@@ -84,13 +84,13 @@ impl TagSet {
         }
     }
 
-    /// The tags, once all places have been looked at.
+    /// The tags, once the first list of each kind is complete or failed.
     fn tags(&self) -> Option<Tags> {
         (self.seen == [true; 2]).then(|| Arc::new(self.tags.values().cloned().collect()))
     }
 }
 
-/// Tells the tags of the revision whenever they change.
+/// Sends the tags of the revision whenever they change.
 pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, told: watch::Sender<Option<Tags>>) {
     let config = watcher::Config::default().labels(&format!("{TAG_LABEL},{REVISION_LABEL}={}", scope.revision));
     let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
@@ -113,7 +113,7 @@ pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, tol
     }
 }
 
-/// An event about the metadata alone.
+/// An event with the metadata alone.
 fn meta<K>(event: Event<K>, of: impl Fn(K) -> ObjectMeta) -> Event<ObjectMeta> {
     match event {
         Event::Init => Event::Init,

@@ -11,8 +11,8 @@ pub(super) struct WatchState {
     pub(super) next: WatchRequest,
     /// The API version in use, as an index into the supported ones.
     pub(super) version: usize,
-    /// Whether the server is asked to send what is there as events of a watch (since Kubernetes 1.32); else it is asked for
-    /// lists, once.
+    /// Whether the server is requested to stream the existing objects as events of a watch (since Kubernetes 1.32); otherwise they
+    /// are listed, until a request succeeds.
     pub(super) streams_lists: bool,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct WatchState {
 pub(super) enum WatchRequest {
     /// A list of any version that the server has (`resourceVersion=0`).
     ListAny,
-    /// A consistent list of the newest version: what the server's cache had turned out too old.
+    /// A consistent list of the newest version, because the version of the server's cache was too old.
     ListConsistent,
     /// A watch for changes after this `resourceVersion` of the collection.
     WatchFrom(String),
@@ -42,7 +42,7 @@ pub(super) enum Pause {
     None,
     /// Back off, and wait at least this long.
     Failure {
-        /// The least wait.
+        /// The minimum delay.
         least: Duration,
         /// The error.
         reason: String,
@@ -80,18 +80,18 @@ impl WatchState {
             404 if self.version + 1 < versions => {
                 (Self { version: self.version + 1, next: WatchRequest::ListAny, ..self.clone() }, Pause::None)
             }
-            // All versions have been tried; next time the best comes first again.
+            // All versions have been tried; the next attempt starts with the best again.
             404 => (Self { version: 0, next: WatchRequest::ListAny, ..self.clone() }, Pause::Missing),
-            // The version is too old; a watch goes on from a list only.
+            // The version is too old; a watch can only continue from a new list.
             410 if self.next == WatchRequest::ListConsistent => (self.clone(), failure),
             410 => (with(&WatchRequest::ListConsistent), Pause::None),
             401 | 403 => (self.clone(), Pause::Forbidden(status.to_string())),
-            // An older server knows no lists by events, and a new one cannot give them before it has gathered the objects of a
-            // kind; lists it can always give.
+            // An older server does not support streamed lists, and a new server cannot stream one before its cache has the objects
+            // of the kind; plain lists always work.
             400 | 422 | 429 if self.streams_lists && !matches!(self.next, WatchRequest::WatchFrom(_)) => {
                 (Self { streams_lists: false, ..self.clone() }, Pause::None)
             }
-            // A version from before the server was set back.
+            // The version is from before the server was restored to an older state.
             _ if status.is_version_too_large() => (with(&WatchRequest::ListConsistent), failure),
             _ => (self.clone(), failure),
         }

@@ -1,4 +1,4 @@
-//! A connection to a configuration source: TCP, and TLS where it is asked for.
+//! A connection to a configuration source: TCP, and TLS if configured.
 
 use std::io;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tonic::transport::Channel;
 use super::tls::{Client, TlsError};
 use navarch_net::grpc_target::{GrpcTarget, Io};
 
-/// How long a connection may take to stand.
+/// The timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no connection.
+/// Why connecting failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    /// The address is none.
+    /// The address is not `host:port`.
     #[error("invalid host:port {0:?}")]
     Address(String),
-    /// TLS cannot be set up.
+    /// The TLS settings are invalid.
     #[error("invalid tlsSettings")]
     Tls(#[from] TlsError),
-    /// The server cannot be reached, or is not who it should be.
+    /// The server cannot be reached, or its certificate is not valid for it.
     #[error("failed to connect")]
     Connect(#[source] tonic::transport::Error),
 }
@@ -37,7 +37,7 @@ pub(super) async fn connect(address: &str, tls: Option<Client>) -> Result<Channe
     target.connect(CONNECT_TIMEOUT, secure).await.map_err(ConnectError::Connect)
 }
 
-/// Speaks TLS to a host, where that is asked for.
+/// Wraps a stream in TLS to a host, if configured.
 async fn secure(stream: TcpStream, host: Arc<str>, tls: Option<Arc<Client>>) -> io::Result<Box<dyn Io>> {
     let Some(tls) = tls else { return Ok(Box::new(stream)) };
     let name = if tls.server_name.is_empty() { &*host } else { &tls.server_name };

@@ -1,4 +1,4 @@
-//! What is counted of configuration sources over xDS.
+//! Metrics of configuration sources over xDS.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 use navarch_api::counter::Count;
 
-/// Handles of the metrics. Clones are one; by default nobody sees them.
+/// Handles of the metrics. Clones share them; by default they are not registered.
 #[derive(Clone, Debug, Default)]
 pub struct XdsMetrics {
     /// `navarch_config_source_connected`.
@@ -24,7 +24,7 @@ struct SourceLabel {
     source: Arc<str>,
 }
 
-/// What became of a response.
+/// The labels of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResponseLabel {
     /// `xds://host:port`.
@@ -34,7 +34,7 @@ struct ResponseLabel {
 }
 
 impl XdsMetrics {
-    /// Shows them.
+    /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -45,18 +45,18 @@ impl XdsMetrics {
         metrics
     }
 
-    /// The stream of a source stands, or does not.
+    /// Sets whether the stream of a source is connected.
     pub(super) fn connected(&self, source: &Arc<str>, stands: bool) {
         self.connected.get_or_create(&SourceLabel { source: source.clone() }).set(i64::from(stands));
     }
 
-    /// A response was answered.
+    /// Counts a response by whether it was accepted.
     pub(super) fn answered(&self, source: &Arc<str>, taken: bool) {
         let answer = if taken { "ack" } else { "nack" };
         self.responses.get_or_create(&ResponseLabel { source: source.clone(), answer }).inc();
     }
 
-    /// How many responses were answered so.
+    /// Number of responses with this result.
     #[cfg(test)]
     pub(super) fn count(&self, source: &str, answer: &'static str) -> u64 {
         self.responses.get_or_create(&ResponseLabel { source: Arc::from(source), answer }).get()

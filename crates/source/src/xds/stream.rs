@@ -1,4 +1,4 @@
-//! One stream of a configuration source: asks for all types, takes responses, says ACK or NACK.
+//! One stream of a configuration source: subscribes to all types, applies responses, and sends ACK or NACK.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -23,42 +23,41 @@ use navarch_api::decode::StoredObject;
 use navarch_api::go_text::quoted;
 use navarch_api::mcp;
 
-/// The most objects of one type.
+/// Maximum number of objects of one type.
 const MAX_OBJECTS: usize = 200_000;
-/// How long a server may take to answer the call.
+/// How long a server may take to respond to the call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a new stream may take to answer for all types. Those without an answer by then count as empty, where they were never
-/// answered before: a server need not know all.
+/// How long a new stream waits for responses for all types. Types without a response by then that never had one are assumed to be
+/// empty, because a server need not support all types.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How many refused objects a NACK tells of.
+/// Maximum number of rejected objects in a NACK.
 const MAX_TOLD: usize = 8;
-/// How long what a NACK says may be.
+/// Maximum length of the message of a NACK.
 const MAX_REASON: usize = 4000;
-/// Requests that may wait: one for each type, and an answer to each.
+/// Maximum number of waiting requests: one for each type, and an ACK or NACK for each.
 const REQUESTS: usize = 64;
 
 /// Why a stream ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// Nobody listens any more.
+    /// The receiver of events is closed.
     Unheard,
-    /// For this reason.
+    /// The stream failed for this reason.
     Broken(String),
 }
 
-/// A stream under way.
+/// A stream in progress.
 pub(super) struct Stream<'a> {
-    /// What it tells.
     source: &'a mut XdsSource,
     events: &'a mpsc::Sender<Batch>,
-    /// The version that was taken last, by type.
+    /// The last accepted version of each type.
     versions: Vec<String>,
-    /// Which types were answered on this stream.
+    /// Which types had a response on this stream.
     answered: Vec<bool>,
 }
 
 impl<'a> Stream<'a> {
-    /// A stream that has asked for nothing yet.
+    /// A stream without subscriptions.
     pub(super) fn new(source: &'a mut XdsSource, events: &'a mpsc::Sender<Batch>) -> Self {
         let count = source.held.len();
         Self { source, events, versions: vec![String::new(); count], answered: vec![false; count] }
@@ -71,14 +70,14 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Asks for all types and takes what comes.
+    /// Subscribes to all types and applies responses.
     async fn talk(&mut self, channel: Channel) -> Result<std::convert::Infallible, Ended> {
         let (requests, waiting) = mpsc::channel(REQUESTS);
         let mut node = Some(self.node());
         for asked in &self.source.held {
             let type_url = mcp::type_url(asked.kind).to_owned();
             let request = DiscoveryRequest { node: node.take(), type_url, ..DiscoveryRequest::default() };
-            // There is room for one of each.
+            // The channel has room for one request of each type.
             _ = requests.try_send(request);
         }
         let mut client =
@@ -106,7 +105,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Takes a response; gives the ACK or NACK. Of a type that was not asked for there is none.
+    /// Applies a response; returns the ACK or NACK, or `None` for a type without subscription.
     async fn take(&mut self, response: DiscoveryResponse) -> Result<Option<DiscoveryRequest>, Ended> {
         let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
         let place = self.source.held.iter().position(|asked| mcp::type_url(asked.kind) == type_url);
@@ -146,7 +145,7 @@ impl<'a> Stream<'a> {
         }))
     }
 
-    /// Tells a batch, and at the right moment that all is there.
+    /// Sends a batch, and reports a full sync once all types had a response.
     async fn tell(&mut self, mut batch: Batch) -> Result<(), Ended> {
         if !self.source.synced && self.source.held.iter().all(|asked| asked.answered) {
             self.source.synced = true;
@@ -159,7 +158,7 @@ impl<'a> Stream<'a> {
         self.events.send(batch).await.map_err(|_| Ended::Unheard)
     }
 
-    /// The server has had its time: where it has answered for some types, the others are taken to be empty.
+    /// Ends the wait for responses: if the server responded for some types, the others are assumed to be empty.
     async fn go_without_answers(&mut self) -> Result<(), Ended> {
         if !self.answered.contains(&true) {
             return Err(Ended::Broken(format!("the server answered for no type within {ANSWER_TIMEOUT:?}")));
@@ -177,7 +176,7 @@ impl<'a> Stream<'a> {
         self.tell(Batch::new()).await
     }
 
-    /// Who asks, as istiod says it.
+    /// The node of the request, as istiod sends it.
     fn node(&self) -> Node {
         let config = &self.source.config;
         let namespace = match config.scope.system_namespace.as_str() {
@@ -201,7 +200,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Takes the resources of a response; gives what has changed, and why the response is not taken whole, where it is not.
+/// Applies the resources of a response; returns the changes, and if the response is not fully accepted, the reason.
 fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
     let mut batch = Batch::new();
     if resources.len() > MAX_OBJECTS {
@@ -219,7 +218,7 @@ fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope
         nameless += usize::from(subject.name.is_empty());
         asked.held.put(StoredObject { version: String::new(), subject, outcome }, scope, &mut batch);
     }
-    // What cannot be read may be any of those that are held: then none of them goes.
+    // An unreadable resource may be any of the known objects, so none of them is removed.
     if strangers + nameless == 0 {
         asked.held.end_round(&mut batch);
     }
@@ -227,7 +226,7 @@ fn read(asked: &mut KindSubscription, resources: &[Any], scope: &KubernetesScope
     (batch, reason)
 }
 
-/// Why a response is not taken whole: what was refused of it, by object, field and reason.
+/// Why a response is not fully accepted: the rejected objects, with field and reason.
 fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
     let problems = batch.iter().filter_map(|event| {
         let SourceEvent::Problems { problems, .. } = event else { return None };
@@ -251,7 +250,7 @@ fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// How a call failed, as people can use it.
+/// The failure of a call, in a form for operators.
 fn broken(status: &tonic::Status) -> Ended {
     Ended::Broken(format!("the server ended the stream with {:?}: {}", status.code(), quoted(status.message())))
 }

@@ -1,8 +1,8 @@
-//! TLS towards a configuration source, as `tlsSettings` say it.
+//! TLS to a configuration source, from `tlsSettings`.
 //!
-//! As in istiod `caCertificates` and `caCrl` hold PEM; here they, and certificate and key, may be names of files as well. istiod
-//! knows `SIMPLE` alone and goes in plain text where anything else is said; here `MUTUAL` shows a certificate, which is how a
-//! control plane shows another that it may read configuration.
+//! As in istiod `caCertificates` and `caCrl` contain PEM; here these fields, certificate and key may be file names as well. istiod
+//! supports only `SIMPLE` and uses plain text for all other modes; here `MUTUAL` sends a client certificate, by which a control
+//! plane proves to another that it may read configuration.
 
 use std::io;
 use std::path::Path;
@@ -23,13 +23,13 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::any_certificate::AnyCertificate;
 use navarch_pki::pem::{PemError, crls, private_key, readable_certificates};
 
-/// How PEM begins, which no name of a file does.
+/// The start of PEM, which no file name has.
 const PEM: &str = "-----BEGIN";
 
-/// Why TLS cannot be spoken as it is asked for.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TlsError {
-    /// A mode without meaning here.
+    /// The mode is not supported.
     #[error(
         "mode ISTIO_MUTUAL is not supported for configSources; use MUTUAL with clientCertificate and privateKey, or credentialName"
     )]
@@ -40,7 +40,7 @@ pub(super) enum TlsError {
     /// A file cannot be read.
     #[error("{field}: failed to read {path}")]
     File { field: &'static str, path: String, source: io::Error },
-    /// Text is not what it should be.
+    /// Text is not valid PEM.
     #[error(transparent)]
     Pem(#[from] PemError),
     /// There is no cluster to read a Secret from.
@@ -49,18 +49,18 @@ pub(super) enum TlsError {
     /// The Secret cannot be read.
     #[error("credentialName: failed to read Secret {name:?} in namespace {namespace}")]
     Secret { name: String, namespace: String, source: Box<kube::Error> },
-    /// The Secret lacks something.
+    /// The Secret has no such key.
     #[error("credentialName: Secret {name:?} has no {key}")]
     NoKey { name: String, key: &'static str },
-    /// The list of revoked certificates, or the roots, cannot be used.
+    /// The revocation list or the root certificates are invalid.
     #[error("invalid caCertificates or caCrl")]
     Verifier(#[from] rustls::client::VerifierBuilderError),
-    /// Certificate and key do not fit.
+    /// Certificate and key are invalid or do not match.
     #[error("invalid clientCertificate or privateKey")]
     Certificate(#[from] rustls::Error),
 }
 
-/// The server's certificate names none of those that are asked for.
+/// The server's certificate has none of the required names.
 #[derive(Debug, thiserror::Error)]
 #[error("the server certificate's names {found} match none of subjectAltNames {wanted}")]
 pub(super) struct WrongName {
@@ -68,26 +68,26 @@ pub(super) struct WrongName {
     wanted: String,
 }
 
-/// How TLS is spoken.
+/// The configuration of a TLS client.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) config: Arc<ClientConfig>,
-    /// The name that the server's certificate must have; that of the address if empty.
+    /// The name that the server's certificate must have; empty for the host of the address.
     pub(super) server_name: String,
-    /// Of these names the certificate must have one; none are asked for where there are none.
+    /// The certificate must have one of these names; empty requires none.
     names: Vec<String>,
 }
 
-/// What TLS is made of, in PEM.
+/// Certificates and keys in PEM.
 #[derive(Default)]
 struct Material {
     roots: Option<Vec<u8>>,
     revoked: Option<Vec<u8>>,
-    /// Chain and key.
+    /// Certificate chain and private key.
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// TLS by the settings, files and Secret of this moment; `None` for plain text.
+/// The TLS configuration from the settings and the current files and Secret; `None` for plain text.
 pub(super) async fn client(
     settings: &ClientTlsSettings,
     cluster: Option<&kube::Client>,
@@ -122,7 +122,7 @@ pub(super) async fn client(
 }
 
 impl Client {
-    /// Whether the server's certificate has one of the names that are asked for.
+    /// Whether the server's certificate has one of the required names.
     pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), WrongName> {
         if self.names.is_empty() {
             return Ok(());
@@ -146,7 +146,7 @@ fn names_of(leaf: &[u8]) -> Vec<String> {
     names.value.general_names.iter().filter_map(name).collect()
 }
 
-/// What the settings themselves hold or name.
+/// Certificates and keys from the settings, or from files that they name.
 fn material(settings: &ClientTlsSettings, is_mutual: bool) -> Result<Material, TlsError> {
     let optional = |field, text: &str| if text.is_empty() { Ok(None) } else { pem(field, text).map(Some) };
     let required = |field, text: &str| optional(field, text)?.ok_or(TlsError::Missing(field));
@@ -160,7 +160,7 @@ fn material(settings: &ClientTlsSettings, is_mutual: bool) -> Result<Material, T
     Ok(Material { roots, revoked: optional("caCrl", &settings.ca_crl)?, own })
 }
 
-/// PEM as it stands in the settings, or in a file that they name.
+/// PEM from the settings, or from a file that they name.
 fn pem(field: &'static str, text: &str) -> Result<Vec<u8>, TlsError> {
     if text.trim_start().starts_with(PEM) {
         return Ok(text.as_bytes().to_vec());
@@ -169,7 +169,7 @@ fn pem(field: &'static str, text: &str) -> Result<Vec<u8>, TlsError> {
     read.map_err(|source| TlsError::File { field, path: text.to_owned(), source })
 }
 
-/// What a Secret holds, under the names that Secrets of gateways have.
+/// Certificates and keys of a Secret, under the keys of gateways' Secrets.
 async fn of_secret(
     cluster: Option<&kube::Client>,
     namespace: &Namespace,
@@ -195,7 +195,7 @@ async fn of_secret(
     Ok(Material { roots: Some(roots), revoked: get(["ca.crl", "crl"]), own })
 }
 
-/// Checks the server's certificate with the roots that are given, or those of the system.
+/// Verifies the server's certificate with the given root certificates, or those of the system.
 fn verifier(material: &Material, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     match &material.roots {

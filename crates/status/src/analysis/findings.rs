@@ -1,4 +1,4 @@
-//! Findings in the form of an object's status.
+//! Converts findings to an object's status.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use navarch_analysis::{Level, Message};
 use navarch_api::istio::{MessageLevel, MessageType, ValidationMessage};
 
-/// Maximum number of findings of one code: they are equal, and a status has to fit into the object.
+/// Maximum number of findings of one code: they look the same, and a status must fit into the object.
 const OF_ONE: usize = 10;
 
 /// The findings of a status, without messages, which are in the log.
@@ -31,10 +31,9 @@ fn written(found: &[&Message]) -> Vec<ValidationMessage> {
     .collect()
 }
 
-/// The members that a status should have otherwise than it has, where this was found in the object of this generation; `None` when it
-/// is right.
+/// The status fields that must change for the findings in this generation of the object; `None` if the status is up to date.
 ///
-/// An object without findings, now and before, is left alone: nobody wants a write for every object there is.
+/// An object without current or former findings is not changed, to avoid a write for every object.
 pub(super) fn correction(status: &Value, generation: i64, found: &[&Message]) -> Option<Map<String, Value>> {
     let told = status.get("validationMessages");
     if found.is_empty() && told.is_none_or(|told| told.as_array().is_some_and(Vec::is_empty)) {
@@ -49,12 +48,12 @@ pub(super) fn correction(status: &Value, generation: i64, found: &[&Message]) ->
     Some(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// A number or a text as a text.
+/// A number or a string as a string.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether two lists of messages say the same: an absent text is an empty one.
+/// Whether two lists of messages are equal; a missing string equals an empty one.
 fn same(told: &Value, found: &Value) -> bool {
     let read = |list: &Value| serde_json::from_value::<Vec<ValidationMessage>>(list.clone()).ok();
     read(told) == read(found)

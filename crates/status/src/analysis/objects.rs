@@ -22,7 +22,7 @@ pub(super) struct TrackedObject {
     pub(super) version: String,
     /// `metadata.generation`.
     pub(super) generation: i64,
-    /// Its revision or tag, if that decides whose it is.
+    /// The revision or tag that selects the control plane, if there is one.
     revision: Option<String>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// No object yet, for a control plane of a revision and in a namespace.
+    /// No objects, for a control plane of this revision and namespace.
     pub(super) fn new(revision: &str, system_namespace: &str) -> Self {
         Self { revision: revision.to_owned(), system_namespace: system_namespace.to_owned(), ..Self::default() }
     }
@@ -129,7 +129,7 @@ impl Objects {
         all.take_while(move |(key, _)| key.kind == kind && key.namespace == namespace).map(|(_, known)| known)
     }
 
-    /// Whether an object is of this revision, or of all.
+    /// Whether an object belongs to this revision, or to all.
     fn is_ours(&self, known: &TrackedObject) -> bool {
         let is_mine = |of: &String| self.revision.is_empty() || *of == self.revision || self.tags.contains(of);
         known.revision.as_ref().is_none_or(is_mine)
@@ -193,7 +193,7 @@ impl Objects {
         std::mem::take(&mut self.changed)
     }
 
-    /// This revision's objects of no namespace, and those of namespaces that count.
+    /// This revision's cluster-scoped objects, and those of namespaces in the scope.
     pub(super) fn within<'a>(&'a self, scope: &'a NamespaceScope) -> impl Iterator<Item = &'a TrackedObject> {
         let namespaces = self.known.iter().filter(|(key, _)| key.kind == Kind::Namespace);
         let counts: BTreeSet<&str> = namespaces
@@ -204,7 +204,7 @@ impl Objects {
             })
             .map(|(key, _)| key.name.as_str())
             .collect();
-        // Without a limit, their labels need not be known.
+        // Without selectors, the labels of a namespace are not needed.
         let is_in = move |name: &str| name.is_empty() || counts.contains(name) || scope.includes(name, None);
         let all = self.known.iter().filter(move |(key, known)| self.is_ours(known) && is_in(&key.namespace));
         all.map(|(_, known)| known)
@@ -221,7 +221,7 @@ impl Objects {
     }
 }
 
-/// What names an object of a watch.
+/// The key of a watched object.
 fn key(kind: Kind, object: &DynamicObject) -> Key {
     Key { kind, namespace: object.namespace().unwrap_or_default(), name: object.name_any(), cluster: None }
 }

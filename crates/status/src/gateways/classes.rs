@@ -1,28 +1,28 @@
-//! The classes of Gateways that are served here, and how (istiod's `classinfo.go`).
+//! The GatewayClasses of this control plane (istiod's `classinfo.go`).
 
 use navarch_api::gateway_api::GatewayApiSettings;
 
-/// How the Gateways of a class are served.
+/// Properties of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassInfo {
-    /// The name of the controller, as GatewayClasses have it.
+    /// The controller name in GatewayClasses.
     pub controller: String,
-    /// The controller as the value of the label of pods.
+    /// The controller as a label value of pods.
     pub label: &'static str,
-    /// What the class made here says of itself.
+    /// The description of the created GatewayClass.
     pub description: &'static str,
-    /// The template of its objects; `None` where it has none.
+    /// The template of the objects; `None` if none are created.
     pub template: Option<&'static str>,
-    /// The type of its Services.
+    /// The type of the Services.
     pub service_type: &'static str,
-    /// Whether the names of its objects end with the name of the class.
+    /// Whether the names of the objects have the class as suffix.
     pub has_suffix: bool,
-    /// Whether its Gateways join the networks of an ambient mesh.
+    /// Whether the Gateways connect the networks of an ambient mesh.
     pub east_west: bool,
 }
 
 impl ClassInfo {
-    /// The classes that are there though nobody wrote them: name, and how their Gateways are served.
+    /// The classes that exist without a GatewayClass object: names and properties.
     #[must_use]
     pub fn builtin(settings: &GatewayApiSettings) -> Vec<(String, Self)> {
         let mut all = vec![(settings.default_class.clone(), Self::gateway(settings))];
@@ -36,7 +36,7 @@ impl ClassInfo {
         all
     }
 
-    /// How the Gateways of a controller are served; `None` where that is not done here.
+    /// The class of a controller; `None` if this control plane does not serve it.
     #[must_use]
     pub fn of_controller(settings: &GatewayApiSettings, controller: &str) -> Option<Self> {
         let all = Self::builtin(settings).into_iter().map(|(_, class)| class);
@@ -44,7 +44,7 @@ impl ClassInfo {
         all.rev().find(|class| class.controller == controller)
     }
 
-    /// Envoys that serve requests from outside.
+    /// Envoys for requests from outside of the mesh.
     fn gateway(settings: &GatewayApiSettings) -> Self {
         Self {
             controller: settings.controller.clone(),

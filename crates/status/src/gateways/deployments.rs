@@ -1,4 +1,4 @@
-//! Keeps the objects of Gateways.
+//! Maintains the objects of Gateways.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,16 +36,16 @@ pub struct GatewayDeployments {
     pub settings: GatewayControllerSettings,
     /// The injector's configuration, whose templates render the objects.
     pub injector: CurrentInjector,
-    /// Which namespaces count.
+    /// Selects the namespaces.
     pub scope: watch::Receiver<NamespaceScope>,
 }
 
 /// A queue of Gateways with their due times.
 #[derive(Debug, Default)]
 struct Queue {
-    /// When each is.
+    /// The due time of each Gateway.
     due: BTreeMap<NamespacedName, Instant>,
-    /// The backoff of each that failed.
+    /// The backoff of each failed Gateway.
     failures: BTreeMap<NamespacedName, Backoff>,
 }
 
@@ -61,30 +61,30 @@ enum Failure {
 }
 
 impl Queue {
-    /// The one that is due first, and when it is.
+    /// The due time and name of the next Gateway.
     fn first(&self) -> Option<(Instant, &NamespacedName)> {
         self.due.iter().map(|(name, at)| (*at, name)).min()
     }
 
-    /// Takes the one that is due first.
+    /// Removes and returns the next Gateway.
     fn pop(&mut self) -> Option<NamespacedName> {
         let name = self.first()?.1.clone();
         self.due.remove(&name);
         Some(name)
     }
 
-    /// One is to be looked at, now.
+    /// Schedules a Gateway at once.
     fn push(&mut self, name: NamespacedName, now: Instant) {
         self.due.insert(name, now);
     }
 
-    /// One has failed, and is tried again later.
+    /// Schedules a failed Gateway after a delay.
     fn failed(&mut self, name: NamespacedName, now: Instant) {
         let wait = self.failures.entry(name.clone()).or_insert(RETRY).next_delay();
         self.due.insert(name, now + wait);
     }
 
-    /// One has not failed.
+    /// Resets the backoff of a Gateway.
     fn succeeded(&mut self, name: &NamespacedName) {
         self.failures.remove(name);
     }

@@ -1,4 +1,4 @@
-//! Creates the GatewayClasses that are served here.
+//! Creates the GatewayClasses of this control plane.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl GatewayClasses {
         settled
     }
 
-    /// Creates a class, unless another replica did.
+    /// Creates a class, unless another replica created it.
     async fn make(&self, name: &str, class: &ClassInfo) -> Result<(), kube::Error> {
         let (group, version) = GATEWAY_API;
         let object = json!({

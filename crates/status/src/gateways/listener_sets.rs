@@ -1,11 +1,11 @@
-//! Which ListenerSets may attach to a Gateway.
+//! ListenerSets that may attach to a Gateway.
 
 use jiff::Timestamp;
 use navarch_api::gateway_api::{KubernetesGateway, Listener, ListenerSet};
 use navarch_api::object::NamespacedName;
 use navarch_api::text_map::TextMap;
 
-/// A ListenerSet, as far as ports of Services depend on it.
+/// The fields of a ListenerSet that affect the ports of Services.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AttachedSet {
     pub(super) parent: NamespacedName,
@@ -22,7 +22,7 @@ impl AttachedSet {
     }
 }
 
-/// Whether a Gateway in the namespace `own` takes the ListenerSets of a namespace with these labels, `None` where it is unknown.
+/// Whether a Gateway in the namespace `own` accepts ListenerSets of a namespace with these labels, `None` if unknown.
 pub(super) fn accepts(gateway: &KubernetesGateway, own: &str, namespace: &str, labels: Option<&TextMap>) -> bool {
     let Some(allowed) = &gateway.allowed_listeners else { return false };
     match allowed.namespaces.from.as_str() {

@@ -1,4 +1,4 @@
-//! Names, labels and annotations of the objects of a Gateway, and whether it has such objects.
+//! Names, labels and annotations of a Gateway's objects, and whether the Gateway has objects.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use serde_json::Value;
 use super::classes::ClassInfo;
 use super::settings::GatewayControllerSettings;
 
-/// Says which version of the controller has the Gateway: that of the largest number does.
+/// The annotation with the controller version that deploys the Gateway. The highest version takes precedence.
 pub(super) const CONTROLLER_VERSION: &str = "gateway.istio.io/controller-version";
-/// The version of this controller: istiod's since 1.18.
+/// The version of this controller, which istiod has used since 1.18.
 pub(super) const VERSION: i64 = 5;
-/// The label of how an ambient mesh captures pods.
+/// The label with the capture mode of an ambient mesh.
 const DATAPLANE_MODE: &str = "istio.io/dataplane-mode";
 /// The label of a network.
 const NETWORK: &str = "topology.istio.io/network";
-/// Labels and annotations of this prefix that `infrastructure` names are not copied: they belong to the Gateway API.
+/// Labels and annotations in `infrastructure` with this prefix are not copied: they are reserved for the Gateway API.
 const RESERVED: &str = "gateway.networking.k8s.io/";
 
 /// Labels or annotations.
@@ -30,7 +30,7 @@ pub(super) fn texts(object: &Value, field: &str) -> Texts {
     texts.collect()
 }
 
-/// Whether the proxies of a Gateway are made here: it asks for no address, or for an IP address of the Service.
+/// Whether Navarch deploys the proxies of a Gateway: it requests no address, or one IP address for the Service.
 pub(super) fn is_managed(spec: &KubernetesGateway, settings: &GatewayControllerSettings) -> bool {
     match spec.addresses.as_slice() {
         _ if !settings.api.manual_deployment => true,
@@ -40,19 +40,19 @@ pub(super) fn is_managed(spec: &KubernetesGateway, settings: &GatewayControllerS
     }
 }
 
-/// What the version of the controller that a Gateway names means for this one.
+/// Which controller deploys a Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// This controller has it.
+    /// This controller.
     This,
-    /// This controller is to take it.
+    /// None, or an earlier version: this controller takes it over.
     Nobody,
-    /// A later one, or one of which nothing is known, has it.
+    /// A later or an unknown version.
     Another,
 }
 
 impl Holder {
-    /// The holder that annotations name.
+    /// The holder in the annotations.
     pub(super) fn of(annotations: &Texts) -> Self {
         match annotations.get(CONTROLLER_VERSION).map(|version| version.parse::<i64>()) {
             None => Self::Nobody,
@@ -63,10 +63,10 @@ impl Holder {
     }
 }
 
-/// What the objects of a Gateway are called, and what they carry.
+/// Names, labels and annotations of a Gateway's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metadata {
-    /// The name of all but the ServiceAccount.
+    /// The name of all objects except the ServiceAccount.
     pub(super) deployment: String,
     /// The name of the ServiceAccount.
     pub(super) service_account: String,
@@ -76,7 +76,7 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
-    /// That of a Gateway of a class. `network` is that of the cluster's pods.
+    /// The metadata for a Gateway of a class. `network` is the network of the cluster's pods.
     pub(super) fn of(
         gateway: &Value,
         spec: &KubernetesGateway,
@@ -111,7 +111,7 @@ impl Metadata {
         made
     }
 
-    /// Adds the labels that the mesh needs: proxies of Gateways are not captured by ztunnel, and waypoints have a network.
+    /// Adds labels for ambient mode: ztunnel does not capture the proxies of Gateways, and waypoints have a network.
     fn follow_mesh(&mut self, class: &str, own: &Texts, settings: &GatewayControllerSettings, network: &str) {
         let (waypoint, east_west) = (class.contains("waypoint"), class.contains("east-west"));
         let has_mode = own.contains_key(DATAPLANE_MODE) || self.labels.contains_key(DATAPLANE_MODE);

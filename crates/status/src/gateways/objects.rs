@@ -1,4 +1,4 @@
-//! The objects of a Gateway: a pure function of it, its class, the settings, ConfigMaps, and the configuration of injection.
+//! The objects of a Gateway: a pure function of the Gateway, its class, the settings, ConfigMaps, and the injection config.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ use super::overlays::{Data, laid};
 use super::ports::ports;
 use super::settings::GatewayControllerSettings;
 
-/// A Gateway whose proxies are made here, and what bears on their objects.
+/// A Gateway to deploy, and the inputs of its objects.
 #[derive(Clone, Debug)]
 pub struct Deployed<'a> {
-    /// The Gateway, as the API server has it.
+    /// The Gateway object from the API server.
     pub gateway: &'a Value,
-    /// What the Gateway's author asks for.
+    /// The spec of the Gateway.
     pub spec: &'a KubernetesGateway,
-    /// What the controller of its GatewayClass deploys.
+    /// The class of the Gateway.
     pub class: &'a ClassInfo,
-    /// The listeners of the ListenerSets that may attach to it.
+    /// The listeners of its ListenerSets.
     pub listeners: Vec<&'a Listener>,
-    /// What ConfigMaps lay over the objects, the uppermost last.
+    /// The overlays from ConfigMaps, in order of application.
     pub overlays: Vec<&'a BTreeMap<String, String>>,
-    /// The annotations of its namespace, where they are known.
+    /// The annotations of its namespace, if known.
     pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
-    /// The version of the API server: 136 is 1.36.
+    /// The version of the API server, such as 136 for 1.36.
     pub kube_version: i64,
 }
 
@@ -38,37 +38,37 @@ pub enum ObjectsError {
     /// The template failed.
     #[error(transparent)]
     Template(#[from] InjectError),
-    /// The Gateway refers to something that is no ConfigMap.
+    /// The Gateway refers to an object that is not a ConfigMap.
     #[error("infrastructure.parametersRef has kind {group:?}/{kind:?}; only ConfigMap is supported")]
     Parameters {
-        /// API group that the reference names; empty is the core group.
+        /// The API group of the reference; empty is the core group.
         group: String,
-        /// Kind that the reference names.
+        /// The kind of the reference.
         kind: String,
     },
-    /// There is no such ConfigMap.
+    /// The ConfigMap does not exist.
     #[error("infrastructure.parametersRef: ConfigMap {0:?} not found")]
     NoParameters(String),
-    /// A ConfigMap has a key that is no overlay's.
+    /// A ConfigMap has a key that is not an overlay.
     #[error(
         "unknown overlay {0:?}; use deployment, horizontalPodAutoscaler, podDisruptionBudget, service or serviceAccount"
     )]
     Key(String),
-    /// An overlay cannot be laid over its object.
+    /// An overlay cannot be applied to its object.
     #[error("overlay {key:?}: {reason}")]
     Overlay {
-        /// Key of the ConfigMap, as in `deployment`.
+        /// The key of the ConfigMap, such as `deployment`.
         key: String,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
-    /// An overlay changes which object it is, or whose.
+    /// An overlay changes the identity or the owner of the object.
     #[error("overlay {key:?} may not change the identity or owner of the object")]
     Identity {
-        /// Key of the ConfigMap, as in `deployment`.
+        /// The key of the ConfigMap, such as `deployment`.
         key: String,
     },
-    /// A template makes objects of a kind that is not made.
+    /// A template renders an object of an unsupported kind.
     #[error("the template renders {version} {kind}, which is not supported for Gateways")]
     Kind {
         /// `apiVersion` of the object.
@@ -76,7 +76,7 @@ pub enum ObjectsError {
         /// `kind` of the object.
         kind: String,
     },
-    /// A template makes an object in another namespace, or of a name that says nothing of the Gateway.
+    /// A template renders an object in another namespace, or with a name that does not derive from the Gateway's.
     #[error("the template renders {kind} {namespace}/{name}, which does not belong to the Gateway")]
     Foreign {
         /// `kind` of the object.
@@ -88,10 +88,10 @@ pub enum ObjectsError {
     },
 }
 
-/// The objects of a Gateway, in the order in which they are applied. None for a class without proxies.
+/// The objects of a Gateway, in the order in which they are applied. Empty for a class without proxies.
 ///
 /// # Errors
-/// When template, overlays and Gateway do not go together.
+/// If the template or an overlay is invalid.
 pub fn objects(
     deployed: &Deployed<'_>,
     settings: &GatewayControllerSettings,
@@ -127,12 +127,12 @@ pub fn objects(
     Ok(made)
 }
 
-/// A text of the metadata of an object.
+/// A string in the metadata of an object.
 fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|meta| meta.get(field)).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Sees to it that an object is the Gateway's, whatever the template says.
+/// Checks that the name and namespace of a rendered object are the Gateway's.
 fn check(object: &Value, gateway: &Value, metadata: &Metadata) -> Result<(), ObjectsError> {
     let name = meta(object, "name");
     let is_named = name == metadata.deployment
@@ -148,7 +148,7 @@ fn check(object: &Value, gateway: &Value, metadata: &Metadata) -> Result<(), Obj
     })
 }
 
-/// Labels an object as made by a controller.
+/// Adds the label of the controller to an object.
 fn mark(object: &mut Value, controller: &str) {
     let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let labels = meta.entry("labels").or_insert_with(|| Value::Object(serde_json::Map::new()));

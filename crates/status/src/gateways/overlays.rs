@@ -1,4 +1,4 @@
-//! What ConfigMaps lay over the objects of a Gateway.
+//! Applies overlays from ConfigMaps to the objects of a Gateway.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::objects::ObjectsError;
 
-/// The kinds that are made, and the key of a ConfigMap under which the overlay of each stands.
+/// The supported kinds, and the ConfigMap key of each kind's overlay.
 const KINDS: [(&str, &str, &str); 5] = [
     ("apps/v1", "Deployment", "deployment"),
     ("v1", "Service", "service"),
@@ -17,7 +17,7 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("policy/v1", "PodDisruptionBudget", "podDisruptionBudget"),
 ];
 
-/// What of the metadata no overlay may change: it says which object it is, and whose.
+/// Metadata fields that overlays may not change: they are the identity and the owner of the object.
 const FIXED: [&str; 11] = [
     "name",
     "generateName",
@@ -35,10 +35,10 @@ const FIXED: [&str; 11] = [
 /// The data of a ConfigMap.
 pub(super) type Data = BTreeMap<String, String>;
 
-/// An object with the overlays of its kind laid over it, in their order; `None` is one that only an overlay asks for.
+/// Applies the overlays for an object's kind, in order. `None` for an object that is only created if an overlay exists.
 ///
 /// # Errors
-/// When the object is of a kind that is not made, or an overlay is none, has another kind's key, or changes whose the object is.
+/// If the kind is unsupported, or an overlay is invalid, has an unknown key, or changes the identity or owner of the object.
 pub(super) fn laid(object: &Value, overlays: &[&Data]) -> Result<Option<Value>, ObjectsError> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (version, kind) = (text("apiVersion"), text("kind"));

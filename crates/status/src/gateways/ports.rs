@@ -1,18 +1,18 @@
-//! The ports of the Service of a Gateway.
+//! The ports of a Gateway's Service.
 
 use std::collections::BTreeSet;
 
 use navarch_api::gateway_api::Listener;
 use navarch_webhook::inject::GatewayPort;
 
-/// The name of the port of the agent, which tells whether the proxy is ready.
+/// The name of the agent's port for readiness.
 const STATUS_NAME: &str = "status-port";
 const STATUS_PORT: i32 = 15021;
-/// The longest name of a port.
+/// Maximum length of a port name.
 const MAX_NAME: usize = 63;
 
-/// The ports for some listeners: each once, under the name of the first listener that has it. A listener without a port, which
-/// would make the API server refuse the whole Service, has none.
+/// The ports of listeners: each once, named after the first listener with the port. A listener without a port is skipped, as the API
+/// server would reject the whole Service.
 pub(super) fn ports<'a>(listeners: impl IntoIterator<Item = &'a Listener>, quic: bool) -> Vec<GatewayPort> {
     let port = |name: String, port, protocol, app_protocol: &str| GatewayPort {
         name,
@@ -42,13 +42,12 @@ pub(super) fn ports<'a>(listeners: impl IntoIterator<Item = &'a Listener>, quic:
     ports
 }
 
-/// A text cut to a maximum number of bytes.
+/// Truncates a text to a maximum number of bytes.
 fn cut(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
-/// A name that no other port has: two listeners whose names differ only in dots, or behind the 63rd letter, would otherwise have
-/// ports of one name.
+/// A unique port name: the names of two listeners may differ only in dots, or after 63 characters.
 fn unique(name: &str, port: i32, names: &mut BTreeSet<String>) -> String {
     let mut candidate = cut(name, MAX_NAME).to_owned();
     let mut suffix = format!("-{port}");

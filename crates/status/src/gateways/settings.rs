@@ -1,24 +1,24 @@
-//! What flags and environment say of these controllers.
+//! Settings of the Gateway controllers.
 
 use navarch_api::gateway_api::GatewayApiSettings;
 
-/// What flags and environment say of GatewayClasses and the deployment of Gateways.
+/// Settings of the Gateway controllers, from flags and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that do not depend on each other, as the environment has them"
 )]
 pub struct GatewayControllerSettings {
-    /// What holds for all that is made of the Gateway API.
+    /// Common settings of the Gateway API.
     pub api: GatewayApiSettings,
-    /// `PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`: GatewayClasses are made. Default true.
+    /// `PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`: GatewayClasses are created. Default true.
     pub classes: bool,
-    /// `PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`: Gateways get proxies. Default true.
+    /// `PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`: proxies of Gateways are deployed. Default true.
     pub deploys: bool,
-    /// `PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS`: labels and annotations of a Gateway are those of its objects, where its
+    /// `PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS`: labels and annotations of a Gateway are copied to its objects if
     /// `infrastructure` has none. Default true.
     pub copies_metadata: bool,
-    /// `PILOT_ENABLE_QUIC_LISTENERS`: ports of HTTPS are also ports of QUIC. Default false.
+    /// `PILOT_ENABLE_QUIC_LISTENERS`: HTTPS ports are also QUIC ports. Default false.
     pub quic: bool,
     /// The name of the cluster.
     pub cluster: String,
@@ -44,7 +44,7 @@ impl Default for GatewayControllerSettings {
 }
 
 impl GatewayControllerSettings {
-    /// The revision, by its name.
+    /// The name of the revision; `default` if it is empty.
     pub(super) fn revision(&self) -> &str {
         if self.revision.is_empty() { "default" } else { &self.revision }
     }

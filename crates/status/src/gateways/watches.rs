@@ -1,4 +1,4 @@
-//! What is watched for the deployment of Gateways.
+//! The watches for the deployment of Gateways.
 
 use std::fmt::Debug;
 
@@ -17,10 +17,10 @@ use super::{GATEWAY_API, MANAGED};
 use crate::cluster::Cluster;
 use crate::revisions::{self, RevisionSource};
 
-/// The label of ConfigMaps that say something of all Gateways of a class.
+/// The label of ConfigMaps with defaults for all Gateways of a class.
 pub(super) const DEFAULTS_FOR_CLASS: &str = "gateway.istio.io/defaults-for-class";
 
-/// What an event is about.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Gateways.
@@ -29,19 +29,19 @@ pub enum Source {
     Classes,
     /// ListenerSets.
     ListenerSets,
-    /// Namespaces, metadata alone.
+    /// Namespaces, metadata only.
     Namespaces,
-    /// ConfigMaps that Gateways may name, metadata alone.
+    /// ConfigMaps that Gateways may refer to, metadata only.
     ConfigMaps,
-    /// ConfigMaps beside the control plane that say something of all Gateways of a class.
+    /// ConfigMaps in the control plane's namespace with defaults for classes.
     Defaults,
-    /// Objects that these controllers made, metadata alone.
+    /// Objects that these controllers created, metadata only.
     Deployed(DeployedKind),
-    /// Webhooks of tags, metadata alone.
+    /// Webhooks of tags, metadata only.
     TagWebhooks,
-    /// Services of tags, metadata alone.
+    /// Services of tags, metadata only.
     TagServices,
-    /// The webhook of the default revision, metadata alone.
+    /// The webhook of the default revision, metadata only.
     DefaultValidator,
 }
 
@@ -61,7 +61,7 @@ pub enum DeployedKind {
 }
 
 impl Source {
-    /// That of what says which Gateways are of a revision.
+    /// Converts the source of an event about revisions.
     fn of_revisions(source: RevisionSource) -> Self {
         match source {
             RevisionSource::TagWebhooks => Self::TagWebhooks,
@@ -73,7 +73,7 @@ impl Source {
 }
 
 impl DeployedKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [
         Self::ServiceAccount,
         Self::Deployment,
@@ -91,7 +91,7 @@ impl DeployedKind {
         })
     }
 
-    /// The kind as the API server knows it.
+    /// The API resource of the kind.
     pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::ServiceAccount => resource("", "v1", "ServiceAccount", "serviceaccounts"),
@@ -105,17 +105,17 @@ impl DeployedKind {
     }
 }
 
-/// A kind of the Gateway API as the API server knows it.
+/// The API resource of a Gateway API kind.
 pub(super) fn gateway_api(kind: &str, plural: &str) -> ApiResource {
     resource(GATEWAY_API.0, GATEWAY_API.1, kind, plural)
 }
 
-/// A kind as the API server knows it.
+/// The API resource of a kind.
 pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// An event, and what it is about.
+/// An event and its source.
 pub(super) type TaggedEvent = (Source, Result<Event<DynamicObject>, Error>);
 
 pub(super) fn all(
@@ -145,7 +145,7 @@ pub(super) fn all(
     all
 }
 
-/// Events, each with what it is about.
+/// A stream of events with their sources.
 pub(crate) type SourceEvents<S> = BoxStream<'static, (S, Result<Event<DynamicObject>, Error>)>;
 
 /// A watch of the metadata of objects of a kind, in a namespace or everywhere, each event with its source.
@@ -160,7 +160,7 @@ pub(crate) fn metadata_events<S: Copy + Send + 'static>(
     watcher(objects, config).default_backoff().map(move |event| (source, event.map(without_content))).boxed()
 }
 
-/// Objects of a kind, in a namespace or everywhere.
+/// The API of a kind, in a namespace or in all.
 fn api<K>(cluster: &Cluster, namespace: Option<&str>, kind: &ApiResource) -> Api<K>
 where
     K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>
@@ -175,7 +175,7 @@ where
     }
 }
 
-/// An event about metadata as one about an object that has nothing else.
+/// Converts an event about metadata to an event about an object without other fields.
 pub(super) fn without_content(event: Event<PartialObjectMeta<DynamicObject>>) -> Event<DynamicObject> {
     let object = |partial: PartialObjectMeta<DynamicObject>| DynamicObject {
         types: partial.types,

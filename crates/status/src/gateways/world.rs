@@ -25,33 +25,33 @@ use crate::mirror::{Change, Index, Mirror};
 use crate::namespaces::NamespaceScope;
 use crate::revisions::{Tag, Tags};
 
-/// A Gateway, less its status.
+/// A Gateway without its status.
 #[derive(Clone, Debug, PartialEq)]
 struct Gateway {
-    /// As the API server has it.
+    /// The object from the API server.
     value: Value,
     spec: KubernetesGateway,
-    /// The ConfigMap that it names, or the group and kind of what it names instead.
+    /// The ConfigMap that it refers to, or the group and kind of another referenced object.
     parameters: Option<Result<NamespacedName, (String, String)>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Namespace {
     labels: TextMap,
-    /// Its annotations about users and groups of pods.
+    /// Its annotations about user and group IDs of pods.
     annotations: Data,
 }
 
-/// A ConfigMap that says something of all Gateways of a class.
+/// A ConfigMap with defaults for all Gateways of a class.
 #[derive(Clone, Debug, PartialEq)]
 struct Defaults {
-    /// When it was made: the oldest counts.
+    /// Its creation time: the oldest ConfigMap of a class is used.
     created: Option<Timestamp>,
     class: String,
     data: Data,
 }
 
-/// An object that these controllers made.
+/// An object that these controllers created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MadeObject {
     pub(super) owner: Option<NamespacedName>,
@@ -80,7 +80,7 @@ pub enum Plan {
 pub struct World {
     /// Settings from flags and environment.
     settings: GatewayControllerSettings,
-    /// Which namespaces count.
+    /// Selects the namespaces.
     scope: NamespaceScope,
     gateways: Mirror<Gateway>,
     /// The controllers of GatewayClasses.
@@ -97,7 +97,7 @@ pub struct World {
     by_parent: Index,
     /// Gateways by the ConfigMap that they refer to.
     by_parameters: Index,
-    /// These ConfigMaps as they were read; `None` if it does not exist.
+    /// The data of these ConfigMaps; `None` if the ConfigMap does not exist.
     parameters: BTreeMap<NamespacedName, Option<Data>>,
     /// Whether the initial list of ConfigMaps is complete.
     knows_parameters: bool,
@@ -268,7 +268,7 @@ impl World {
         Ok(Plan::Objects { takes: holder == Holder::Nobody, objects })
     }
 
-    /// How the Gateways of a class are served.
+    /// The properties of a Gateway's class.
     fn class_of(&self, spec: &KubernetesGateway) -> Option<ClassInfo> {
         let (api, class) = (&self.settings.api, &spec.gateway_class_name);
         match self.classes.get(&NamespacedName::new("", class)) {
@@ -283,7 +283,7 @@ impl World {
         Some(&of_class.min_by_key(|(name, defaults)| (defaults.created, *name))?.1.data)
     }
 
-    /// The listeners of the ListenerSets that a Gateway takes, those of the oldest first.
+    /// The listeners of the ListenerSets that a Gateway accepts, oldest ListenerSet first.
     fn listeners_of(
         &self,
         name: &NamespacedName,
@@ -301,7 +301,7 @@ impl World {
         sets.into_iter().flat_map(|(_, set)| &set.listeners).collect()
     }
 
-    /// Gateways have changed.
+    /// Applies changes of Gateways.
     fn follow_gateways(&mut self, changes: Vec<Change<Gateway>>) {
         for Change { name, before } in changes {
             let named = |gateway: &Gateway| gateway.parameters.clone()?.ok();
@@ -317,7 +317,7 @@ impl World {
         }
     }
 
-    /// ListenerSets have changed.
+    /// Applies changes of ListenerSets.
     fn follow_listener_sets(&mut self, changes: Vec<Change<AttachedSet>>) {
         for Change { name, before } in changes {
             let before = before.map(|before| before.parent);
@@ -327,12 +327,12 @@ impl World {
         }
     }
 
-    /// A ConfigMap has changed, of which only those count that Gateways name.
+    /// Applies an event about a ConfigMap; only those that Gateways refer to matter.
     fn follow_config_maps(&mut self, event: Event<DynamicObject>) {
         match event {
             Event::Init => {}
             Event::InitDone => {
-                // Some may have gone unseen.
+                // Changes may have been missed before the list.
                 self.knows_parameters = true;
                 self.parameters.clear();
                 self.due.extend(self.by_parameters.all().cloned());
@@ -345,7 +345,7 @@ impl World {
         }
     }
 
-    /// An object that was made has changed.
+    /// Applies an event about a deployed object.
     fn follow_made(&mut self, made: DeployedKind, event: Event<DynamicObject>) {
         let manager = &self.settings.api.controller;
         let mirror = self.made.entry(made).or_default();
@@ -356,7 +356,7 @@ impl World {
         }
     }
 
-    /// Tags have changed, which may concern any Gateway.
+    /// Applies an event about tags; a change may affect any Gateway.
     fn follow_tags(&mut self, event: Event<DynamicObject>, of: impl Fn(&mut Tags) -> &mut Mirror<Tag>) {
         let read = |object: DynamicObject| Some(Tag::of(object.metadata.labels.as_ref()));
         if !of(&mut self.tags).take(event, read).is_empty() {
@@ -364,13 +364,13 @@ impl World {
         }
     }
 
-    /// All Gateways of a class are to be looked at.
+    /// Schedules all Gateways of a class.
     fn class_is_due(&mut self, class: &str) {
         let of_class = self.gateways.iter().filter(|(_, gateway)| gateway.spec.gateway_class_name == class);
         self.due.extend(of_class.map(|(name, _)| name.clone()));
     }
 
-    /// All Gateways of a namespace, and those that may take its ListenerSets, are to be looked at.
+    /// Schedules all Gateways of a namespace, and the parents of its ListenerSets.
     fn namespace_is_due(&mut self, namespace: &str) {
         let here = self.gateways.keys().filter(|name| name.namespace.as_str() == namespace);
         let sets = self.listener_sets.iter().filter(|(name, _)| name.namespace.as_str() == namespace);
@@ -392,7 +392,7 @@ impl MadeObject {
     }
 }
 
-/// The spec of an object, if it can be read.
+/// The spec of an object, if it is valid.
 fn spec<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
     let spec = object.data.get("spec")?;
     let read = serde_json::from_value(spec.clone());
@@ -403,7 +403,7 @@ fn spec<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
     read.ok()
 }
 
-/// What is kept of a Gateway: nothing that changes with its status.
+/// Extracts a Gateway, without fields that change with its status.
 fn gateway(mut object: DynamicObject) -> Option<Gateway> {
     let spec: KubernetesGateway = spec(&object)?;
     object.metadata.managed_fields = None;
@@ -422,13 +422,13 @@ fn gateway(mut object: DynamicObject) -> Option<Gateway> {
     Some(Gateway { value: serde_json::to_value(object).ok()?, spec, parameters })
 }
 
-/// What is kept of a ListenerSet.
+/// Extracts a ListenerSet.
 fn listener_set(object: &DynamicObject) -> Option<AttachedSet> {
     let created = object.creation_timestamp().map(|time| time.0);
     Some(AttachedSet::of(spec::<ListenerSet>(object)?, &object.namespace().unwrap_or_default(), created))
 }
 
-/// What is kept of a namespace.
+/// Extracts a namespace.
 fn namespace(object: DynamicObject) -> Namespace {
     let labels = object.metadata.labels.unwrap_or_default();
     let annotations = object.metadata.annotations.unwrap_or_default();
@@ -438,7 +438,7 @@ fn namespace(object: DynamicObject) -> Namespace {
     }
 }
 
-/// What is kept of a ConfigMap of a class.
+/// Extracts the ConfigMap of a class.
 fn defaults(object: &DynamicObject) -> Option<Defaults> {
     let class = object.labels().get(DEFAULTS_FOR_CLASS)?.clone();
     let data = object.data.get("data").cloned().unwrap_or_default();

@@ -18,9 +18,9 @@ use crate::cluster::Cluster;
 
 /// Minimum interval of writes: a hundred per second.
 const PER_WRITE: Duration = Duration::from_millis(10);
-/// Number of deleted objects that may be remembered, in addition to the number of existing ones.
+/// Maximum number of remembered deleted objects, in addition to the number of existing ones.
 const PRUNE_SLACK: usize = 64;
-/// The label by which Deployments of Istio before 1.24 select their pods. A Deployment can never select others.
+/// The selector label of Deployments from Istio before 1.24. The selector of a Deployment is immutable.
 const FORMER_LABEL: &str = "istio.io/gateway-name";
 
 /// A digest of the fields that a manager applied: a different digest means that another writer has changed one.
@@ -28,7 +28,7 @@ const FORMER_LABEL: &str = "istio.io/gateway-name";
 pub(super) struct Fields([u8; 32]);
 
 impl Fields {
-    /// Those of an object.
+    /// The digest for an object.
     pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
         let mut digest = Sha256::new();
         for entry in object.metadata.managed_fields.iter().flatten() {
@@ -41,12 +41,12 @@ impl Fields {
     }
 }
 
-/// The objects as they were last written.
+/// The state of an object after the last write.
 #[derive(Clone, Copy, Debug)]
 struct LastWrite {
     /// The digest of the object as it was applied.
     object: [u8; 32],
-    /// Its fields after that.
+    /// The digest of its applied fields after that.
     fields: Fields,
 }
 
@@ -69,12 +69,12 @@ pub(super) struct Writer {
     written: BTreeMap<(DeployedKind, NamespacedName), LastWrite>,
     /// When the next object may be written.
     free: Instant,
-    /// Whether the API server stores annotations that come with a status.
+    /// Whether the API server stores annotations in a write of the status.
     marks: bool,
 }
 
 impl Writer {
-    /// Writes to a cluster under a name.
+    /// A writer with this field manager.
     pub(super) fn new(cluster: Cluster, manager: String) -> Self {
         Self { cluster, manager, written: BTreeMap::new(), free: Instant::now(), marks: true }
     }
@@ -84,8 +84,8 @@ impl Writer {
         self.free
     }
 
-    /// Marks a Gateway as this controller's, with the right to write its status alone, as istiod does. API servers of today store
-    /// nothing but the status then; once that was seen, none is asked again.
+    /// Marks a Gateway as this controller's by a write of its status, as istiod does, because it may write only the status. Current API
+    /// servers ignore the annotation in it; once one did, no more Gateways are marked.
     ///
     /// # Errors
     /// If the API server rejects it.
@@ -150,18 +150,18 @@ impl Writer {
         Ok(Outcome::Applied)
     }
 
-    /// One more is written.
+    /// Delays the next write.
     fn spend(&mut self) {
         self.free = self.free.max(Instant::now()) + PER_WRITE;
     }
 
-    /// Applies with force: fields that others have set are overwritten.
+    /// Applies with force: fields of other managers are overwritten.
     fn parameters(&self) -> PatchParams {
         PatchParams::apply(&self.manager).force()
     }
 }
 
-/// Keeps the selector of a Deployment that an earlier Istio made, and the label of its pods that it selects.
+/// Keeps the selector of a Deployment from an earlier Istio, and the selected label of its pods.
 fn keep_selector(object: &mut Value, there: &Value) {
     let selector = there.pointer("/spec/selector");
     let label = selector.and_then(|selector| selector.get("matchLabels")?.get(FORMER_LABEL));

@@ -32,9 +32,9 @@ pub(super) struct ObservedObject {
     pub(super) resource: Arc<ApiResource>,
     pub(super) version: String,
     pub(super) generation: Option<i64>,
-    /// Its label that names a revision.
+    /// The value of its revision label.
     pub(super) revision: Option<Box<str>>,
-    /// As JSON: there is one for each object, and a tree of it takes six times as much.
+    /// The status as JSON text, because a parsed one takes six times the memory.
     status: Option<Bytes>,
 }
 
@@ -44,7 +44,7 @@ impl ObservedObject {
     }
 }
 
-/// All objects of the kinds that are watched.
+/// All objects of the watched kinds.
 #[derive(Debug, Default)]
 pub(super) struct Live {
     /// The last observed versions.
@@ -107,7 +107,7 @@ fn name_of(object: &DynamicObject) -> NamespacedName {
     NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
 }
 
-/// A [`Backoff`] as kube's watchers take one.
+/// Adapts a [`Backoff`] to the trait of kube's watchers.
 struct Pauses(Backoff);
 
 impl Iterator for Pauses {
@@ -143,7 +143,7 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
     events.boxed()
 }
 
-/// The API resource of a kind: in the first version that the server knows.
+/// The API resource of a kind, in the first version that the server supports.
 async fn served(client: Client, kind: Kind) -> ApiResource {
     let resources = served_versions(kind)
         .iter()

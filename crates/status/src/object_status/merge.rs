@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// The lists of entries by controller.
+/// Lists with one entry for each controller and reference.
 const LISTS: [EntryList; 2] = [
     EntryList { name: "parents", reference: "parentRef", most: 32 },
     EntryList { name: "ancestors", reference: "ancestorRef", most: 16 },
 ];
 /// The types of conditions to remove.
 const WITHOUT: &str = "withoutConditions";
-/// In place of `listeners`: the listeners whose entries are kept but for the numbers of their routes.
+/// Replaces `listeners`: the listeners whose entries are kept except for the numbers of their routes.
 const KEPT_LISTENERS: &str = "keptListeners";
-/// Members that are not removed: reported addresses are kept until there are others.
+/// Fields that are not removed: reported addresses are kept until they are replaced.
 const KEPT: [&str; 3] = ["addresses", "conditions", "supportedFeatures"];
 /// The group that identifies Istio's entries without a controller: those of InferencePools.
 pub(crate) const ISTIO_GROUP: &str = "networking.istio.io";
@@ -21,24 +21,23 @@ pub(crate) const ISTIO_GROUP: &str = "networking.istio.io";
 /// A list of entries by controller.
 struct EntryList {
     name: &'static str,
-    /// The member of an entry that says what it is about.
+    /// The field of an entry with the referenced object.
     reference: &'static str,
-    /// How many entries the API server takes (`maxItems` in the Gateway API's definitions).
+    /// Maximum number of entries (`maxItems` in the Gateway API's definitions).
     most: usize,
 }
 
 /// How much of a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// All of it: unwanted members are removed.
+    /// The whole status: unwanted fields are removed.
     Whole,
-    /// The wanted members only, beside those of other writers.
+    /// The wanted fields only; other fields are kept.
     Wanted,
 }
 
-/// The members that a status should have otherwise than it has, `null` for those that it should not have; `None` when it is
-/// right. `controllers` are those whose entries are written here. A list of entries that is wanted as `null` has none of ours, and
-/// is left out where nobody else has one.
+/// The fields of a status that must change, `null` for those to remove; `None` if the status is up to date. `controllers` are the ones
+/// whose entries are written. If the wanted value of a list is `null`, its own entries are removed, and the list too if it is then empty.
 #[must_use]
 pub fn status_correction(
     status: Option<&Value>,
@@ -88,7 +87,7 @@ fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Conditions; those of other types keep their places. The transition time changes with the status only.
+/// Merges conditions; those of other types keep their positions. The transition time changes only with the condition's status.
 fn conditions(before: Option<&Value>, wanted: &Value, without: Option<&Value>, now: &str) -> Value {
     let mut conditions = list(before).to_vec();
     let is_of = |condition: &Value, kind: Option<&Value>| condition.get("type") == kind;
@@ -110,7 +109,7 @@ fn conditions(before: Option<&Value>, wanted: &Value, without: Option<&Value>, n
     Value::Array(conditions)
 }
 
-/// An item with its conditions put into those of the one that was there.
+/// An item whose conditions are merged with those of the previous item.
 fn with_conditions(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
     let mut item = wanted.clone();
     let known = before.and_then(|before| before.get("conditions"));
@@ -122,13 +121,13 @@ fn with_conditions(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
     item
 }
 
-/// Listeners by name; unwanted ones are removed.
+/// Merges listeners by name; unwanted ones are removed.
 fn listeners(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
     let known = |name: Option<&Value>| list(before).iter().find(|listener| listener.get("name") == name);
     list(Some(wanted)).iter().map(|listener| with_conditions(known(listener.get("name")), listener, now)).collect()
 }
 
-/// The listeners that were there and are still known, each once, with the numbers of their routes as wanted.
+/// The existing listeners that are still wanted, each once, with the wanted numbers of routes.
 fn kept_listeners(before: Option<&Value>, wanted: &Value) -> Value {
     let mut left: Vec<&Value> = list(Some(wanted)).iter().collect();
     let keep = |listener: &Value| {
@@ -142,8 +141,8 @@ fn kept_listeners(before: Option<&Value>, wanted: &Value) -> Value {
     list(before).iter().filter_map(keep).collect()
 }
 
-/// Entries by what they are about: ours in the places of those that were there, others' as they are. New ones of ours come last, so
-/// that the limit leaves these out, never those of others.
+/// Merges entries by reference: own ones keep their positions, others are kept as they are. New own entries are last, so that the
+/// limit drops these and never the others.
 fn entries(before: Option<&Value>, wanted: &Value, kind: &EntryList, controllers: &[&str], now: &str) -> Value {
     let reference = kind.reference;
     let is_ours = |entry: &Value| match entry.get("controllerName").and_then(Value::as_str) {
@@ -172,8 +171,8 @@ fn entries(before: Option<&Value>, wanted: &Value, kind: &EntryList, controllers
     Value::Array(entries)
 }
 
-/// Whether an entry that names no controller, as those of InferencePools, is about this and so is not somebody else's: about a
-/// parent of ours, or the one that an API server puts there where nobody has answered yet.
+/// Whether an entry without a controller, as in InferencePools, is an own one: it refers to one of Istio's parents, or is the default
+/// entry that the API server adds.
 fn is_of_pool(about: &Value) -> bool {
     let is = |member: &str, text: &str| about.get(member).is_some_and(|value| value == text);
     is("group", ISTIO_GROUP) || is("kind", "Status") && is("name", "default")

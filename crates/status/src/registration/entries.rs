@@ -1,4 +1,4 @@
-//! WorkloadEntries and WorkloadGroups at the API server.
+//! Requests to the API server about WorkloadEntries and WorkloadGroups.
 
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PatchParams, PostParams, Preconditions};
 use kube::core::GroupVersionKind;
@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::json_patch;
 
-/// WorkloadEntries as the API server knows them.
+/// The API resource of WorkloadEntries.
 fn entries() -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("networking.istio.io", "v1", "WorkloadEntry"),
@@ -18,7 +18,7 @@ fn entries() -> ApiResource {
     )
 }
 
-/// WorkloadGroups as the API server knows them.
+/// The API resource of WorkloadGroups.
 pub(super) fn groups() -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("networking.istio.io", "v1", "WorkloadGroup"),
@@ -30,18 +30,18 @@ pub(super) fn all(cluster: &Cluster) -> Api<DynamicObject> {
     Api::all_with(cluster.0.clone(), &entries())
 }
 
-/// Entries of a namespace.
+/// The API of a namespace's entries.
 fn of(cluster: &Cluster, name: &NamespacedName) -> Api<DynamicObject> {
     Api::namespaced_with(cluster.0.clone(), name.namespace.as_str(), &entries())
 }
 
-/// An entry, if it is there.
+/// An entry, if it exists.
 pub(super) async fn get(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
     let found = of(cluster, name).get_opt(&name.name).await?;
     Ok(found.filter(|entry| is_called(entry, name)))
 }
 
-/// Whether an object is the one that was asked for: no path leads to another.
+/// Whether an object is the requested one: a crafted name in the path must not lead to another object.
 fn is_called(object: &DynamicObject, name: &NamespacedName) -> bool {
     let meta = &object.metadata;
     meta.name.as_deref() == Some(&*name.name) && meta.namespace.as_deref() == Some(name.namespace.as_str())
@@ -58,7 +58,7 @@ pub(super) async fn create(cluster: &Cluster, name: &NamespacedName, entry: Valu
     of(cluster, name).create(&PostParams::default(), &entry).await.map(drop)
 }
 
-/// Writes annotations, if the entry is still the one that was read.
+/// Writes annotations, if the entry is still the version that was read.
 pub(super) async fn annotate(
     cluster: &Cluster,
     name: &NamespacedName,
@@ -69,7 +69,7 @@ pub(super) async fn annotate(
     of(cluster, name).patch(&name.name, &PatchParams::default(), &json_patch(operations)?).await.map(drop)
 }
 
-/// Writes the conditions, if the entry is still the one that was read.
+/// Writes the conditions, if the entry is still the version that was read.
 pub(super) async fn tell(
     cluster: &Cluster,
     name: &NamespacedName,
@@ -85,14 +85,14 @@ pub(super) async fn tell(
     of(cluster, name).patch_status(&name.name, &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// Deletes an entry, if it is still the one that was read.
+/// Deletes an entry, if it is still the version that was read.
 pub(super) async fn delete(cluster: &Cluster, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
     let preconditions = Preconditions { resource_version: entry.resource_version(), uid: entry.uid() };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     of(cluster, name).delete(&name.name, &parameters).await.map(drop)
 }
 
-/// The condition that an entry is still the one that was read.
+/// The JSON patch test that the entry is still the version that was read.
 fn same(entry: &DynamicObject) -> Value {
     json!({ "op": "test", "path": "/metadata/resourceVersion", "value": entry.resource_version().unwrap_or_default() })
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// The annotation that names the group of an entry that registered itself.
+/// The annotation with the group of an auto-registered entry.
 pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
-/// The annotation that names the control plane with the connection.
+/// The annotation with the control plane that has the connection.
 const CONTROLLER: &str = "istio.io/workloadController";
-/// The annotation with the moment of the connection.
+/// The annotation with the time of the connection.
 const CONNECTED: &str = "istio.io/connectedAt";
-/// The annotation with the moment of its end.
+/// The annotation with the time of the disconnect.
 const DISCONNECTED: &str = "istio.io/disconnectedAt";
 /// The annotation of entries with health checks.
 pub(super) const CHECKED: &str = "proxy.istio.io/health-checks-enabled";
@@ -26,19 +26,19 @@ pub(super) type Annotations = BTreeMap<String, String>;
 pub(super) struct Connection<'a> {
     /// The control plane.
     pub(super) instance: &'a str,
-    /// Since when.
+    /// When the connection began.
     pub(super) at: Timestamp,
 }
 
 impl Connection<'_> {
-    /// Writes it down.
+    /// Writes the connection into annotations.
     pub(super) fn write(&self, annotations: &mut Annotations) {
         annotations.insert(CONTROLLER.to_owned(), self.instance.to_owned());
         annotations.insert(CONNECTED.to_owned(), self.at.to_string());
         annotations.remove(DISCONNECTED);
     }
 
-    /// The annotations after this connection; `None` if it or a later one was written already.
+    /// The annotations after this connection; `None` if this or a later one is already written.
     pub(super) fn begun(&self, annotations: &Annotations) -> Option<Annotations> {
         if moment(annotations, DISCONNECTED).is_some_and(|ended| self.at < ended) {
             return None;
@@ -58,7 +58,7 @@ impl Connection<'_> {
         if !is_controller(annotations, self.instance) {
             return None;
         }
-        // Without a moment the end was written already.
+        // Without a connection time, the disconnect is already written.
         if moment(annotations, CONNECTED).is_none_or(|begun| begun > self.at) {
             return None;
         }
@@ -78,8 +78,8 @@ pub(super) enum Remedy {
     Forget,
 }
 
-/// The cleanup of an entry at `now`, if any. A workload that was disconnected for `grace` is gone, as is one that has been
-/// connected for longer than any connection lasts.
+/// The cleanup of an entry at `now`, if any. An entry is cleaned up if its workload was disconnected for `grace`, or has been connected
+/// for longer than any connection lasts.
 pub(super) fn remedy(
     annotations: &Annotations,
     status: Option<&Value>,
@@ -107,12 +107,12 @@ pub(super) fn remedy(
     }
 }
 
-/// Whether a control plane has the connection.
+/// Whether this control plane has the connection.
 pub(super) fn is_controller(annotations: &Annotations, instance: &str) -> bool {
     annotations.get(CONTROLLER).is_some_and(|controller| controller == instance)
 }
 
-/// The health of an application as reported by its agent.
+/// The health of a workload as reported by its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadHealth {
     /// Healthy.
@@ -156,12 +156,12 @@ fn conditions(status: Option<&Value>) -> Vec<Value> {
     conditions.cloned().unwrap_or_default()
 }
 
-/// The condition that tells the health.
+/// The health condition.
 fn condition(status: Option<&Value>) -> Option<&Value> {
     status?.get("conditions")?.as_array()?.iter().find(|condition| is_health(condition))
 }
 
-/// Whether a condition tells the health.
+/// Whether a condition is the health condition.
 fn is_health(condition: &Value) -> bool {
     condition.get("type").is_some_and(|name| name == HEALTHY)
 }

@@ -3,7 +3,7 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
-/// Handles of the metrics. Cloning shares them.
+/// Handles of the metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct RegistrationMetrics {
     /// `auto_registration_success_total`.
@@ -19,7 +19,7 @@ pub struct RegistrationMetrics {
 }
 
 impl RegistrationMetrics {
-    /// Makes the metrics known.
+    /// Registers the metrics.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();

@@ -1,7 +1,7 @@
 //! Checks which entry a workload may use, from the known state of the cluster, before any request to the API server.
 //!
-//! Anyone may open a stream and send any name. So names are checked before they are used in a request's path, an identity is
-//! required before anything is looked up, and a missing entry is answered like one of another workload.
+//! Anyone may open a stream and send any name. So names are validated before they are used in a request's path, an identity is
+//! required before any lookup, and the error for a missing entry is the same as for an entry of another workload.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use navarch_api::names::{is_kubernetes_label, is_kubernetes_name};
 use navarch_api::object::NamespacedName;
 
 impl Registrar {
-    /// Whether a workload may use the entry that it names; `false` if nothing has to be written for it.
+    /// Whether a workload may use its entry; `false` if it needs no registration.
     ///
     /// # Errors
-    /// If it may not.
+    /// If the workload may not use the entry.
     pub(super) fn permits(&self, workload: &Workload) -> Result<bool, RegistrationError> {
         let name = workload.entry();
         check_names(workload, &name)?;
@@ -40,7 +40,7 @@ impl Registrar {
         }
     }
 
-    /// Whether a workload may use an entry of this service account.
+    /// Whether a workload may use an entry with this service account.
     fn permits_account(
         &self,
         workload: &Workload,
@@ -53,7 +53,7 @@ impl Registrar {
         }
     }
 
-    /// The same for an entry as the API server has it, given its spec.
+    /// As above, for the spec of an entry from the API server.
     pub(super) fn permits_spec(
         &self,
         workload: &Workload,
@@ -65,7 +65,7 @@ impl Registrar {
     }
 }
 
-/// Checks that what a workload names can be the names of objects: they become parts of paths.
+/// Checks that the names from a workload are valid object names, because they become parts of paths.
 fn check_names(workload: &Workload, entry: &NamespacedName) -> Result<(), RegistrationError> {
     let group = match &workload.claim {
         Claim::Group(group) => group,

@@ -1,4 +1,4 @@
-//! A workload that is not a pod, and the WorkloadEntry that its group provides.
+//! A workload that is not a pod, and its WorkloadEntry.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,17 +11,17 @@ use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 
-/// The longest name that an object may have.
+/// Maximum length of an object's name.
 const MAX_NAME: usize = 253;
-/// The label that says a workload takes HBONE.
+/// The label of a workload that accepts HBONE.
 const TUNNEL: &str = "networking.istio.io/tunnel";
-/// The label by which a workload names its locality; its slashes cannot stand in an object's label.
+/// The label with the locality of a workload; the value of an object's label may not contain slashes.
 const LOCALITY: &str = "istio-locality";
 
 /// A workload, as its proxy describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// The proxy's name, for people.
+    /// The proxy's name, for logs.
     pub proxy: Arc<str>,
     /// The namespace.
     pub namespace: Namespace,
@@ -33,11 +33,11 @@ pub struct Workload {
     pub claim: Claim,
     /// Labels of its own.
     pub labels: BTreeMap<String, String>,
-    /// `region/zone/subzone`; empty if it does not say.
+    /// `region/zone/subzone`; empty if unknown.
     pub locality: String,
     /// Whether its agent reports health.
     pub is_probed: bool,
-    /// Whether it takes HBONE.
+    /// Whether it accepts HBONE.
     pub takes_hbone: bool,
     /// Its authenticated identity, if clients are authenticated.
     pub identity: Option<Identity>,
@@ -46,14 +46,14 @@ pub struct Workload {
 /// The WorkloadEntry of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// One made from this WorkloadGroup (`AUTO_REGISTER_GROUP`).
+    /// A new entry from this WorkloadGroup (`AUTO_REGISTER_GROUP`).
     Group(String),
-    /// An existing one (`WORKLOAD_ENTRY`).
+    /// An existing entry (`WORKLOAD_ENTRY`).
     Entry(String),
 }
 
 impl Workload {
-    /// The entry.
+    /// The name of the entry.
     #[must_use]
     pub fn entry(&self) -> NamespacedName {
         let name = match &self.claim {
@@ -64,7 +64,7 @@ impl Workload {
                     name.push('-');
                     name.push_str(&self.network);
                 }
-                // The end of the name makes it unique.
+                // The end of the name is unique, so the start is truncated.
                 let start = name.len().saturating_sub(MAX_NAME);
                 name.split_off(name.ceil_char_boundary(start))
             }
@@ -72,7 +72,7 @@ impl Workload {
         NamespacedName::new(self.namespace.as_str(), &name)
     }
 
-    /// Checks that the workload's identity is of its namespace.
+    /// Checks that the workload's identity belongs to its namespace.
     pub(super) fn is_proved(&self) -> Result<&Identity, String> {
         let Some(identity) = &self.identity else {
             return Err("a WorkloadEntry may be taken by a proved identity alone: connect over TLS".to_owned());
@@ -139,7 +139,7 @@ impl Workload {
         })
     }
 
-    /// The entry's labels: the template's, over them the group's, over them the workload's.
+    /// The entry's labels: the template's, overridden by the group's, overridden by the workload's.
     fn labels_in(&self, group: &Value, template: &Map<String, Value>) -> BTreeMap<String, String> {
         let mut labels = texts(template.get("labels"));
         labels.extend(texts(group.pointer("/metadata/labels")));
@@ -152,7 +152,7 @@ impl Workload {
     }
 }
 
-/// A WorkloadGroup, as far as its entries need it.
+/// The fields of a WorkloadGroup that its entries need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group<'a> {
     pub(super) name: &'a str,
@@ -160,7 +160,7 @@ pub(super) struct Group<'a> {
     pub(super) spec: &'a Value,
 }
 
-/// An object's members that are texts.
+/// The string fields of an object.
 fn texts(object: Option<&Value>) -> BTreeMap<String, String> {
     let members = object.and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::default_revision::{DEFAULT_TAG, REVISION, TAG};
 use crate::mirror::Mirror;
 
-/// The tag of what names no revision.
+/// The tag for objects without a revision.
 const DEFAULT: &str = "default";
 
 /// A tag and its revision.
@@ -16,7 +16,7 @@ pub(crate) struct Tag {
 }
 
 impl Tag {
-    /// That of these labels; each is empty where there is none.
+    /// The tag in labels; missing labels are empty.
     pub(crate) fn of(labels: Option<&BTreeMap<String, String>>) -> Self {
         let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned().unwrap_or_default();
         Self { revision: label(REVISION), tag: label(TAG) }
@@ -26,16 +26,16 @@ impl Tag {
 /// The tags of the cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Tags {
-    /// Those of webhooks.
+    /// Tags of webhooks.
     pub(crate) webhooks: Mirror<Tag>,
-    /// Those of Services beside the control plane.
+    /// Tags of Services in the control plane's namespace.
     pub(crate) services: Mirror<Tag>,
     /// The webhook of the default revision.
     pub(crate) validator: Mirror<Tag>,
 }
 
 impl Tags {
-    /// Whether all are known.
+    /// Whether all tags are read.
     pub(crate) fn are_complete(&self) -> bool {
         self.webhooks.is_complete() && self.services.is_complete() && self.validator.is_complete()
     }
@@ -47,7 +47,7 @@ impl Tags {
         own.chain([revision.to_owned()]).collect()
     }
 
-    /// Whether an object that selects this revision or tag, or none, is that of a revision.
+    /// Whether an object with this revision or tag, empty for none, belongs to a revision.
     pub(crate) fn is_of(&self, revision: &str, selected: &str) -> bool {
         let stands_for = |name: &str| {
             let mut tags = self.webhooks.values().chain(self.services.values());

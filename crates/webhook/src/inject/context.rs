@@ -35,7 +35,7 @@ pub(super) struct Context<'a> {
     pub(super) revision: &'a str,
     /// The compliance policy for cryptography.
     pub(super) compliance_policy: &'a str,
-    /// Whether proxies are native sidecars unless the pod's annotation says otherwise.
+    /// Whether proxies are native sidecars unless the pod's annotation overrides it.
     pub(super) native_sidecars: bool,
     /// The user and group of the proxy.
     pub(super) ids: Ids,

@@ -1,4 +1,4 @@
-//! OpenShift gives each namespace its own user and group ids, in annotations.
+//! OpenShift assigns user and group IDs to each namespace, in annotations.
 
 use std::collections::BTreeMap;
 

@@ -90,7 +90,7 @@ pub(super) struct WebhookValues {
     pub(super) always_inject_selector: Vec<LabelSelector>,
     /// Annotations for injected pods.
     pub(super) injected_annotations: BTreeMap<String, Text>,
-    /// Whether probes are redirected to the agent unless a pod's annotation says otherwise.
+    /// Whether probes are redirected to the agent unless a pod's annotation overrides it.
     #[serde(rename = "rewriteAppHTTPProbe", deserialize_with = "flag")]
     pub(super) rewrite_app_http_probe: bool,
     /// Templates by name.

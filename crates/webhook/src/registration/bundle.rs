@@ -1,7 +1,7 @@
-//! Which roots a webhook is known by: ours, and for a while those that were there before.
+//! The roots in `caBundle`: this replica's, and for a limited time the previous ones.
 //!
-//! A root is replaced without a gap, and replicas that are given a new one at different times do not fight: each adds its
-//! own, and takes away what is none of its own only when that has been there for long.
+//! Both old and new roots are present during a rotation, and replicas that receive a new root at different times do not
+//! conflict: each adds its own roots, and removes others only after they were present for the grace period.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use std::time::Duration;
 use navarch_pki::pem;
 use tokio::time::Instant;
 
-/// The most roots of others that are left in place.
+/// Maximum number of foreign roots that are kept.
 const OTHERS: usize = 8;
 
-/// Roots that are not ours, and since when they were seen.
+/// Foreign roots, with the time when each was first seen.
 #[derive(Debug, Default)]
 pub(super) struct Grace(BTreeMap<String, Instant>);
 
-/// The certificates of a PEM text, each as PEM of its own; whatever else is in it is left out.
+/// The certificates of a PEM text, each as separate PEM; other content is dropped.
 pub(super) fn certificates(text: &str) -> Vec<String> {
     let found = pem::readable_certificates(text.as_bytes(), "caBundle").unwrap_or_default();
     found.iter().map(|one| pem::encode(one)).collect()
 }
 
-/// The roots that a webhook must hold which holds `found`, and when to look again for roots of others to go.
+/// The roots for a webhook that now contains `found`, and the time at which the next foreign root expires.
 pub(super) fn merge(
     found: &str,
     ours: &str,
@@ -45,12 +45,12 @@ pub(super) fn merge(
             next = Some(next.map_or(until, |next| next.min(until)));
         }
     }
-    // What is gone for a while and comes again is new again.
+    // A root that was absent for long gets a new grace period when it appears again.
     grace.0.retain(|_, since| *since + lasts * 2 > now);
     if kept.is_empty() {
         return (ours.to_owned(), None);
     }
-    // In the order in which they stand, if all is there: then nothing is written.
+    // If nothing is missing or expired, the existing order is kept, so that nothing is written.
     if pem::certificates(found.as_bytes(), "caBundle").is_ok()
         && mine.iter().all(|root| all.contains(root))
         && all.iter().all(|root| mine.contains(root) || kept.contains(&root))

@@ -1,4 +1,4 @@
-//! The fields of a webhook configuration that are Navarch's to keep. All others stay as they are, known or not.
+//! The fields of a webhook configuration that Navarch maintains. All other fields keep their values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use tokio::time::Instant;
 
 use super::bundle::{self, Grace};
 
-/// How the names of webhooks end that inject.
+/// Suffix of the names of webhooks that inject.
 const INJECTOR: &str = "sidecar-injector.istio.io";
 
-/// How the names of webhooks end that only warn: where they cannot be asked, nothing is refused.
+/// Suffix of the names of webhooks that only warn: if they cannot be called, objects are admitted.
 const ADVISER: &str = "warnings.navarch.io";
 
 /// The kinds of webhook configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookKind {
-    /// Those that inject.
+    /// Configurations of webhooks that inject.
     Mutating,
-    /// Those that validate.
+    /// Configurations of webhooks that validate.
     Validating,
 }
 
 impl HookKind {
-    /// The kind as the API has it.
+    /// The name of the kind in the Kubernetes API.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Mutating => "MutatingWebhookConfiguration",
@@ -35,7 +35,7 @@ impl HookKind {
         }
     }
 
-    /// Whether a webhook of a configuration is Navarch's: of those that change objects only the ones that inject.
+    /// Whether Navarch maintains a webhook of a configuration: each validating one, and mutating ones that inject.
     fn owns(self, webhook: &Value) -> bool {
         let name = webhook.get("name").and_then(Value::as_str).unwrap_or_default();
         self == Self::Validating || name.ends_with(INJECTOR)
@@ -47,14 +47,14 @@ fn webhooks(object: &DynamicObject) -> impl Iterator<Item = &Value> {
     object.data.get("webhooks").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The roots in a webhook, as PEM; empty where there is nothing readable.
+/// The roots in a webhook, as PEM; empty if `caBundle` is missing or invalid.
 fn found_bundle(webhook: &Value) -> String {
     let text = webhook.pointer("/clientConfig/caBundle").and_then(Value::as_str).unwrap_or_default();
     let bytes = BASE64_STANDARD.decode(text).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// Whether all webhooks hold all of these roots.
+/// Whether all maintained webhooks contain all of these roots.
 pub(super) fn holds(kind: HookKind, object: &DynamicObject, roots: &str) -> bool {
     let wanted = bundle::certificates(roots);
     webhooks(object).filter(|webhook| kind.owns(webhook)).all(|webhook| {
@@ -64,7 +64,7 @@ pub(super) fn holds(kind: HookKind, object: &DynamicObject, roots: &str) -> bool
     })
 }
 
-/// Has all webhooks hold these roots. Gives the moment at which roots of others are to go.
+/// Adds these roots to all maintained webhooks. Returns the time at which the next foreign root expires.
 pub(super) fn set_bundle(
     kind: HookKind,
     object: &mut DynamicObject,
@@ -92,13 +92,13 @@ fn only_warns(webhook: &Value) -> bool {
     webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(ADVISER))
 }
 
-/// Whether some webhook that may refuse lets objects through that it was not asked about.
+/// Whether a webhook that may reject objects does not fail closed.
 pub(super) fn is_open(object: &DynamicObject) -> bool {
     let mut refusing = webhooks(object).filter(|webhook| !only_warns(webhook));
     refusing.any(|webhook| webhook.get("failurePolicy").is_some_and(|policy| policy != "Fail"))
 }
 
-/// Has all webhooks refuse what they cannot be asked about, but for those that only warn.
+/// Makes all webhooks fail closed, except those that only warn.
 pub(super) fn close(object: &mut DynamicObject) {
     let all = object.data.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten();
     for webhook in all.filter(|webhook| !only_warns(webhook)) {

@@ -1,4 +1,4 @@
-//! A look at the webhook configurations of a revision, for people.
+//! Lists the webhook configurations of a revision, for diagnostics.
 
 use kube::api::ListParams;
 use kube::core::DynamicObject;
@@ -9,16 +9,16 @@ use super::{HookKind, REVISION, hooks, resource};
 /// The webhook configurations of a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HooksSeen {
-    /// The names of all.
+    /// The names of all configurations.
     pub all: Vec<String>,
-    /// The names of those of which a webhook does not know all roots.
+    /// The names of configurations with a webhook that lacks a root.
     pub without_roots: Vec<String>,
 }
 
-/// Which configurations of a kind there are, and which do not know these roots (PEM).
+/// The configurations of a kind, and those that lack some of these roots (PEM).
 ///
 /// # Errors
-/// When the API server does not say.
+/// If the request to the API server fails.
 pub async fn look(client: &Client, kind: HookKind, revision: &str, roots: &str) -> kube::Result<HooksSeen> {
     let api = Api::<DynamicObject>::all_with(client.clone(), &resource(kind));
     let found = api.list(&ListParams::default().labels(&format!("{REVISION}={revision}"))).await?;

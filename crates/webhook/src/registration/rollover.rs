@@ -10,13 +10,13 @@ use tokio::time::{sleep, timeout};
 
 use navarch_security::serving::{ServingTls, WebTls};
 
-/// How long the API server may take to notice what its webhook configurations say.
+/// How long API servers may take to apply a changed webhook configuration.
 const PROPAGATION_DELAY: Duration = Duration::from_secs(2);
 /// Timeout for the announcement of roots in all clusters; then the certificate is served anyway: the old one may have
 /// expired, and an unreachable cluster must not block the others.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The TLS that the webhooks show, to be asked at every connection. Clones are one.
+/// The TLS configuration of the webhooks, to be read at every connection. Clones share their state.
 #[derive(Clone)]
 pub struct Rollover(watch::Receiver<WebTls>);
 
@@ -27,22 +27,22 @@ impl std::fmt::Debug for Rollover {
 }
 
 impl Rollover {
-    /// The TLS of this moment.
+    /// The current TLS configuration.
     #[must_use]
     pub fn get(&self) -> Arc<rustls::ServerConfig> {
         self.0.borrow().config.clone()
     }
 }
 
-/// The configurations of webhooks that must know a root before it vouches for the server: one of each kind and cluster. Clones are
-/// one.
+/// The webhook configurations that must contain a root before a certificate under it is served: one of each kind and cluster.
+/// Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Announcements(Arc<Mutex<Vec<Announcement>>>);
 
-/// What stands in the configurations of a kind in a cluster.
+/// The roots in the webhook configurations of a kind in a cluster.
 #[derive(Clone, Debug)]
 struct Announcement {
-    /// The cluster, for people.
+    /// The name of the cluster.
     place: Arc<str>,
     /// The roots in the configuration; closed once no task maintains it.
     told: watch::Receiver<Arc<str>>,
@@ -52,31 +52,31 @@ impl Announcement {
     /// Whether a task maintains the configuration.
     fn is_kept(&self) -> bool {
         let mut told = self.told.clone();
-        // A last word that nobody has heard is no reason to wait for another.
+        // An unread last value does not mean that the sender still exists.
         told.mark_unchanged();
         told.has_changed().is_ok()
     }
 }
 
 impl Announcements {
-    /// Adds a place where these roots are published. Its owner keeps it up to date, and drops it to be waited for no more.
+    /// Adds a cluster in which these roots are published. The owner updates the sender; dropping it ends the wait for it.
     #[must_use]
     pub fn add(&self, place: &str, roots: Arc<str>) -> watch::Sender<Arc<str>> {
         let (sender, told) = watch::channel(roots);
         let mut open = self.0.lock();
-        // Those that nobody keeps any more.
+        // Removes announcements whose sender was dropped.
         open.retain(Announcement::is_kept);
         open.push(Announcement { place: Arc::from(place), told });
         sender
     }
 
-    /// Waits until these roots stand everywhere and were noticed, for a time at the most. Gives the places where they do not stand.
+    /// Waits until these roots are announced in all clusters and applied, up to a limit. Returns the clusters that lack them.
     async fn reach(&self, roots: &str, notice: Duration, limit: Duration) -> Vec<Arc<str>> {
         let mut open = self.0.lock().clone();
         let is_watched = !open.is_empty();
         let told = async {
             for announcement in &mut open {
-                // Who registers nothing any more is not waited for.
+                // A dropped sender is not waited for.
                 drop(announcement.told.wait_for(|told| **told == *roots).await);
             }
             if is_watched {
@@ -91,7 +91,7 @@ impl Announcements {
     }
 }
 
-/// Follows the TLS of the server, and lags behind it until its root is announced everywhere.
+/// Follows the TLS of the server. A certificate under a new root is delayed until the root is announced in all clusters.
 pub fn rollover(
     mut tls: ServingTls,
     announcements: Announcements,
@@ -114,7 +114,7 @@ pub fn rollover(
             }
             sender.send_replace(next);
         }
-        // Nothing changes any more, and the task is not to end before the process does.
+        // There are no more changes, but the task must not end before the process.
         std::future::pending::<()>().await;
     };
     (Rollover(receiver), follow)

@@ -1,4 +1,4 @@
-//! Whether the API server asks Navarch already: an object that it must refuse is offered for trial.
+//! Tests whether the API server calls the webhook: creates an object that the webhook must reject.
 
 use kube::Client;
 use serde_json::json;
@@ -6,16 +6,16 @@ use tokio::time::timeout;
 
 use super::{CALL_TIMEOUT, REVISION};
 
-/// The annotation by which an object is refused whatever is in it.
+/// The annotation that makes the webhook reject any object.
 const REJECT: &str = "internal.istio.io/webhook-always-reject";
-/// Answers by which the trial is over: the object is refused, or where there are no definitions, or another webhook cannot do dry
-/// runs, will never be.
+/// Errors that end the trial: the object is rejected; or the kind is undefined or another webhook does not support dry runs,
+/// so that it never will be.
 const SIGNS: [&str; 3] = ["denied the request", "could not find the requested resource", "does not support dry run"];
 
-/// Offers a broken object, which the webhook must refuse. Nothing is stored: it is a dry run.
+/// Creates an invalid object in a dry run, which the webhook must reject. Nothing is stored.
 ///
 /// # Errors
-/// When it is not refused, and how the API server answers instead.
+/// If the object is not rejected; contains the API server's response.
 pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Result<(), String> {
     let object = json!({
         "apiVersion": "networking.istio.io/v1",
@@ -35,7 +35,7 @@ pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Res
     let outcome = timeout(CALL_TIMEOUT, client.request::<serde_json::Value>(request)).await;
     let answer = match outcome.map_err(|_| "the API server does not answer".to_owned())? {
         Ok(_) => return Err("an invalid object was admitted: the API server does not call the webhook yet".to_owned()),
-        // The whole error is a page long.
+        // Only the message, because the whole error is very long.
         Err(kube::Error::Api(status)) => status.message.clone(),
         Err(error) => error.to_string(),
     };

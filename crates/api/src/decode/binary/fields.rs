@@ -106,7 +106,7 @@ pub(super) fn messages<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Resul
     Ok(found)
 }
 
-/// The texts in the fields of these numbers, empty where there is none.
+/// The texts in the fields with these numbers, empty if a field is absent.
 pub(super) fn texts<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[&str; N], UnexpectedField> {
     let mut found = [""; N];
     for field in Fields(bytes) {

@@ -55,7 +55,7 @@ pub(super) struct OwnerReference {
     pub(super) controller: Option<bool>,
 }
 
-/// A moment. An empty time is written for none; all others are in Kubernetes' range, which is jiff's.
+/// A time. An empty message is no time; all other times are in Kubernetes' range, which is jiff's.
 fn moment(time: Option<Time>) -> Option<wire::Time> {
     time.and_then(|time| Timestamp::from_second(time.seconds).ok()).map(wire::Time)
 }
@@ -86,7 +86,7 @@ impl From<ObjectMeta> for wire::ObjectMeta {
     }
 }
 
-/// The metadata of an object, which all have.
+/// The metadata of an object.
 pub(super) fn metadata(meta: Option<ObjectMeta>) -> wire::ObjectMeta {
     meta.unwrap_or_default().into()
 }

@@ -25,7 +25,7 @@ pub(super) struct Secret {
     kind: String,
 }
 
-/// Nothing of what is secret.
+/// Omits the secret data.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Secret").field("type", &self.kind).finish_non_exhaustive()

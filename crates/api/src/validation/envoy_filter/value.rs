@@ -1,4 +1,4 @@
-//! Whether the value of a patch is a message of Envoy's, and one that has a future.
+//! Whether the value of a patch is a valid message of Envoy, and of a type that is not frozen.
 
 use navarch_proto::json::UnknownFields;
 use navarch_proto::prost_reflect::{DynamicMessage, ReflectMessage};
@@ -9,17 +9,17 @@ use crate::istio::ApplyTo;
 use crate::validation::Verdict;
 use crate::validation::path::Path;
 
-/// The message that can hold any other.
+/// The message type that can contain any other.
 const ANY: &str = "google.protobuf.Any";
-/// The option by which Envoy's files say whether they are frozen.
+/// The option with which Envoy's files mark themselves as frozen.
 const FILE_STATUS: &str = "udpa.annotations.file_status";
 /// The number of `FROZEN` in that option.
 const FROZEN: i32 = 1;
 
-/// How the reader says that an enum has no such value.
+/// The decoder's error for an unknown enum value.
 const UNKNOWN_VALUE: &str = "unrecognized enum value";
 
-/// The first message in an envelope without its type, by its field.
+/// The path of the first `typed_config` without a type.
 fn without_type(value: &Value, name: &str) -> Option<String> {
     match value {
         Value::Object(members) => {
@@ -35,7 +35,7 @@ fn without_type(value: &Value, name: &str) -> Option<String> {
     }
 }
 
-/// A path within a member.
+/// The path of a field within a member.
 fn under(name: &str, path: &str) -> String {
     match path {
         same if same == name => name.to_owned(),
@@ -44,7 +44,7 @@ fn under(name: &str, path: &str) -> String {
     }
 }
 
-/// Validates a value: a type mismatch is an error, a field that Envoy may not know a warning.
+/// Validates a value: a type mismatch is an error, an unknown field a warning.
 pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, value: &Map<String, Value>) {
     if let Err(error) = patch_value(apply_to, value, UnknownFields::Skip) {
         verdict.error(at, error.to_string());
@@ -55,7 +55,7 @@ pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, val
         return;
     }
     match patch_value(apply_to, value, UnknownFields::Refuse) {
-        // Names of values that an enum does not have are left out together with unknown fields.
+        // The lenient decoder skips unknown enum values together with unknown fields.
         Err(error) if error.to_string().contains(UNKNOWN_VALUE) => verdict.error(at, error.to_string()),
         Err(error) => verdict.warn(at, error.to_string()),
         Ok(message) => {
@@ -72,13 +72,13 @@ pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, val
     }
 }
 
-/// The messages that stand in the singular fields of a message.
+/// The messages in the singular fields of a message.
 fn inner(message: &DynamicMessage) -> Vec<DynamicMessage> {
     let messages = message.fields().filter_map(|(_, value)| value.as_message().cloned());
     messages.collect()
 }
 
-/// The types of enveloped messages that are declared in frozen files.
+/// The types of `Any` messages that frozen files declare.
 fn frozen_types(message: &DynamicMessage) -> Vec<String> {
     let mut found = Vec::new();
     for inner in inner(message) {
@@ -103,7 +103,7 @@ fn is_frozen(type_url: &str) -> bool {
     version.and_then(|version| version.as_enum_number()) == Some(FROZEN)
 }
 
-/// The names of extensions that say no more than their names.
+/// The names of extensions that have only a name.
 fn untyped_extensions(message: &DynamicMessage) -> Vec<String> {
     let mut found: Vec<String> = inner(message).iter().flat_map(untyped_extensions).collect();
     let descriptor = message.descriptor();

@@ -1,4 +1,4 @@
-//! Gets one document over HTTP or HTTPS: no redirects, no more than it should be, not for ever.
+//! Fetches one document over HTTP or HTTPS, without redirects, and with limits on size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long it may take in all.
+/// Timeout of a fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a document.
+/// Maximum size of a document.
 const MAX_BYTES: usize = 1 << 20;
-/// Where systems keep the roots that they trust; the first that is there counts.
+/// The root certificates of the system; the first existing file is used.
 const ROOT_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-/// Further roots that users mount.
+/// Additional roots that users mount.
 const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 
-/// Gets a document.
+/// Fetches a document.
 ///
 /// # Errors
-/// If fetching fails, as text.
+/// If fetching fails; the error is text.
 pub(super) async fn get(uri: &str) -> Result<Bytes, String> {
     let getting = tokio::time::timeout(FETCH_TIMEOUT, get_in_time(uri)).await;
     getting.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| format!("{uri}: {error}"))
 }
 
-/// Gets a document, however long it takes.
+/// Fetches a document, without a timeout.
 async fn get_in_time(uri: &str) -> Result<Bytes, String> {
     let uri: Uri = uri.parse().map_err(|_| "not a URI".to_owned())?;
     let host = uri.host().ok_or("no host")?.trim_start_matches('[').trim_end_matches(']').to_owned();
@@ -55,7 +55,7 @@ async fn get_in_time(uri: &str) -> Result<Bytes, String> {
     }
 }
 
-/// Asks over a connection.
+/// Sends the request over a connection.
 async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, uri: &Uri) -> Result<Bytes, String> {
     let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let authority = uri.authority().map_or("", http::uri::Authority::as_str);
@@ -74,7 +74,7 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, 
     exchange(stream, request, read).await.map_err(|error| error.to_string())?
 }
 
-/// Trusts what the system trusts.
+/// The TLS configuration with the system's roots and the additional ones.
 fn trust() -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     let system = ROOT_FILES.into_iter().find(|file| std::path::Path::new(file).exists());

@@ -11,13 +11,13 @@ use tokio::time::Instant;
 
 use super::{Account, Verdict};
 
-/// How long a good token is not asked about again.
+/// How long an accepted token is not reviewed again.
 const ACCEPTED_TTL: Duration = Duration::from_secs(60);
-/// How long a bad one is not.
+/// How long a rejected token is not reviewed again.
 const REJECTED_TTL: Duration = Duration::from_secs(10);
-/// Good tokens that are remembered.
+/// Maximum number of cached accepted tokens.
 const MAX_GOOD: usize = 100_000;
-/// Rejected tokens.
+/// Maximum number of cached rejected tokens.
 const MAX_BAD: usize = 10_000;
 
 /// A hash of a token.
@@ -42,7 +42,7 @@ struct Answers {
 pub(super) enum CacheLookup<'a> {
     /// The cached verdict.
     Hit(Verdict),
-    /// No verdict yet: the holder may ask the API server, or wait for another caller who does.
+    /// No verdict yet: the holder reviews the token, or waits for another caller's review.
     Miss(PendingReview<'a>),
 }
 
@@ -55,32 +55,32 @@ pub(super) struct PendingReview<'a> {
     cell: Arc<OnceCell<Verdict>>,
 }
 
-/// Verdicts of one kind. The oldest are dropped when they expire, or when room is needed.
+/// Verdicts of one kind. The oldest are removed when they expire, or to make room.
 #[derive(Debug)]
 struct Recent<V> {
-    /// By token.
+    /// Verdicts by token, with the time of each.
     answers: BTreeMap<Hash, (Instant, V)>,
-    /// The same, the oldest first. One that was answered again stands here twice.
+    /// Times and tokens, oldest first. A token that was reviewed again has two entries.
     order: VecDeque<(Instant, Hash)>,
-    /// How long they count.
+    /// How long a verdict is valid.
     lifetime: Duration,
-    /// How many there may be.
+    /// Maximum number of verdicts.
     limit: usize,
 }
 
 impl<V: Clone> Recent<V> {
-    /// Of none.
+    /// An empty cache.
     fn new(lifetime: Duration, limit: usize) -> Self {
         Self { answers: BTreeMap::new(), order: VecDeque::new(), lifetime, limit }
     }
 
-    /// What counts of a token.
+    /// The valid verdict for a token.
     fn get(&self, hash: &Hash, now: Instant) -> Option<V> {
         let (since, answer) = self.answers.get(hash)?;
         (now < *since + self.lifetime).then(|| answer.clone())
     }
 
-    /// Takes an answer in.
+    /// Inserts a verdict, and removes old ones.
     fn put(&mut self, hash: Hash, answer: V, now: Instant) {
         while let Some((since, oldest)) = self.order.front().copied() {
             if now < since + self.lifetime && self.order.len() < self.limit {
@@ -104,7 +104,7 @@ impl Default for ReviewCache {
 }
 
 impl ReviewCache {
-    /// What is known of a token.
+    /// Looks up a token.
     pub(super) fn look(&self, hash: Hash, now: Instant) -> CacheLookup<'_> {
         let mut answers = self.0.lock();
         if let Some(account) = answers.good.get(&hash, now) {
@@ -120,7 +120,7 @@ impl ReviewCache {
 }
 
 impl PendingReview<'_> {
-    /// The answer: the first one asks, all others wait for it. Failures are not kept.
+    /// The verdict: the first caller reviews the token, concurrent callers wait for it. Failures are not cached.
     pub(super) async fn answer<F: Future<Output = Result<Verdict, &'static str>>>(
         &self,
         ask: impl FnOnce() -> F,

@@ -1,7 +1,7 @@
 //! Checks of a token without a TokenReview: whether it can be a service account token that the API server would accept.
 //!
-//! Nothing here makes a token good. It keeps those that the API server is sure to refuse from it, so that what costs a
-//! client nothing to make up costs the API server nothing to answer.
+//! These checks never accept a token. They reject tokens that the API server would certainly reject, so that made-up tokens,
+//! which cost a client nothing, do not cause load on the API server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value};
 
 use super::expiry_of_claims;
 
-/// How long after its end a token is still asked about, in seconds: the API server allows a minute, and clocks differ.
+/// How long after its expiry a token is still reviewed, in seconds: the API server allows a minute, and clocks differ.
 const LEEWAY: i64 = 300;
 
-/// Checks the shape of a token, its end and its audience. Gives when it ends, if it says so.
+/// Checks the form, the expiry and the audience of a token. Returns its expiry, if it has one.
 ///
 /// # Errors
-/// Says why the API server would refuse it.
+/// The reason why the API server would reject the token.
 pub(super) fn check(token: &str, audiences: &[String], now: Timestamp) -> Result<Option<Timestamp>, &'static str> {
     const NO_JWT: &str = "it is no JWT";
     let mut parts = token.split('.');
@@ -25,13 +25,13 @@ pub(super) fn check(token: &str, audiences: &[String], now: Timestamp) -> Result
         return Err(NO_JWT);
     };
     let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| NO_JWT);
-    // An object each: serde would take an array for a struct, too.
+    // Both parts must be JSON objects: for a struct, serde would also accept an array.
     let header: Map<String, Value> = serde_json::from_slice(&decode(header)?).map_err(|_| NO_JWT)?;
     let algorithm = header.get("alg").and_then(Value::as_str).ok_or(NO_JWT)?;
     if decode(signature)?.is_empty() || algorithm.eq_ignore_ascii_case("none") {
         return Err("it is not signed");
     }
-    // Tokens of Secrets have neither an end nor an audience.
+    // Tokens of Secrets have neither an expiry nor an audience.
     let claims: Map<String, Value> =
         serde_json::from_slice(&decode(claims)?).map_err(|_| "its claims cannot be read")?;
     let [end, audience] = ["exp", "aud"].map(|name| claims.get(name).unwrap_or(&Value::Null));
@@ -47,7 +47,7 @@ pub(super) fn check(token: &str, audiences: &[String], now: Timestamp) -> Result
         Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     };
-    // One for nobody in particular is for whom the API server says; without audiences of ours, so is any.
+    // The API server decides about a token without an audience; without configured audiences, it decides about every token.
     let is_for_others = !meant.is_empty() && !meant.iter().any(|one| audiences.iter().any(|ours| ours == one));
     if is_for_others && !audiences.is_empty() {
         return Err("it is for another audience");

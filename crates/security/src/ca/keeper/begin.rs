@@ -1,7 +1,7 @@
-//! What is found at the start, and which roots follow from it.
+//! Finds the initial roots.
 //!
-//! Two things can tell: what is kept here, and what pods have been given (the ConfigMap with the roots). Where they disagree,
-//! pods are right: a root that nobody has must not sign, however well it is kept.
+//! There are two sources: the stored roots, and the roots that were distributed to pods (the ConfigMap with the roots). If they
+//! differ, the distributed ones decide: a root that no pod has must not sign, even if it is stored.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -12,32 +12,32 @@ use super::super::rotation::{Origin, Phase, RootSet, RotationRules};
 use super::{KeeperConfig, KeeperError};
 use navarch_api::error_chain::chain;
 
-/// How often a start is tried when other replicas are faster.
+/// Maximum number of conflicts with other replicas at the start.
 const MAX_ATTEMPTS: usize = 5;
 
-/// What a keeper starts with.
+/// The initial state of a keeper.
 pub(super) struct Begun {
-    /// Where the set is kept.
+    /// The store of the set.
     pub(super) store: RootStore,
     pub(super) set: RootSet,
-    /// Their version in the store, where there are any.
+    /// The version of the set in the store, if it is stored.
     pub(super) version: Option<String>,
     /// The plugged-in CA.
     pub(super) found: Option<Bundle>,
-    /// What is wrong with it.
+    /// The problem of the plugged-in CA.
     pub(super) problem: Option<String>,
 }
 
-/// What was kept, and where.
+/// The stored roots and their store.
 struct Found {
     store: RootStore,
-    /// The roots, if they were in force.
+    /// The roots, if they were in use.
     set: Option<RootSet>,
     /// The version of the stored roots, trusted or not.
     version: Option<String>,
 }
 
-/// Finds the roots, or makes them.
+/// Finds the roots, or generates them.
 pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     let found = config.plugged_in.read().await?;
     let mut tries = MAX_ATTEMPTS;
@@ -53,8 +53,8 @@ pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     }
 }
 
-/// The self-signed roots; of several who make one at once, one wins and all get that. A CA that was plugged in and whose files
-/// are gone goes on signing, as it does when they go while Navarch runs.
+/// The self-signed roots. If several replicas generate them at once, one write succeeds and all use its roots. A plugged-in CA whose
+/// files were removed keeps signing, as it does when they are removed at runtime.
 async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     if let Some(StoredRoots { set, version, .. }) = config.rotation.load().await?
         && was_in_force(config, &config.rotation, &set)?
@@ -82,8 +82,8 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     Ok(Begun { store, set, version, found: None, problem: None })
 }
 
-/// The roots of a plugged-in CA. What was begun before is gone on with; a CA that was replaced while nobody looked is
-/// distributed first, and the one before signs until then. For that the one in force is always kept, its key with it.
+/// The roots of a plugged-in CA. A rotation in progress continues. A CA that was replaced while no replica was running is
+/// distributed first, and the previous one signs until then. Therefore the CA in use is always stored, including its key.
 async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<Begun, KeeperError> {
     let Found { store, set, version } = last_in_force(config, files).await?;
     let begun = |set, version| Begun { store: store.clone(), set, version, found: None, problem: None };
@@ -96,7 +96,7 @@ async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<Begun, Keep
     };
     match store.save(&next, version.as_deref()).await {
         Ok(version) => Ok(begun(next, version)),
-        // Without a record the next root cannot wait, but this one is as good as ever.
+        // Without a record, the next root cannot be distributed first, but the CA in use stays valid.
         Err(error) if next.phase() == Phase::Settled && !matches!(error, RootStoreError::Conflict) => {
             tracing::warn!(problem = chain(&error), "failed to persist the CA in use");
             Ok(begun(next, version))
@@ -105,7 +105,7 @@ async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<Begun, Keep
     }
 }
 
-/// What was in force last, before these files.
+/// The roots that were in use before these files.
 async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, KeeperError> {
     let mut version = None;
     if let Some(kept) = config.rotation.load().await? {
@@ -114,11 +114,11 @@ async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, K
         }
         version = kept.version;
     }
-    // What cannot be read there was not in force: these files are.
+    // A self-signed root that cannot be read was not in use: these files are.
     if let Some(kept) = config.self_signed.load().await.ok().flatten() {
         let is_known = was_in_force(config, &config.self_signed, &kept.set)?;
         let is_certain = match &config.distributed {
-            // Both were: the files were in force, and the self-signed one before them.
+            // If both were distributed, the files were in use, and the self-signed root before them.
             Some(distributed) => !has_all(distributed, &files.roots)?,
             None => matches!(config.self_signed, RootStore::Folder(_)),
         };
@@ -142,7 +142,7 @@ fn was_in_force(config: &KeeperConfig, store: &RootStore, set: &RootSet) -> Resu
     Ok(is_known)
 }
 
-/// Whether all of some roots are among others; those that cannot be read hold none.
+/// Whether `among` contains all of some roots; an unreadable `among` contains none.
 fn has_all(among: &str, roots: &str) -> Result<bool, BundleError> {
     let among: BTreeSet<Vec<u8>> = certificates(among, "the distributed roots")
         .unwrap_or_default()
@@ -154,13 +154,13 @@ fn has_all(among: &str, roots: &str) -> Result<bool, BundleError> {
 }
 
 impl RootSet {
-    /// Whether it has to do with a plugged-in CA.
+    /// Whether the CA that signs, or the next one, is plugged in.
     fn knows_plugged_in(&self) -> bool {
         self.origin == Origin::PluggedIn || self.next.as_ref().is_some_and(|next| next.origin == Origin::PluggedIn)
     }
 
-    /// The set that follows from what a folder holds; `None` if this one stays. What is there now goes before what was being
-    /// distributed; `before` is what was there last, as far as known, and is given up when the folder holds what signs again.
+    /// The set that follows from the current files; `None` if this one stays. The current files replace a CA that is being
+    /// distributed. `before` is the previous content, if known: its distribution ends when the files contain the signing CA again.
     pub(super) fn with_files(
         &self,
         files: &Bundle,
@@ -178,7 +178,7 @@ impl RootSet {
         }
         match free.authority(now) {
             Ok(_) => Ok(free.begin(files.clone(), Origin::PluggedIn, rules, now)?.ok()),
-            // What signed before signs no more: there is nothing to wait for.
+            // The former CA can no longer sign, so there is no reason to wait.
             Err(_) => Ok(Some(Self { signer: files.clone(), origin: Origin::PluggedIn, ..free })),
         }
     }

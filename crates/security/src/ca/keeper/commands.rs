@@ -12,41 +12,41 @@ use navarch_api::error_chain::chain;
 /// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotationCommand {
-    /// Make a new root and distribute it; it signs when everybody trusts it.
+    /// Generate a new root and distribute it; it signs once all proxies trust it.
     Begin,
-    /// Have the root that is being distributed sign now, if everybody trusts it.
+    /// Sign with the distributed root now, if all proxies trust it.
     Switch,
-    /// Have it sign now, whoever is cut off by it.
+    /// Sign with the distributed root now, even if proxies lose their connections.
     SwitchRegardless,
 }
 
-/// Why a command is not executed.
+/// Why a command was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RotateError {
-    /// It is not safe, or there is nothing to do.
+    /// The command is not safe, or there is nothing to do.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It cannot be done.
+    /// The command failed.
     #[error("{0}")]
     Failed(String),
-    /// Nobody keeps roots here.
+    /// This control plane has no keeper.
     #[error("this server has no CA whose roots could be rotated")]
     NoKeeper,
 }
 
-/// A command that waits for its answer.
+/// A command that waits for its result.
 pub(super) struct PendingCommand {
     pub(super) command: RotationCommand,
-    /// Where the answer goes.
+    /// The channel of the result.
     pub(super) answer: oneshot::Sender<Result<(), RotateError>>,
 }
 
-/// Sends commands to the keeper, and has its status. All clones are of one keeper.
+/// Sends commands to the keeper, and returns its status. Clones belong to the same keeper.
 #[derive(Clone, Debug)]
 pub struct RotationCommands {
-    /// To the keeper.
+    /// Commands to the keeper.
     sender: mpsc::Sender<PendingCommand>,
-    /// From the keeper.
+    /// The status from the keeper.
     status: watch::Receiver<Arc<RotationStatus>>,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Debug for PendingCommand {
 }
 
 impl RotationCommands {
-    /// To a keeper and from it.
+    /// Connects to a keeper.
     pub(super) fn new(sender: mpsc::Sender<PendingCommand>, status: watch::Receiver<Arc<RotationStatus>>) -> Self {
         Self { sender, status }
     }
@@ -68,10 +68,10 @@ impl RotationCommands {
         self.status.borrow().clone()
     }
 
-    /// Sends a command and waits until it is executed or refused.
+    /// Sends a command and waits for its result.
     ///
     /// # Errors
-    /// When it is refused or fails.
+    /// If the command is refused or fails.
     pub async fn send(&self, command: RotationCommand) -> Result<(), RotateError> {
         let (answer, answered) = oneshot::channel();
         let asked = PendingCommand { command, answer };

@@ -1,7 +1,7 @@
-//! What replicas tell each other of their proxies.
+//! Reports about the proxies of each replica, for the other replicas.
 //!
-//! Each says that it is there when it starts, and seldom while nothing happens; while a root is being distributed it tells
-//! which of its proxies lack it, also that none does. So whoever takes the next step knows whose word it still has to wait for.
+//! Each replica reports at its start, and rarely while nothing happens. While a root is being distributed it reports which of its
+//! proxies lack the root, even if none does. So the replica that takes the next step waits for the reports of all others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use super::{FindMissing, KeeperError, RootKeeper};
 use navarch_api::digest::sha256_hex;
 use navarch_api::error_chain::chain;
 
-/// A replica without a report for this long during a rotation counts as gone, and its proxies as reconnected elsewhere.
+/// A replica without a report for this long during a rotation counts as stopped, and its proxies as reconnected elsewhere.
 const REPLICA_TTL: Duration = Duration::from_secs(60);
 /// Interval of a replica's reports while a root is being distributed and nothing changes.
 const REPORT_INTERVAL: Duration = Duration::from_secs(15);
@@ -30,17 +30,17 @@ const MAX_NAMED_PROXIES: usize = 20;
 /// The report of a replica.
 #[derive(Debug, Serialize, Deserialize)]
 struct Report {
-    /// The roots that it trusts, as a digest.
+    /// The digest of the roots that the replica trusts.
     roots: String,
-    /// How many of its proxies lack some.
+    /// The number of its proxies that lack roots.
     missing: usize,
-    /// Some of them.
+    /// Some of these proxies.
     named: Vec<Missing>,
     /// When the report was written.
     at: Timestamp,
 }
 
-/// What a replica tells of its proxies.
+/// The text of a report.
 pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
     let named = missing.iter().take(MAX_NAMED_PROXIES).cloned().collect();
     let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
@@ -48,13 +48,13 @@ pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String 
     serde_json::to_string(&report).unwrap_or_default()
 }
 
-/// Whether the replica of this report is removed.
+/// Whether the report is removed.
 pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
     serde_json::from_str::<Report>(text).is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
 }
 
-/// Who is missing by the word of other replicas, for roots that are trusted since a moment. Who was there then and has said
-/// nothing yet is waited for.
+/// The missing proxies in the reports of other replicas, for roots that are trusted since a time. A replica that existed then and
+/// has not reported yet counts as missing.
 pub(super) fn of_others(
     reports: &BTreeMap<String, String>,
     own: &str,
@@ -90,18 +90,18 @@ pub(super) fn of_others(
 }
 
 impl RootKeeper {
-    /// Says that it is there, before any proxy can be.
+    /// Writes the first report, before any proxy can connect.
     pub(super) async fn announce(&mut self) -> Result<(), KeeperError> {
         let roots = self.set.roots()?;
         match self.report(&[], &roots).await {
-            // The first look tries again.
+            // The first check tries again.
             Err(RootStoreError::Conflict) => Ok(()),
             outcome => Ok(outcome?),
         }
     }
 
-    /// Finds out who lacks roots, and tells the others of one's own when that is due. False when somebody else has written in the
-    /// meantime: then all must be looked at anew.
+    /// Finds the proxies that lack roots, and reports this replica's own when due. False after a write conflict: the roots must be read
+    /// again.
     pub(super) async fn ask_around(
         &mut self,
         find_missing: &FindMissing,
@@ -128,7 +128,7 @@ impl RootKeeper {
         }
     }
 
-    /// Says that it is there. Nothing depends on it now, so a failure is no problem of the roots.
+    /// Writes a heartbeat. A failure is not a problem of the roots, as nothing depends on the heartbeat now.
     async fn say_present(&mut self, roots: &str) {
         match self.report(&[], roots).await {
             Ok(()) | Err(RootStoreError::Conflict) => {}
@@ -139,7 +139,7 @@ impl RootKeeper {
         }
     }
 
-    /// Tells of one's own proxies.
+    /// Writes the report about this replica's proxies.
     async fn report(&mut self, own: &[Missing], roots: &str) -> Result<(), RootStoreError> {
         let now = (self.config.clock)();
         let text = text(own, roots, now);

@@ -1,4 +1,4 @@
-//! Where the roots stand, for people to look at.
+//! The status of the roots, for operators.
 
 use std::time::SystemTime;
 
@@ -11,15 +11,15 @@ use super::super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use crate::certificate_life::CertificateLife;
 use navarch_api::digest::sha256_hex;
 
-/// What a root is for.
+/// The role of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RootRole {
-    /// Certificates are signed by it, or by an intermediate of it.
+    /// It signs, or an intermediate of it does.
     Signing,
-    /// It is to sign once everybody trusts it.
+    /// It signs once all proxies trust it.
     Next,
-    /// It has signed.
+    /// It signed before.
     Former,
 }
 
@@ -27,45 +27,45 @@ pub enum RootRole {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootStatus {
-    /// What it is for.
+    /// Its role.
     pub role: RootRole,
-    /// Whose it is.
+    /// Its subject.
     pub subject: String,
     /// The SHA-256 of the certificate.
     pub fingerprint: String,
-    /// When it begins.
+    /// The start of its validity.
     pub not_before: Timestamp,
-    /// When it ends.
+    /// The end of its validity.
     pub not_after: Timestamp,
-    /// Until when a former one is trusted.
+    /// When a former root stops being trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trusted_until: Option<Timestamp>,
 }
 
-/// Where all of them stand.
+/// The status of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RotationStatus {
     /// The phase.
     pub phase: Phase,
-    /// Where what signs comes from.
+    /// The origin of the signing CA.
     pub origin: Origin,
-    /// Where they are kept.
+    /// The store of the roots.
     pub kept_in: String,
-    /// All that are trusted.
+    /// All trusted roots.
     pub roots: Vec<RootStatus>,
-    /// When the next one may sign at the earliest.
+    /// The earliest time at which the next root may sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signs_after: Option<Timestamp>,
-    /// Who does not trust all of them yet.
+    /// Proxies that do not trust all roots yet.
     pub missing: Vec<Missing>,
-    /// What is wrong.
+    /// The current problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
 impl RotationStatus {
-    /// Of a set.
+    /// The status of a set.
     pub(super) fn of(
         set: &RootSet,
         store: &RootStore,
@@ -80,7 +80,7 @@ impl RotationStatus {
         for former in &set.former {
             roots.extend(describe(&former.roots, RootRole::Former, Some(moment(former.until))));
         }
-        // A root that stays is shown for what it is first.
+        // A root with several roles is listed once, with the first one.
         let mut seen = std::collections::BTreeSet::new();
         roots.retain(|root| seen.insert(root.fingerprint.clone()));
         Self {
@@ -105,7 +105,7 @@ fn describe(pem: &str, role: RootRole, trusted_until: Option<Timestamp>) -> Vec<
     all.iter().filter_map(one).collect()
 }
 
-/// A moment as it is shown.
+/// Converts a time.
 fn moment(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or(Timestamp::MAX)
 }

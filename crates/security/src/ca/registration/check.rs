@@ -1,8 +1,8 @@
-//! What requests may ask for, and whether what was signed is that.
+//! Checks the content of CSRs, and whether the signed certificates match.
 //!
-//! A signer copies what a request says, and may read it otherwise than Navarch does: a second attribute, a value after the
-//! first, an encoding that one library takes and another does not. So a request must be, byte for byte, the only one that
-//! there is for its key and an identity; nothing in it is left to be read.
+//! A signer copies the content of a CSR, and may parse it differently than Navarch: a second attribute, a second value, or an encoding
+//! that only one of the libraries accepts. So a CSR must equal, byte for byte, one of the few possible CSRs for its key and identity.
+//! Nothing in it is left to interpretation.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
@@ -15,7 +15,7 @@ use x509_parser::x509::X509Name;
 use super::RegistrationError;
 use navarch_api::identity::Identity;
 
-/// The tags of DER.
+/// DER tags.
 mod tag {
     pub(super) const INTEGER: u8 = 0x02;
     /// `OCTET STRING`
@@ -28,9 +28,9 @@ mod tag {
     pub(super) const PRINTABLE: u8 = 0x13;
     pub(super) const SEQUENCE: u8 = 0x30;
     pub(super) const SET: u8 = 0x31;
-    /// `uniformResourceIdentifier [6]` of a name.
+    /// `uniformResourceIdentifier [6]` of a `GeneralName`.
     pub(super) const URI: u8 = 0x86;
-    /// `attributes [0]` of a request.
+    /// `attributes [0]` of a CSR.
     pub(super) const ATTRIBUTES: u8 = 0xa0;
 }
 
@@ -42,10 +42,10 @@ const NAMES: [u8; 3] = [0x55, 0x1d, 0x11];
 const EXTENSIONS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
 /// `critical TRUE`
 const CRITICAL: [u8; 3] = [0x01, 0x01, 0xff];
-/// What names of Kubernetes' own users and groups start with.
+/// Prefix of the names of Kubernetes' own users and groups.
 const KUBERNETES: &str = "system:";
 
-/// An element of DER.
+/// Encodes a DER element.
 fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let mut out = vec![tag];
@@ -61,7 +61,7 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The subjects that a request may have: none, or an organization without a name, as agents write it.
+/// The allowed subjects: empty, or an organization with an empty name, as agents write it.
 fn subjects() -> [Vec<u8>; 3] {
     let organization = |kind| {
         let attribute = der(tag::SEQUENCE, &[&der(tag::OID, &[&ORGANIZATION]), &der(kind, &[])]);
@@ -70,7 +70,7 @@ fn subjects() -> [Vec<u8>; 3] {
     [der(tag::SEQUENCE, &[]), organization(tag::PRINTABLE), organization(tag::UTF8)]
 }
 
-/// The attributes that a request may have: none, or the identity as its only name, critical or not.
+/// The allowed attributes: none, or the identity as the only SAN, critical or not.
 fn attributes(identity: &Identity) -> [Vec<u8>; 4] {
     let uri = identity.to_string();
     let names = der(tag::OCTETS, &[&der(tag::SEQUENCE, &[&der(tag::URI, &[uri.as_bytes()])])]);
@@ -82,14 +82,14 @@ fn attributes(identity: &Identity) -> [Vec<u8>; 4] {
     [Vec::new(), der(tag::ATTRIBUTES, &[]), named(&[]), named(&CRITICAL)]
 }
 
-/// Checks that a request names an identity and nothing else. Gives its public key, as certificates hold it.
+/// Checks that a CSR is for an identity and nothing else. Returns its public key, in the encoding of certificates.
 pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, RegistrationError> {
     let beyond = |what: String| RegistrationError::Beyond(what);
     let unreadable = || beyond("nothing readable".to_owned());
     let bytes = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
     let (rest, request) = X509CertificationRequest::from_der(&bytes).map_err(|_| unreadable())?;
     let info = &request.certification_request_info;
-    // What is usual is said by name.
+    // Common deviations have their own messages.
     if has_subject(&info.subject) {
         return Err(beyond(format!("the subject {}", info.subject)));
     }
@@ -115,14 +115,14 @@ pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, Registr
     Ok(key.to_vec())
 }
 
-/// Whether a subject names anybody.
+/// Whether a subject has a name.
 fn has_subject(subject: &X509Name<'_>) -> bool {
     subject.iter_attributes().any(|attribute| {
         *attribute.attr_type() != OID_X509_ORGANIZATION_NAME || !attribute.attr_value().data.is_empty()
     })
 }
 
-/// Checks that a certificate is for an identity and a key, and for nobody else.
+/// Checks that a certificate is for an identity and a key only.
 pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<(), RegistrationError> {
     let wrong = RegistrationError::Wrong;
     let unreadable = || wrong("not readable");
@@ -138,7 +138,7 @@ pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -
     if !matches!(names, [GeneralName::URI(uri)] if *uri == identity.to_string()) {
         return Err(wrong("for somebody else"));
     }
-    // Signers may add what their owners want in each certificate, but nobody whom an API server would let in.
+    // Signers may add subject attributes, but not names that an API server would accept as user or group of Kubernetes.
     let names_user = leaf.subject().iter_attributes().any(|attribute| {
         let is_name = [OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME].contains(attribute.attr_type());
         is_name && attribute.as_str().map_or(true, |text| text.starts_with(KUBERNETES))

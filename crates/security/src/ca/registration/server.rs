@@ -1,4 +1,4 @@
-//! Kubernetes signs for Navarch itself (`PILOT_CERT_PROVIDER=k8s.io/<signer>`).
+//! Kubernetes signs the certificate of Navarch itself (`PILOT_CERT_PROVIDER=k8s.io/<signer>`).
 //!
 //! Agrees with `pilot/pkg/bootstrap/certcontroller.go` in the signer, the usages and the published roots.
 
@@ -14,26 +14,25 @@ use super::super::bundle::{at, certificates};
 use super::super::sign::check_rooted;
 use super::{Registration, RegistrationError};
 
-/// What the server's certificate is for.
+/// Key usages of the server certificate.
 const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
 
-/// A certificate of the server that somebody else has signed.
+/// A server certificate that an external signer has signed.
 #[derive(Debug)]
 pub struct ServerChain {
     /// The chain, leaf first.
     pub chain: Vec<CertificateDer<'static>>,
     /// Its key.
     pub key: PrivatePkcs8KeyDer<'static>,
-    /// The roots by which it is known, in PEM.
+    /// The roots that verify the chain, in PEM.
     pub roots: String,
 }
 
 impl Registration {
-    /// Has a new certificate for a server of these names signed. Its root is the one of the signer in mesh config, which is the
-    /// published one.
+    /// Requests a new certificate for a server with these names. Its root must be the published one: the signer's root in mesh config.
     ///
     /// # Errors
-    /// When mesh config knows no root of the signer, or the signer does not give what was asked for.
+    /// If mesh config has no root of the signer, or the signer does not return what was requested.
     pub async fn sign_server(
         &self,
         names: &[String],
@@ -53,17 +52,17 @@ impl Registration {
         Ok(ServerChain { chain, key: PrivatePkcs8KeyDer::from(key.serialize_der()), roots })
     }
 
-    /// The roots by which what a signer signs for the server is known.
+    /// The roots that verify a signer's server certificates.
     ///
     /// # Errors
-    /// When mesh config says none.
+    /// If mesh config has none.
     pub fn server_roots(&self, signer: &str) -> Result<String, RegistrationError> {
         self.mesh_roots(signer).ok_or_else(|| RegistrationError::NoMeshRoot(signer.to_owned()))
     }
 }
 
 impl ServerChain {
-    /// When the certificate ends; `None` if it cannot be read.
+    /// The expiry of the certificate; `None` if it is invalid.
     #[must_use]
     pub fn not_after(&self) -> Option<SystemTime> {
         let (_, leaf) = X509Certificate::from_der(self.chain.first()?).ok()?;
@@ -71,7 +70,7 @@ impl ServerChain {
     }
 }
 
-/// Checks that a certificate is for all of these names: whoever calls by the one that is missing would be turned away.
+/// Checks that a certificate has all of these names: clients that connect by a missing name would reject it.
 fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), RegistrationError> {
     let unreadable = || RegistrationError::Wrong("not readable");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;

@@ -1,4 +1,4 @@
-//! Roots in a folder (`--state-dir`): read with care, and written so that a crash or a full disk leaves the last version.
+//! Roots in a folder (`--state-dir`), written so that the last version survives a crash or a full disk.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,17 +15,17 @@ use navarch_api::error_chain::chain;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
-/// All files in one, which is replaced in one moment.
+/// The file with all content, which is replaced atomically.
 const ALL: &str = "state.json";
-/// Single files, too: other programs read them, and they count where the one above is missing.
+/// Separate files, which other programs read. They are loaded if the file above is missing.
 const PLAIN: [&str; 2] = ["ca-key.pem", "ca-cert.pem"];
 
-/// That a file does not hold what it must.
+/// The error for a file with invalid content.
 fn damaged(path: &Path, reason: impl Into<String>) -> RootStoreError {
     RootStoreError::Damaged { path: path.to_owned(), reason: reason.into() }
 }
 
-/// The bytes of a file; `None` where there is none.
+/// The bytes of a file; `None` if the file is missing.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, RootStoreError> {
     match regular_file::read(path, MAX_SETTINGS_BYTES) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -34,7 +34,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, RootStoreError> {
     }
 }
 
-/// The files that a folder keeps.
+/// Loads the files of a folder.
 pub(super) fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
     let path = folder.join(ALL);
     if let Some(all) = read(&path)? {
@@ -53,7 +53,7 @@ pub(super) fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
     Ok(files)
 }
 
-/// Reads the file that holds all others. What it holds is secret, so errors tell places only.
+/// Parses the file with all content. The content is secret, so errors contain positions only.
 fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
     let advice = format!("put it back, or remove it, and {} and {} count", PLAIN[0], PLAIN[1]);
     if all.trim_ascii().is_empty() {
@@ -78,7 +78,7 @@ fn parse(path: &Path, all: &[u8]) -> Result<KeptFiles, RootStoreError> {
     Ok(files)
 }
 
-/// Keeps files in a folder: all in one, and then the single ones.
+/// Stores files in a folder: first the file with all content, then the separate files.
 pub(super) fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
     let failed = |source| RootStoreError::File { path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -86,14 +86,14 @@ pub(super) fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreErro
         files.iter().map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes.expose()))).collect();
     let all = serde_json::to_vec(&all).map_err(|error| failed(error.into()))?;
     write(folder, ALL, &all)?;
-    // What counts is written; what is missing of the rest is written at the next look.
+    // The authoritative file is written; missing separate files are written at the next check.
     if let Err(error) = mend(folder, files) {
         tracing::warn!(problem = chain(&error), "failed to write all files of the CA");
     }
     Ok(())
 }
 
-/// Writes the single files where they are missing or differ.
+/// Writes the separate files that are missing or differ.
 pub(super) fn mend(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
     for name in PLAIN {
         let Some(wanted) = files.get(name).map(SecretBytes::expose) else { continue };
@@ -105,7 +105,7 @@ pub(super) fn mend(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreErro
     Ok(())
 }
 
-/// Writes a file beside the old one and puts it in its place once it is on the disk.
+/// Writes a temporary file, and renames it once it is on the disk.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), RootStoreError> {
     let (path, partial) = (folder.join(name), folder.join(format!(".{name}.partial")));
     let attempt = || -> io::Result<()> {
@@ -114,17 +114,17 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), RootStoreError> 
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&partial, &path)?;
-        // The new name, too, must outlive a crash.
+        // The rename must survive a crash, too.
         File::open(folder)?.sync_all()
     };
     attempt().map_err(|source| {
-        // It takes room that a full disk lacks. Where it cannot be removed either, the first error says why.
+        // The temporary file uses space that a full disk lacks. If it cannot be removed, the first error is still the cause.
         remove(&partial).unwrap_or_default();
         RootStoreError::File { path, source }
     })
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

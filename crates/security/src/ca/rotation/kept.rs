@@ -1,6 +1,6 @@
 //! A set of roots as named files: the entries of a Secret, or the files of a folder.
 //!
-//! What signs is under istiod's names, so that its own tools and a control plane of an earlier version read it.
+//! The signing CA has istiod's file names, so that istiod's tools and older versions of the control plane can read it.
 
 use std::collections::BTreeMap;
 
@@ -11,86 +11,86 @@ use super::super::bundle::{Bundle, BundleError};
 use super::{Former, Next, Origin, RootSet};
 use navarch_api::kubernetes::SecretBytes;
 
-/// The certificate that signs.
+/// The signing certificate.
 const CERTIFICATE: &str = "ca-cert.pem";
 const KEY: &str = "ca-key.pem";
-/// What is between it and its root.
+/// The chain from the signing certificate to its root.
 const CHAIN: &str = "cert-chain.pem";
-/// All that is trusted; empty where that is the certificate itself.
+/// All trusted roots; empty if the only one is the signing certificate itself.
 const ROOTS: &str = "root-cert.pem";
-/// The certificate that is to sign.
+/// The next signing certificate.
 const NEXT_CERTIFICATE: &str = "next-ca-cert.pem";
 const NEXT_KEY: &str = "next-ca-key.pem";
-/// All the rest.
+/// The rest of the state.
 const ROTATION_STATE: &str = "rotation.json";
-/// An entry that older readers expect to be there, empty.
+/// An empty entry that older readers expect.
 const UNUSED: &str = "key.pem";
 
 /// Files by name.
 pub type KeptFiles = BTreeMap<String, SecretBytes>;
 
-/// Why files hold no set.
+/// Errors of loading and storing a set.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// Part is missing.
+    /// A file is missing.
     #[error("{0} is missing: restore it or remove all of them")]
     Incomplete(&'static str),
-    /// A file is not what it must be.
+    /// A file is invalid.
     #[error("failed to parse {0}")]
     Unreadable(&'static str),
-    /// A set of these roots cannot be.
+    /// A root is invalid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
 }
 
-/// What has no file of its own.
+/// The state that has no file of its own.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Rest {
-    /// What signs.
+    /// The signing CA.
     signer: Side,
-    /// What is to sign.
+    /// The next CA.
     next: Option<NextSide>,
-    /// What has signed.
+    /// The former roots.
     former: Vec<FormerSide>,
 }
 
-/// What belongs to a certificate that signs.
+/// The data of a CA besides its certificate and key.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Side {
-    /// Where it comes from; from here, if that is not said.
+    /// The origin; self-signed if it is missing.
     origin: Option<Origin>,
-    /// Its roots; itself, if there are none.
+    /// The roots; if empty, the certificate itself.
     roots: String,
-    /// What is between it and its root.
+    /// The chain from the certificate to its root.
     chain: String,
-    /// Lists of what was revoked.
+    /// CRLs.
     revocations: String,
 }
 
-/// What is to sign, and since when it is trusted.
+/// The next CA, and the time since which it is trusted.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct NextSide {
-    /// What belongs to it.
+    /// The data of the CA.
     #[serde(flatten)]
     side: Side,
-    /// Since when it is trusted.
+    /// The time since which the CA is trusted.
     since: Timestamp,
 }
 
-/// Roots that sign no more.
+/// Roots that no longer sign.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct FormerSide {
     roots: String,
-    /// Until when they are trusted.
+    /// The time until which the roots are trusted.
     until: Timestamp,
 }
 
 impl Side {
-    /// Of a bundle.
+    /// The data of a bundle.
     fn of(bundle: &Bundle, origin: Origin) -> Self {
         let Bundle { certificate, key: _, chain, roots, revocations } = bundle;
         let roots = if roots == certificate { String::new() } else { roots.clone() };
@@ -105,10 +105,10 @@ impl Side {
 }
 
 impl RootSet {
-    /// As files.
+    /// Converts the set to files.
     ///
     /// # Errors
-    /// When the roots cannot be read.
+    /// If a root is invalid.
     pub fn to_files(&self) -> Result<KeptFiles, KeptError> {
         let text = |text: &str| SecretBytes::new(text.to_owned());
         let roots = self.roots()?;
@@ -138,10 +138,10 @@ impl RootSet {
         Ok(files)
     }
 
-    /// From files; `None` if there are none.
+    /// Converts files to a set; `None` if both certificate and key are missing.
     ///
     /// # Errors
-    /// When part is missing or cannot be read.
+    /// If a file is missing or invalid.
     pub fn from_files(files: &KeptFiles) -> Result<Option<Self>, KeptError> {
         let bytes = |name: &str| files.get(name).filter(|bytes| !bytes.expose().is_empty()).cloned();
         let text = |name: &'static str| {
@@ -156,7 +156,7 @@ impl RootSet {
         };
         let rest = bytes(ROTATION_STATE).map(|rest| serde_json::from_slice::<Rest>(rest.expose()));
         let Some(rest) = rest.transpose().map_err(|_| KeptError::Unreadable(ROTATION_STATE))? else {
-            // As istiod writes it: further roots that are trusted may be in a file of their own.
+            // As istiod writes it: the file of roots may contain only additional roots.
             let further = text(ROOTS)?.unwrap_or_default();
             let roots = if further.contains(certificate.trim()) { further } else { certificate.clone() + &further };
             let signer = Side { roots, ..Side::default() }.bundle(certificate, key);
@@ -178,7 +178,7 @@ impl RootSet {
     }
 }
 
-/// A moment as it is written.
+/// Converts a time.
 fn moment(time: std::time::SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or(Timestamp::MAX)
 }

@@ -68,7 +68,7 @@ fn read_conditions(bytes: &[u8]) -> Result<EndpointConditions, UnexpectedField> 
     Ok(conditions)
 }
 
-/// Reads a `v1.ObjectReference`, where it is to a pod.
+/// Reads a `v1.ObjectReference` if it references a pod.
 fn read_target(bytes: &[u8], texts: &mut SharedTexts) -> Result<Option<NamespacedName>, UnexpectedField> {
     let [kind, namespace, name] = texts_of(bytes, [1, 2, 3])?;
     let pod = || {

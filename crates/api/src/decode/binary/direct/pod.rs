@@ -117,7 +117,7 @@ fn read_status(pod: &mut Pod, bytes: &[u8]) -> Result<(), UnexpectedField> {
     Ok(())
 }
 
-/// Whether a `v1.PodCondition` says that the pod is ready.
+/// Whether a `v1.PodCondition` marks the pod as ready.
 fn is_ready(bytes: &[u8]) -> Result<bool, UnexpectedField> {
     Ok(texts_of(bytes, [1, 2])? == ["Ready", "True"])
 }

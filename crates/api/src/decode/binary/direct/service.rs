@@ -1,4 +1,4 @@
-//! `v1.Service`, with the field numbers of `binary/service.rs`. Those that load balancers serve are left to it.
+//! `v1.Service`, with the field numbers of `binary/service.rs`. The general decoder decodes Services with load balancers.
 
 use super::super::fields::{Content, Fields, UnexpectedField, messages, once};
 use super::meta::{self, entry};
