@@ -11,7 +11,7 @@ use navarch_push::home::Home;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
-use navarch_registry::model::{Health, ServiceKey};
+use navarch_registry::model::ServiceKey;
 use navarch_registry::remote_gateway::KnownGateway;
 
 use crate::mesh::MeshFacts;
@@ -56,8 +56,7 @@ impl Query for SharesOf {
         for endpoint in view.endpoints(&self.0).iter().flat_map(|endpoints| &endpoints.endpoints) {
             let workload = &endpoint.workload;
             let Some(of_cluster) = own_network(&workload.location.cluster) else { continue };
-            // A WorkloadEntry says where it is; a pod is in the network of its cluster, whatever its labels.
-            let network = if endpoint.health == Health::Unknown { &workload.location.network } else { of_cluster };
+            let network = endpoint.ambient_network(of_cluster);
             // A workload has an endpoint for each port.
             if *network != mesh.network && seen.insert((&workload.location.cluster, endpoint.addresses.first())) {
                 let share = shares.entry(network.clone()).or_default();

@@ -54,6 +54,17 @@ impl<T: Hash + Eq + Clone> Recent<T> {
         self.places.get(self.place_of(key))?.as_ref().filter(|known| is_it(known))
     }
 
+    /// The cached value that equals `value`, else `value`, which is cached from then on.
+    fn share(&mut self, value: T) -> T {
+        match self.get(&value, |known| *known == value) {
+            Some(known) => known.clone(),
+            None => {
+                self.put(value.clone());
+                value
+            }
+        }
+    }
+
     /// Caches a value.
     fn put(&mut self, value: T) {
         self.missed += 1;
@@ -108,10 +119,7 @@ impl SharedTexts {
         if text.is_empty() {
             return;
         }
-        match self.texts.get(text, |known| known == text) {
-            Some(known) => *text = known.clone(),
-            None => self.texts.put(text.clone()),
-        }
+        *text = self.texts.share(text.clone());
     }
 
     /// Returns the cached copy of a text, or caches the text.
@@ -170,14 +178,15 @@ impl SharedTexts {
         for port in Arc::get_mut(ports).into_iter().flatten() {
             port.name.share(self);
         }
-        *ports = self.ports(ports.to_vec());
+        if !ports.is_empty() {
+            *ports = self.ports.share(ports.clone());
+        }
     }
 
     /// Returns the cached controller, or caches it.
     pub(super) fn controller(&mut self, kind: &str, name: &str) -> Arc<ControllerRef> {
-        let mut controller = Arc::new(ControllerRef { kind: self.text(kind), name: self.text(name) });
-        self.share_controller(&mut controller);
-        controller
+        let controller = ControllerRef { kind: self.text(kind), name: self.text(name) };
+        self.controllers.share(Arc::new(controller))
     }
 
     /// Replaces the controller of an object with its cached copy.
@@ -186,15 +195,11 @@ impl SharedTexts {
             self.share(&mut owner.kind);
             self.share(&mut owner.name);
         }
-        match self.controllers.get(controller, |known| known == controller) {
-            Some(known) => *controller = known.clone(),
-            None => self.controllers.put(controller.clone()),
-        }
+        *controller = self.controllers.share(controller.clone());
     }
 
     /// Replaces the name of a pod with its stored copy.
     pub(super) fn share_pod(&mut self, name: &mut NamespacedName) {
-        name.share(self);
         let hash = keyed_hash(name);
         *name = self.pods.get_or_insert(hash, |known| known == name, NamespacedName::is_shared, || name.clone());
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::address_name::AddressName;
 use super::directory::Directory;
-use super::model::{Endpoint, Health, ServiceKey};
+use super::model::{Endpoint, ServiceKey};
 use super::remote_gateway::KnownGateways;
 use navarch_api::names::{ClusterId, NetworkId, ResourceName};
 
@@ -73,13 +73,9 @@ impl FarNames {
 }
 
 impl FarNames {
-    /// The network of an endpoint for ztunnel: a WorkloadEntry sets it, a pod is in the network of its cluster, whatever its labels.
+    /// The network of an endpoint for ztunnel.
     fn network<'a>(&'a self, endpoint: &'a Endpoint) -> &'a NetworkId {
-        let workload = &endpoint.workload;
-        if endpoint.health == Health::Unknown {
-            return &workload.location.network;
-        }
-        self.clusters.get(&workload.location.cluster).unwrap_or(&self.own)
+        endpoint.ambient_network(self.clusters.get(&endpoint.workload.location.cluster).unwrap_or(&self.own))
     }
 }
 

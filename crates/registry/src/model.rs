@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::location::Location;
 use super::protocol::Protocol;
 use super::workload_labels::WorkloadLabels;
-use navarch_api::names::{ClusterId, Hostname, Namespace, PortName, ServiceAccount};
+use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId, PortName, ServiceAccount};
 use navarch_api::object::ObjectRef;
 use navarch_api::small_map::SmallMap;
 use navarch_api::text_map::TextMap;
@@ -299,6 +299,15 @@ impl Service {
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.registry == Registry::Kubernetes && self.resolution == Resolution::Passthrough
+    }
+}
+
+impl Endpoint {
+    /// The network of the endpoint in ambient mode, where `of_cluster` is the network of its cluster: a WorkloadEntry sets its own, a
+    /// pod is in the network of its cluster, whatever its labels.
+    #[must_use]
+    pub fn ambient_network<'a>(&'a self, of_cluster: &'a NetworkId) -> &'a NetworkId {
+        if self.health == Health::Unknown { &self.workload.location.network } else { of_cluster }
     }
 }
 

@@ -22,7 +22,6 @@ pub(super) enum Keep {
 
 /// A deserializer without pruned fields.
 pub(super) struct Pruned<D> {
-    /// The deserializer.
     inner: D,
     /// What is kept.
     keep: &'static Keep,
@@ -64,7 +63,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Pruned<D> {
 
 /// A visitor of lists and maps without pruned fields. Other values are not pruned, and not visited by it.
 struct PrunedVisitor<V> {
-    /// The visitor.
     inner: V,
     /// What is kept.
     keep: &'static Keep,
@@ -108,7 +106,6 @@ struct PrunedItems<A> {
 
 /// A seed for a pruned value.
 struct PrunedSeed<S> {
-    /// The seed.
     inner: S,
     /// What is kept.
     keep: &'static Keep,

@@ -112,14 +112,14 @@ pub enum WatchEvent {
     Put(StoredObject),
     /// An object is gone.
     Gone {
-        /// Its name.
+        /// Namespace and name of the deleted object.
         name: NamespacedName,
         /// The version of the collection at its deletion.
         version: String,
     },
     /// There were no events up to a version of the collection.
     Bookmark {
-        /// The version.
+        /// `resourceVersion` of the collection up to which there were none.
         version: String,
         /// Whether this ends the initial events.
         ends_initial: bool,
@@ -339,7 +339,6 @@ impl<'de> Visitor<'de> for EventSeed {
 struct Pruning<T> {
     /// What is kept.
     keep: &'static Keep,
-    /// The type.
     read: PhantomData<T>,
 }
 

@@ -30,7 +30,7 @@ pub struct RetryConstraint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetDetails {
-    /// The percentage.
+    /// Percent of the requests in the interval.
     pub percent: i32,
     /// The interval, in the Gateway API's duration format.
     pub interval: String,
@@ -40,7 +40,7 @@ pub struct BudgetDetails {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestRate {
-    /// The number.
+    /// Requests in the interval.
     pub count: Option<i32>,
     /// The interval, in the Gateway API's duration format.
     pub interval: Option<String>,

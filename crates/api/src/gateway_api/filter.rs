@@ -77,9 +77,9 @@ pub struct MirrorFilter {
 /// A fraction of requests; the default denominator is 100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fraction {
-    /// The numerator.
+    /// Mirrored requests of each `denominator` requests.
     pub numerator: i32,
-    /// The denominator.
+    /// Requests that `numerator` is a part of; default 100.
     #[serde(default = "hundred")]
     pub denominator: i32,
 }

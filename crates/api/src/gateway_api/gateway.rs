@@ -14,7 +14,7 @@ use crate::mesh::LabelSelector;
 pub struct KubernetesGateway {
     /// Name of the GatewayClass whose controller serves the Gateway.
     pub gateway_class_name: String,
-    /// The listeners.
+    /// `spec.listeners`: a port, protocol and hostname each.
     pub listeners: Vec<Listener>,
     /// Requested addresses. An address of any type except `IPAddress` means that the proxies already exist.
     pub addresses: Vec<GatewayAddress>,
@@ -148,9 +148,9 @@ pub struct FrontendValidation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayStatus {
-    /// Its addresses.
+    /// `status.addresses`: assigned by the controller of the GatewayClass.
     pub addresses: Vec<GatewayAddress>,
-    /// Its conditions.
+    /// `status.conditions`.
     pub conditions: Vec<GatewayCondition>,
 }
 

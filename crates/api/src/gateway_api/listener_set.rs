@@ -10,7 +10,7 @@ use super::{Listener, gateway_group, gateway_kind};
 pub struct ListenerSet {
     /// Gateway that the listeners are added to.
     pub parent_ref: ParentGateway,
-    /// The listeners.
+    /// Listeners that the set adds to those of the Gateway.
     pub listeners: Vec<Listener>,
 }
 

@@ -45,6 +45,7 @@ impl HasTexts for EndpointSlice {
 impl HasTexts for Endpoint {
     fn share(&mut self, texts: &mut SharedTexts) {
         if let Some(pod) = &mut self.pod {
+            pod.share(texts);
             texts.share_pod(pod);
         }
     }

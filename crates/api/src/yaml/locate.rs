@@ -10,7 +10,6 @@ use serde_saphyr::Spanned;
 struct Node {
     /// The line on which it starts, from 1.
     line: usize,
-    /// Its children.
     children: Children,
 }
 
@@ -28,7 +27,6 @@ enum Children {
 struct Key {
     /// The line of the key, from 1.
     line: usize,
-    /// The key.
     name: String,
 }
 
