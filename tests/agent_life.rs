@@ -97,12 +97,13 @@ async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
 #[tokio::test]
 async fn the_agent_ends_with_envoys_code_and_at_once_when_asked_over_http() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
-    let mut pod = Pod::start(&server, &[("ISTIO_META_DNS_CAPTURE", "true")])?;
+    // Longer than the end of the agent is waited for.
+    let settings = json!({"terminationDrainDuration": "60s"});
+    let mut pod = Pod::start_with_config(&server, "sidecar", &[], &[("ISTIO_META_DNS_CAPTURE", "true")], &settings)?;
     pod.wait_ready().await?;
     ensure!(pod.get(pod.status, "/debug/ndsz").await?.1.contains("bank.example"), "the table of names came");
-    let start = Instant::now();
     pod.post(pod.status, "/quitquitquit").await?;
-    ensure!(pod.end().await? == 0 && start.elapsed() < Duration::from_secs(1), "it did not drain");
+    ensure!(pod.end().await? == 0, "it did not drain");
 
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;

