@@ -1,7 +1,8 @@
-//! What people and machines see of a running Navarch: health, version, metrics, the debug API, ControlZ.
+//! The HTTP endpoints for operators and tools: health, version, metrics, the debug API, ControlZ.
 //!
-//! Paths and JSON are istiod's (`pilot/pkg/xds/debug.go`), so that its tools and dashboards work. Reads a snapshot, or runs on the
-//! push thread; changes nothing but what operators on the same machine ask for. No other module depends on this one.
+//! Paths and JSON match istiod's (`pilot/pkg/xds/debug.go`), so that its tools and dashboards work. Pages read a
+//! snapshot, or run on the push thread; only operators on the same machine can change something. No other module
+//! depends on this one.
 
 mod access;
 mod ambientz;
@@ -60,27 +61,27 @@ pub use scratch::PlanLimit;
 pub use state::{AdminState, Build, Problems, Readiness};
 pub(crate) use why::other_input as input_in_words;
 
-/// Which pages of the debug API there are.
+/// Enables pages of the debug API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DebugSwitches {
-    /// `ENABLE_DEBUG_ON_HTTP`: any. Default true.
+    /// `ENABLE_DEBUG_ON_HTTP`: all pages. Default true.
     pub on_http: bool,
-    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: those that do harm. Default false.
+    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: pages that can do harm. Default false.
     pub harmful: bool,
-    /// `--profile`: those of profiles. Default true.
+    /// `--profile`: profiling pages. Default true.
     pub profiles: bool,
 }
 
-/// Which pages there are.
+/// The pages of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
     /// The debug API.
     pub debug: bool,
-    /// Metrics and version on port 8080, as they have no port of their own.
+    /// Metrics and version on port 8080, if they have no port of their own.
     pub monitoring: bool,
 }
 
-/// What port 8080 serves: `/ready` and the debug API.
+/// The routes of port 8080: `/ready` and the debug API.
 pub fn http_routes(state: AdminState, pages: Pages) -> Router {
     let mut routes = Router::new().route("/ready", get(health::ready)).merge(debug_routes(&state, pages));
     if pages.monitoring {
@@ -89,7 +90,7 @@ pub fn http_routes(state: AdminState, pages: Pages) -> Router {
     routes.fallback(paths::fallback).with_state(state)
 }
 
-/// What port 15014 serves: the page for people at `/`, `/metrics`, `/version` and the debug API.
+/// The routes of port 15014: the operators' page at `/`, `/metrics`, `/version` and the debug API.
 pub fn monitoring_routes(state: AdminState, pages: Pages) -> Router {
     let for_people = page_routes(&state, pages);
     monitoring().merge(for_people).merge(debug_routes(&state, pages)).fallback(paths::fallback).with_state(state)
@@ -100,7 +101,7 @@ fn monitoring() -> Router<AdminState> {
     Router::new().route("/metrics", get(health::metrics)).route("/version", get(health::version))
 }
 
-/// The page for people, for those who may see the debug API that it asks; there before anything is read, to say what is waited for.
+/// The operators' page, for callers with access to the debug API. It is served before the first sync, to show what is missing.
 fn page_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     if !pages.debug {
         return Router::new();
@@ -108,7 +109,7 @@ fn page_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     page::routes().route_layer(from_fn_with_state(state.clone(), access::guard))
 }
 
-/// The debug API, for those who may see it, and once there is something to see.
+/// The debug API, for callers with access, after the first sync.
 fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     if !pages.debug {
         return Router::new();

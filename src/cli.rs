@@ -91,10 +91,10 @@ enum Command {
     Version,
 }
 
-/// Runs the program on the process's own arguments and environment.
+/// Runs the program with the arguments and environment of the process.
 ///
 /// # Errors
-/// What made the program fail, with what to do about it.
+/// The error of the command, with a hint how to fix it.
 pub fn run() -> anyhow::Result<std::process::ExitCode> {
     let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(command) = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str)) {
@@ -125,8 +125,8 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
     Ok(std::process::ExitCode::SUCCESS)
 }
 
-/// Puts the command there that the program's name is, as in `/usr/local/bin/discovery --domain d`; by any other name, such as
-/// `pilot-discovery`, the command is said.
+/// Inserts the command that the program is named after, as in `/usr/local/bin/discovery --domain d`; with any other
+/// name, such as `pilot-discovery`, the command must be an argument.
 fn with_command_of_name(mut arguments: Vec<String>) -> Vec<String> {
     let name = arguments.first().and_then(|program| Path::new(program).file_name()?.to_str());
     let is_said = arguments.get(1).is_some_and(|word| Arguments::command().find_subcommand(word).is_some());
@@ -136,7 +136,7 @@ fn with_command_of_name(mut arguments: Vec<String>) -> Vec<String> {
     arguments
 }
 
-/// Leaves flags of `discovery` out that are not known, as pilot-discovery does; gives them beside.
+/// Removes unknown flags of `discovery`, as pilot-discovery does, and returns them separately.
 fn without_unknown(arguments: Vec<String>) -> (Vec<String>, Vec<String>) {
     let words = arguments.get(1).filter(|word| *word == DISCOVERY).and_then(|_| arguments.get(2..));
     let command = Arguments::command();

@@ -1,6 +1,6 @@
 //! Navarch: a service-mesh control plane that speaks Istio's configuration and Envoy's xDS.
 //!
-//! This crate wires the others together; the crates and the way data takes through them are drawn in `ARCHITECTURE.md`.
+//! This crate combines the other crates; `ARCHITECTURE.md` shows the crates and the flow of data.
 
 pub mod admin;
 pub mod cli;

@@ -1,7 +1,7 @@
-//! The `navarch` binary: a thin door into the library.
+//! The `navarch` binary, a thin wrapper of the library.
 
-/// Proxies come and go by the thousand; mimalloc gives their memory back where the system's allocator keeps it. What it holds is sampled
-/// for `/debug/pprof/heap`.
+/// Thousands of proxies connect and disconnect; mimalloc returns their memory to the system, which the system's
+/// allocator does not. Allocations are sampled for `/debug/pprof/heap`.
 #[global_allocator]
 static ALLOCATOR: navarch_profile::Profiled<mimalloc::MiMalloc> = navarch_profile::Profiled::new(mimalloc::MiMalloc);
 

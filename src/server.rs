@@ -1,7 +1,7 @@
-//! Start order, readiness, shutdown: the only room that knows every other.
+//! Start order, readiness, shutdown: the only module that depends on all others.
 //!
-//! Sockets are bound first and served last; everything in between is a named task that ends by one cancellation token and is
-//! awaited. A task that ends unexpectedly ends the process loudly.
+//! Sockets are bound first and served last. Everything in between is a named task that ends with one cancellation
+//! token and is awaited. A task that ends unexpectedly ends the process with an error.
 
 mod address;
 mod api_rate;
@@ -115,42 +115,42 @@ use start_log::log_start;
 use tls_ports::TlsPorts;
 use workloads::WorkloadRegistration;
 
-/// What holds readiness until all ports are served.
+/// The part that readiness waits for until all ports are served.
 const PORTS: &str = "ports";
 
-/// Connections of gRPC that the HTTP port has found and nobody serves yet.
+/// Capacity of the channel of gRPC connections from the HTTP port.
 const PLAIN: usize = 64;
 
-/// All that flags and environment say.
+/// The configuration from flags and environment.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is made of the configuration.
+    /// The settings that determine what is derived from the configuration.
     pub settings: Settings,
-    /// How changes are gathered.
+    /// How changes are debounced.
     pub debounce: Debounce,
-    /// What one client of xDS may do.
+    /// Limits per xDS client.
     pub limits: Limits,
-    /// Bytes that all clients of xDS together may make the process hold.
+    /// The memory budget of all xDS clients together, in bytes.
     pub client_memory: usize,
-    /// `RESOLVE_HOSTNAME_GATEWAYS`: host names of gateways between networks are resolved here. Default true.
+    /// `RESOLVE_HOSTNAME_GATEWAYS`: whether host names of gateways between networks are resolved by the control plane. Default true.
     pub resolves_gateways: bool,
-    /// `ENABLE_XDS_API_GENERATOR_AUTH=false`: every client may have Istio's objects over xDS.
+    /// `ENABLE_XDS_API_GENERATOR_AUTH=false`: whether all clients may subscribe to Istio's objects over xDS.
     pub objects_for_all: bool,
-    /// `NAVARCH_QUARANTINE`: an object whose effect proxies refuse is taken out of force until it is edited. Default true.
+    /// `NAVARCH_QUARANTINE`: whether an object whose configuration proxies reject is disabled until it is edited. Default true.
     pub quarantines: bool,
-    /// `NAVARCH_PROMETHEUS_URL`: who is asked whether a change may go on to the next stage; `None` nobody.
+    /// `NAVARCH_PROMETHEUS_URL`: the Prometheus that decides whether a rollout may advance; `None` if there is none.
     pub prometheus: Option<String>,
-    /// Where it is recorded what comes in and what proxies are shown; `None` nowhere.
+    /// Where inputs and responses are recorded; `None` without a recording.
     pub record: Option<RecordConfig>,
-    /// `OTEL_*`: how traces of changes are sent to a collector; `None` where none are.
+    /// `OTEL_*`: how traces of changes are sent to a collector; `None` without traces.
     pub traces: Option<navarch_otlp::Config>,
     /// How the keys of token issuers are fetched.
     pub keys: KeyConfig,
-    /// Where configuration and services come from.
+    /// The sources of configuration and services.
     pub sources: SourcesConfig,
     /// Remote clusters.
     pub remotes: RemotesConfig,
-    /// Plaintext xDS; where it is off it is on the port of readiness and debug.
+    /// Plaintext xDS; if off, it is served on the port of readiness and debug pages.
     pub grpc: ListenAddress,
     /// xDS and certificates over TLS.
     pub secure: ListenAddress,
@@ -158,7 +158,7 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Controllers that write to the cluster.
     pub writing: WritingConfig,
-    /// Webhooks over TLS; where it is off they are on the port of readiness and debug.
+    /// Webhooks over TLS; if off, they are served on the port of readiness and debug pages.
     pub https: ListenAddress,
     /// Webhooks.
     pub webhooks: WebhookConfig,
@@ -166,19 +166,19 @@ pub struct Config {
     pub injection: InjectionSettings,
     /// Readiness and debug pages.
     pub http: ListenAddress,
-    /// Metrics, version and debug; where it is off they are on the port of readiness and debug.
+    /// Metrics, version and debug pages; if off, they are served on the port of readiness and debug pages.
     pub monitoring: ListenAddress,
-    /// Which debug pages are served.
+    /// The enabled debug pages.
     pub debug: DebugSwitches,
     /// ControlZ.
     pub ctrlz: ListenAddress,
-    /// What is logged, by scope.
+    /// The log levels, by scope.
     pub log_scopes: LogScopes,
-    /// `POD_NAME`: which instance this is; empty where unset.
+    /// `POD_NAME`: the name of this replica; empty if unset.
     pub pod: Arc<str>,
-    /// How many files and connections the process may have open (`RLIMIT_NOFILE`).
+    /// Maximum number of open files and connections of the process (`RLIMIT_NOFILE`).
     pub files: usize,
-    /// How many connections each port has.
+    /// Connection limits per port.
     pub connections: ConnectionLimits,
     /// Grace period for proxies at shutdown.
     pub shutdown: Duration,
@@ -186,7 +186,7 @@ pub struct Config {
     pub build: Build,
 }
 
-/// Connections of xDS in plain text.
+/// Plaintext xDS connections.
 type Plain = Pin<Box<dyn tokio_stream::Stream<Item = (PortStream, TcpConnectInfo)> + Send>>;
 
 /// The tasks of the process, each with its name.
@@ -240,7 +240,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
     let plain: Plain = match grpc {
         Some((listener, port)) => Box::pin(plain_connections(listener, port)),
-        // Without a port for either there are none, and the stream must not end before shutdown.
+        // Without a port for either there are no connections, and the stream must not end before shutdown.
         None => Box::pin(ReceiverStream::new(on_http_port).chain(tokio_stream::pending())),
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);

@@ -105,8 +105,8 @@ fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     is_local && uri.authority().is_none_or(is_of_uri)
 }
 
-/// The name of the page at a path; the index shows what the list does, as does the page for people with its parts, and all profiles
-/// are one page.
+/// The name of the page at a path. The index has the access rule of the list, as does the operators' page with its
+/// parts, and all profiles count as one page.
 pub(super) fn page(path: &str) -> &str {
     let page = path.trim_start_matches("/debug").trim_matches('/');
     match page.split('/').next() {

@@ -41,7 +41,7 @@ pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parame
     }
 }
 
-/// The page of these resources. Lists without anything are `null`, as Go writes them.
+/// The page of these resources. Empty lists are `null`, as in Go.
 fn page(addresses: Option<&Collection>, policies: Option<&Collection>) -> Result<Value, JsonError> {
     let (mut workloads, mut services, mut authorizations) = (Vec::new(), Vec::new(), Vec::new());
     let codec = Codec::new();
@@ -72,7 +72,7 @@ fn message<T: Message + Name>(codec: &Codec, message: &T) -> Result<Value, JsonE
     codec.any_to_json(&type_url::<T>(), &message.encode_to_vec()).map(without_type)
 }
 
-/// JSON of an `Any` as that of its message.
+/// The JSON of an `Any` without its type, as the JSON of its message.
 fn without_type(mut value: Value) -> Value {
     if let Some(fields) = value.as_object_mut() {
         fields.remove("@type");
@@ -80,7 +80,7 @@ fn without_type(mut value: Value) -> Value {
     value
 }
 
-/// An address as text, in the place of its bytes. (JSON shows either in base64, as istiod's does.)
+/// An address as text in the bytes field. (JSON shows both in base64, as istiod does.)
 fn readable(address: &bytes::Bytes) -> bytes::Bytes {
     let text = match (<[u8; 4]>::try_from(&**address), <[u8; 16]>::try_from(&**address)) {
         (Ok(v4), _) => std::net::IpAddr::from(v4).to_string(),

@@ -71,8 +71,8 @@ pub(super) fn byte_count(bytes: usize) -> String {
     format!("{}.{}{unit}", bytes / divisor, bytes % divisor * 10 / divisor)
 }
 
-/// The tables from which everything is derived, in the shape of istiod's krt collections: by name, with what each holds. istiod's
-/// own collections, between objects and what they become, have no counterpart: here results are kept per question.
+/// The input tables, in the shape of istiod's krt collections: by name, with the content of each. istiod's derived
+/// collections have no counterpart: here results are cached per query.
 pub(super) async fn krtz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let Ok(sizes) = state.push.inspect(|inspect| inspect.engine.sizes()).await else { return reply::ended() };
     let context = state.push.context();

@@ -24,7 +24,7 @@ pub enum SyncStatus {
 }
 
 impl SyncStatus {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 3] = [Self::Synced, Self::Syncing, Self::Timeout];
 
     /// The word in istiod's JSON.

@@ -1,4 +1,4 @@
-//! `/debug/config_dump`, `edsz`, `ecdsz`, `ndsz`: what a proxy was sent, in the shape of Envoy's admin dump.
+//! `/debug/config_dump`, `edsz`, `ecdsz`, `ndsz`: the resources sent to a proxy, in the format of Envoy's admin dump.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
-/// The dump of the first proxy whose connection id contains `proxyID`: everything but endpoints, which `include_eds` adds, as
-/// Envoy's own dump has it; or the resources of the types that `types` lists by short name or URL.
+/// The dump of the first proxy whose connection id contains `proxyID`: everything but endpoints, which `include_eds`
+/// adds, as in Envoy's own dump; or the resources of the types in `types`, by short name or URL.
 pub(super) async fn config_dump(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -51,7 +51,7 @@ pub(super) async fn ecdsz(
     answer(&state, &visibility, &parameters, Some("ecds"))
 }
 
-/// The table of names of one proxy.
+/// The name table of one proxy.
 pub(super) async fn ndsz(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -60,7 +60,7 @@ pub(super) async fn ndsz(
     answer(&state, &visibility, &parameters, Some("nds"))
 }
 
-/// The dump of the proxy that a request names.
+/// The dump of the requested proxy.
 fn answer(state: &AdminState, visibility: &Visibility, parameters: &Parameters, types: Option<&str>) -> Response {
     let info = match proxies::named(state, visibility, parameters) {
         Ok(info) => info,
@@ -110,7 +110,7 @@ pub(super) fn json(configs: &[Any]) -> Result<Value, JsonError> {
     Ok(Value::Object(dump))
 }
 
-/// The sections of a dump, in the order in which Envoy has them. Bootstrap and scoped routes are the proxy's own: empty.
+/// The sections of a dump, in Envoy's order. Bootstrap and scoped routes are known to the proxy only: they are empty.
 pub(super) fn whole(info: &ConnectionInfo, with_endpoints: bool) -> Vec<Any> {
     let mut sections = vec![pack(&dump::BootstrapConfigDump::default()), clusters(info)];
     if with_endpoints {
@@ -185,13 +185,13 @@ fn extensions(info: &ConnectionInfo) -> Any {
     pack(&dump::EcdsConfigDump { ecds_filters })
 }
 
-/// The version of the last response of a type; empty before one.
+/// The version of the last response of a type; empty if there is none.
 fn version(info: &ConnectionInfo, kind: ResourceType) -> String {
     let watch = info.types.iter().find(|watch| watch.kind == kind);
     watch.and_then(|watch| watch.sent.as_ref()).map_or_else(String::new, |sent| sent.version.to_string())
 }
 
-/// What a proxy was sent of a type, each with its version.
+/// The resources of a type that a proxy was sent, each with its version.
 fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = (String, Any)> {
     let versions = sent(info, kind).into_iter().flat_map(|all| &all.resources);
     versions.map(|resource| resource.version.to_string()).zip(resources(info, kind))
@@ -207,19 +207,19 @@ pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
     all.resources.iter().map(|resource| any(resource)).collect()
 }
 
-/// What a proxy was sent of a type.
+/// The collection of a type that a proxy was sent.
 pub(super) fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
     info.types.iter().find(|watch| watch.kind == kind).and_then(|watch| watch.resources.as_ref())
 }
 
-/// A route configuration with the virtual hosts that were sent one by one, as Envoy's own dump shows it.
+/// A route configuration with the virtual hosts that were sent separately, as in Envoy's own dump.
 fn whole_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<Resource> {
     let hosts = hosts.into_iter().flat_map(|hosts| &hosts.resources);
     let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
     Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
 }
 
-/// A resource without anything secret.
+/// A resource without secrets.
 fn any(resource: &Resource) -> Any {
     let type_url = resource.kind.resource_url().to_owned();
     match resource.kind {

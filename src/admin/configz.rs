@@ -28,11 +28,11 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_store::{Objects, Stored};
 use navarch_webhook::InjectorState;
 
-/// The node that asks what is made.
+/// The node ID of the request for derived objects.
 const ASKER: &str = "router~127.0.0.1~debug.navarch~cluster.local";
 
-/// All objects of Istio's kinds and of the Gateway API, and Ingresses, as Kubernetes objects, by kind as in istiod. What is made
-/// from Ingresses and from the Gateway API follows what was written of its kind.
+/// All objects of Istio's kinds and of the Gateway API, and Ingresses, as Kubernetes objects, by kind as in istiod.
+/// Objects derived from Ingresses and from the Gateway API follow the configured objects of their kind.
 pub(super) async fn configz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let made = if are_made(&context) {
@@ -46,7 +46,7 @@ pub(super) async fn configz(State(state): State<AdminState>, parameters: Paramet
     reply::json(&parameters, &Value::Array(all(&context.objects, &made)))
 }
 
-/// Whether there is anything that objects are made from.
+/// Whether there are objects that others are derived from.
 fn are_made(context: &PushContext) -> bool {
     let kinds = [
         Kind::Ingress,
@@ -63,7 +63,7 @@ fn are_made(context: &PushContext) -> bool {
     kinds.into_iter().any(|kind| context.objects.count(kind) > 0)
 }
 
-/// All that the page shows.
+/// All objects of the page.
 fn all(objects: &Objects, made: &MadeDescription) -> Vec<Value> {
     let mut all = Vec::new();
     add::<kinds::AuthorizationPolicy>(objects, &[], &mut all);
@@ -111,7 +111,7 @@ pub(super) async fn inject(State(state): State<AdminState>, parameters: Paramete
     }
 }
 
-/// The kinds that are read, except the core ones of Kubernetes, which make up the registry.
+/// The kinds that are read, except the core Kubernetes kinds, which make up the registry.
 pub(super) async fn resourcesz(parameters: Parameters) -> Response {
     let configures = |kind: &Kind| {
         let is_of_mesh = kind.group().ends_with("istio.io") || kind.group().contains("networking");
@@ -121,12 +121,12 @@ pub(super) async fn resourcesz(parameters: Parameters) -> Response {
     reply::json(&parameters, &Value::Array(kinds.map(group_version_kind).collect()))
 }
 
-/// A kind as Go writes a `GroupVersionKind`.
+/// A kind in Go's format of a `GroupVersionKind`.
 fn group_version_kind(kind: Kind) -> Value {
     json!({ "group": kind.group(), "version": version(kind), "kind": kind.as_str() })
 }
 
-/// The version of its API under which a kind is stored.
+/// The API version in which a kind is stored.
 fn version(kind: Kind) -> &'static str {
     #[expect(clippy::wildcard_enum_match_arm, reason = "most kinds have a first version")]
     match kind {
@@ -138,7 +138,7 @@ fn version(kind: Kind) -> &'static str {
     }
 }
 
-/// Adds the objects of one of Istio's kinds, and those of it that were made.
+/// Adds the configured and the derived objects of one of Istio's kinds.
 fn add<T>(objects: &Objects, made: &[Arc<Object<T>>], all: &mut Vec<Value>)
 where
     T: Stored + Serialize,
@@ -160,7 +160,7 @@ where
     all.extend(T::table(objects).iter().map(|object| Value::Object(plain(object))));
 }
 
-/// An object as far as it is kept.
+/// An object, with the fields that are kept.
 fn plain<T: Stored>(object: &Arc<Object<T>>) -> Map<String, Value>
 where
     AnyObject: From<Arc<Object<T>>>,
@@ -181,7 +181,7 @@ where
     value
 }
 
-/// Metadata, as far as istiod shows it.
+/// Metadata, with the fields that istiod shows.
 fn metadata(meta: &ObjectMeta) -> Value {
     let uid = meta.uid.to_string();
     let members = [
@@ -199,12 +199,12 @@ fn metadata(meta: &ObjectMeta) -> Value {
     Value::Object(set.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-/// An object as Go writes istiod's own form of it (`config.Config`); `domain` is the DNS suffix of Kubernetes services.
+/// An object in istiod's own format (`config.Config`) as encoded by Go; `domain` is the DNS suffix of Kubernetes services.
 pub(super) fn config<T: Stored + Serialize>(object: &Object<T>, domain: &str) -> Value {
     let mut config = json!({
         "type": group_version_kind(T::KIND),
         "domain": domain,
-        // Go writes the zero of time, and a status without anything in it.
+        // Go writes the zero time, and an empty status.
         "creationTimestamp": reply::time(object.meta.created),
         "Spec": to_proto_json(&object.spec),
         "Status": {},

@@ -31,7 +31,7 @@ const TOPICS: [(&str, &str); 7] = [
     ("version", "Version"),
     ("metric", "Metrics"),
 ];
-/// Words in names of variables whose values are hidden.
+/// Parts of the names of variables whose values are hidden.
 const SECRET: [&str; 4] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY"];
 
 /// The state that ControlZ reads.
@@ -156,7 +156,7 @@ fn signal(signal: Signal) -> StatusCode {
     }
 }
 
-/// Memory by the kernel's account, under Go's names where one means the same, in bytes.
+/// Memory as reported by the kernel in bytes, under Go's names where the meaning is the same.
 fn memory() -> Map<String, Value> {
     let status = regular_file::read_text("/proc/self/status".as_ref()).unwrap_or_default();
     let field = |name: &str| {

@@ -153,7 +153,7 @@ fn served(state: &AdminState) -> impl Iterator<Item = (&'static str, &'static st
     })
 }
 
-/// The names of all pages that istioctl can ask for.
+/// The names of all pages that istioctl can request.
 async fn list(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let mut names: Vec<&str> = served(&state).map(|(name, _)| name).collect();
     names.retain(|name| !matches!(*name, "list" | PROFILES));

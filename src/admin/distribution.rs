@@ -76,7 +76,7 @@ where
     all.extend(T::table(&context.objects).iter().cloned().map(AnyObject::from));
 }
 
-/// The page: all objects, or those that `kind`, `namespace` and `name` choose.
+/// The page: all objects, or those that `kind`, `namespace` and `name` select.
 pub(super) async fn config_distribution(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let chosen = |object: &AnyObject| {
         let is = |key: &str, value: &str| parameters.get(key).is_none_or(|wanted| wanted == value);

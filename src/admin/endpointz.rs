@@ -26,7 +26,7 @@ pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Param
 fn describe(endpoints: &ServiceEndpoints) -> Value {
     let mut shards: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for endpoint in &endpoints.endpoints {
-        // A Service and a ServiceEntry may have one host. The endpoints of ServiceEntries alone have the number of a service port.
+        // A Service and a ServiceEntry may have the same host. Only endpoints of ServiceEntries have a service port number.
         let is_of_entry = endpoint.legacy_port_key != 0;
         let registry = super::registryz::registry(if is_of_entry { Registry::External } else { Registry::Kubernetes });
         shards.entry(format!("{registry}/{}", endpoint.workload.location.cluster)).or_default().push(one(endpoint));
@@ -63,7 +63,7 @@ fn one(endpoint: &Endpoint) -> Value {
     })
 }
 
-/// Istio's number of a health (`HealthStatus` in `pilot/pkg/model/service.go`); 0 where nobody said.
+/// Istio's number of a health (`HealthStatus` in `pilot/pkg/model/service.go`); 0 if it is unknown.
 fn health(health: Health) -> u8 {
     match health {
         Health::Unknown => 0,

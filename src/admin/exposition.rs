@@ -34,7 +34,7 @@ struct Latest {
     text: Weak<String>,
 }
 
-/// A text that is shared by all who read it.
+/// A text that is shared by all readers.
 struct Shared(Arc<String>);
 
 impl AsRef<[u8]> for Shared {

@@ -12,7 +12,7 @@ use navarch_api::decode::Subject;
 use navarch_security::rules::Visibility;
 use navarch_source::{Fault, Problem};
 
-/// The body before the first sync if there is no other reason.
+/// The response body before the first sync, if there is no other reason.
 const NOT_READ: &str = "the configuration has not been read yet";
 
 /// 200 once the first sync of all sources is pushed and nothing else holds readiness, 503 before, as in istiod. The body has the
@@ -71,7 +71,7 @@ fn holding(state: &AdminState) -> Vec<Problem> {
     state.problems.all().values().flatten().filter(holds).cloned().collect()
 }
 
-/// Answers 503 in place of a debug page before the first sync: an empty page would look like an empty mesh.
+/// Returns 503 instead of a debug page before the first sync: an empty page would look like an empty mesh.
 pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
     if state.push.is_synced() {
         return next.run(request).await;
@@ -80,7 +80,7 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
     (StatusCode::SERVICE_UNAVAILABLE, format!("{NOT_READ}\n{reasons}")).into_response()
 }
 
-/// Release, commit and whether the commit is all that was built, in istiod's form: istioctl takes it apart.
+/// Release, commit and whether the build contains uncommitted changes, in istiod's format, which istioctl parses.
 pub(super) async fn version(State(state): State<AdminState>) -> String {
     let Build { version, revision } = state.build;
     format!("{version}-{revision}-{}", state.build.status())

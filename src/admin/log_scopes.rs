@@ -7,33 +7,33 @@ use parking_lot::Mutex;
 
 /// The scope that all others inherit from.
 const DEFAULT: &str = "default";
-/// Istio's levels with those of `tracing`.
+/// Istio's levels and those of `tracing`.
 const LEVELS: [(&str, &str); 5] =
     [("none", "off"), ("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug")];
 
-/// One scope: its name, what it is about, and the modules whose events belong to it.
+/// One scope: its name, its description, and the modules whose events belong to it.
 pub type LogScope = (&'static str, &'static str, &'static [&'static str]);
 
 /// Applies a filter in `tracing`'s syntax; returns the error, if any.
 type Apply = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
-/// The scopes of the process. Clones are the same.
+/// The scopes of the process. Clones share them.
 #[derive(Clone)]
 pub struct LogScopes(Arc<Inner>);
 
 struct Inner {
     scopes: &'static [LogScope],
-    /// The filter given at start.
+    /// The filter at the start.
     base: String,
-    /// Levels set since, by scope, the last one last: scopes share modules, and the last setting wins.
+    /// Levels that were set since, by scope, in order: scopes can share modules, and the last setting applies.
     levels: Mutex<Vec<(&'static str, &'static str)>>,
     apply: Box<Apply>,
 }
 
-/// Why a level was not changed.
+/// Why a level could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// There is no scope of this name.
+    /// The scope is unknown.
     #[error("unknown scope name: {0}")]
     Unknown(String),
     /// The filter was rejected.
@@ -48,7 +48,7 @@ impl fmt::Debug for LogScopes {
 }
 
 impl LogScopes {
-    /// Scopes of a process whose filter at start is `base`; `apply` puts another in force.
+    /// The scopes of a process whose filter at the start is `base`; `apply` replaces the filter.
     pub fn new(
         scopes: &'static [LogScope],
         base: String,
@@ -57,7 +57,7 @@ impl LogScopes {
         Self(Arc::new(Inner { scopes, base, levels: Mutex::default(), apply: Box::new(apply) }))
     }
 
-    /// All scopes by name: name, what it is about, Istio's word for its level.
+    /// All scopes by name: name, description, Istio's name of the level.
     #[must_use]
     pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str)> {
         let filter = self.0.filter(&self.0.levels.lock());
@@ -71,7 +71,7 @@ impl LogScopes {
     /// Sets the level of a scope. An unknown level changes nothing, as in istiod.
     ///
     /// # Errors
-    /// If there is no such scope, or the logger rejects the filter.
+    /// If the scope is unknown, or the logger rejects the filter.
     pub fn set(&self, scope: &str, level: &str) -> Result<(), ScopeError> {
         let names = std::iter::once(DEFAULT).chain(self.0.scopes.iter().map(|(name, ..)| *name));
         let name =
@@ -88,7 +88,7 @@ impl LogScopes {
 }
 
 impl Inner {
-    /// The filter of the start with the levels set since; later entries win.
+    /// The filter of the start with the levels that were set since; later entries apply.
     fn filter(&self, levels: &[(&'static str, &'static str)]) -> String {
         let mut filter = self.base.clone();
         for (name, level) in levels {
@@ -104,7 +104,7 @@ impl Inner {
     }
 }
 
-/// The level from which a filter lets events of a module through, in Istio's word; without a module that of all others.
+/// Istio's name of a module's level in a filter; without a module, that of the default.
 fn level_of(filter: &str, target: Option<&str>) -> &'static str {
     let mut found = (0, "info");
     for directive in filter.split(',').map(str::trim) {

@@ -1,4 +1,4 @@
-//! `/debug/mcsz`: the services that each cluster exports and imports by Kubernetes' Multi-Cluster Services API.
+//! `/debug/mcsz`: the services that each cluster exports and imports with Kubernetes' Multi-Cluster Services API.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ use navarch_store::{Objects, Stored};
 /// A service of one cluster.
 #[derive(Debug, Default)]
 struct Shared {
-    /// From where its endpoints are seen, by host; `None` where it is not exported.
+    /// The discoverability of its endpoints, by host; `None` if it is not exported.
     exported: Option<Map<String, Value>>,
-    /// Its first address in the cluster set, empty where it has no host there; `None` where it is not imported.
+    /// Its first address in the cluster set, empty if it has no host there; `None` if it is not imported.
     imported: Option<String>,
 }
 
-/// By cluster, namespace and name; `null` where there are none, as Go writes it.
+/// Services by cluster, namespace and name; `null` if there are none, as in Go.
 pub(super) async fn mcsz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let rows = rows(&state.push.context());
     reply::json(&parameters, &if rows.is_empty() { Value::Null } else { Value::Array(rows) })
@@ -42,7 +42,7 @@ fn rows(context: &PushContext) -> Vec<Value> {
     clusters.into_iter().flat_map(of_cluster).collect()
 }
 
-/// What a cluster exports and imports, as far as that counts.
+/// The services that a cluster exports and imports, as far as it is enabled.
 fn shared(context: &PushContext, objects: &Objects) -> BTreeMap<NamespacedName, Shared> {
     let settings = &context.mesh.settings;
     let mode = settings.clusters.mcs;
@@ -74,7 +74,7 @@ fn shared(context: &PushContext, objects: &Objects) -> BTreeMap<NamespacedName, 
     all
 }
 
-/// The first address of a service in the cluster set: there is such a service only where a Service of the mesh has its name.
+/// The first address of a service in the cluster set: it exists only if the mesh has a Service of this name.
 fn address(context: &PushContext, objects: &Objects, name: &NamespacedName) -> Option<String> {
     if context.mesh.settings.clusters.mcs < McsMode::Hosts {
         return None;
@@ -90,7 +90,7 @@ fn host(name: &NamespacedName, domain: &str) -> String {
     format!("{}.{}.svc.{domain}", name.name, name.namespace)
 }
 
-/// One service as istiod writes it.
+/// One service in istiod's format.
 fn row(cluster: &ClusterId, name: &NamespacedName, shared: &Shared) -> Value {
     json!({
         "Cluster": cluster,

@@ -29,11 +29,11 @@ use navarch_xds::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
 const AT_ONCE: usize = 2;
 /// The type whose resources are debug pages.
 const PAGE: &str = "istio.io/debug";
-/// What each proxy was sent and has acknowledged.
+/// The page with the sync status of all proxies.
 const SYNCZ: &str = "istio.io/debug/syncz";
-/// What one proxy was sent.
+/// The page with the resources of one proxy.
 const CONFIG_DUMP: &str = "istio.io/debug/config_dump";
-/// Who is connected.
+/// The page with the connected clients.
 const CONNECTIONS: &str = "istio.io/connections";
 
 /// Answers requests over xDS with the pages of the HTTP port.
@@ -46,7 +46,7 @@ pub struct DebugOverXds {
 }
 
 impl DebugOverXds {
-    /// Over the same state as the pages. Without pages, as on HTTP, the status of proxies is still served.
+    /// Uses the state of the HTTP pages. If pages are disabled, as on HTTP, the sync status is still served.
     #[must_use]
     pub fn new(state: AdminState, has_pages: bool) -> Self {
         let pages = match has_pages {
@@ -79,18 +79,18 @@ impl DebugOverXds {
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
         let value = body.map_err(|error| Status::internal(error.to_string()))?.to_vec();
         let resources = vec![(name, Any { type_url: PAGE.to_owned(), value })];
-        // `istioctl x internal-debug --all` lists pages by who answers. istiod does not say it, and of several the last one is shown.
+        // `istioctl x internal-debug --all` lists pages by control plane. istiod does not set it, so istioctl shows only the last one.
         Ok(DebugAnswer { resources, control_plane: Some(self.control_plane()) })
     }
 
-    /// What proxies were sent and have acknowledged, in the shape of Envoy's client status; tools that ask are none.
+    /// The sync status of proxies, as Envoy's client status; connected tools are omitted.
     fn syncz(&self, visibility: &Visibility) -> DebugAnswer {
         let resource = |info: ConnectionInfo| (info.proxy.name.to_string(), pack(&client_status(&info)));
         let resources = self.proxies(visibility).map(resource).collect();
         DebugAnswer { resources, control_plane: Some(self.control_plane()) }
     }
 
-    /// What one proxy was sent; nothing where it is not here.
+    /// The resources of one proxy; nothing if it is not connected here.
     fn config_dump(&self, names: &[String], visibility: &Visibility) -> DebugAnswer {
         let [name] = names else { return DebugAnswer::default() };
         let found = self.visible(visibility).find(|info| info.id.contains(name.as_str()));
@@ -108,7 +108,7 @@ impl DebugOverXds {
         DebugAnswer { resources: self.proxies(visibility).map(resource).collect(), control_plane: None }
     }
 
-    /// The proxies that may be seen. Streams of tools say nothing of a proxy's configuration.
+    /// The proxies that the caller may see. Streams of tools do not describe a proxy's configuration.
     fn proxies(&self, visibility: &Visibility) -> impl Iterator<Item = ConnectionInfo> {
         let is_proxy = |info: &ConnectionInfo| {
             info.proxy.kind == ProxyKind::Ztunnel
@@ -117,7 +117,7 @@ impl DebugOverXds {
         self.visible(visibility).filter(is_proxy)
     }
 
-    /// The connections that may be seen.
+    /// The connections that the caller may see.
     fn visible(&self, visibility: &Visibility) -> impl Iterator<Item = ConnectionInfo> {
         let visibility = visibility.clone();
         let is_visible = move |info: &ConnectionInfo| match &visibility {
@@ -128,7 +128,7 @@ impl DebugOverXds {
         self.state.connections.list().into_iter().filter(is_visible)
     }
 
-    /// Who answers, as istiod says it: a JSON object.
+    /// The identifier of this control plane in istiod's format: a JSON object.
     fn control_plane(&self) -> String {
         let info = self.state.build.info();
         json!({ "Component": "istiod", "ID": &*self.state.pod, "Info": info }).to_string()
@@ -171,7 +171,7 @@ fn refused(asker: &Proxy) -> Status {
     Status::permission_denied(format!("the debug info is not available for current identity: {identity:?}"))
 }
 
-/// What a proxy was sent and has acknowledged.
+/// The sync status of a proxy.
 fn client_status(info: &ConnectionInfo) -> ClientConfig {
     let mut configs: Vec<GenericXdsConfig> = info.types.iter().map(type_status).collect();
     configs.sort_by(|a, b| a.type_url.cmp(&b.type_url));
@@ -179,7 +179,7 @@ fn client_status(info: &ConnectionInfo) -> ClientConfig {
     ClientConfig { node: Some(node), generic_xds_configs: configs, ..ClientConfig::default() }
 }
 
-/// The same of one type.
+/// The sync status of one type.
 fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
     let status = match (&kind.rejected, &kind.sent) {
         (Some(_), _) => ConfigStatus::Error,
@@ -204,7 +204,7 @@ fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
     }
 }
 
-/// What of a node's metadata tells which proxy it is.
+/// The metadata of a node that identifies the proxy.
 fn metadata(info: &ConnectionInfo) -> Struct {
     let text = |text: String| Value { kind: Some(ValueKind::StringValue(text)) };
     let field = |key: &str| Some((key.to_owned(), text(info.proxy.meta(key).filter(|value| !value.is_empty())?)));

@@ -1,7 +1,7 @@
-//! The page for people at `/`: it is made of three files that are built from `web/`, and asks the debug pages.
+//! The operators' page at `/`: three files built from `web/`, which request the debug pages.
 //!
-//! The files are part of the binary. A policy lets the browser take nothing from elsewhere, run nothing that is written in the page,
-//! and show it in no frame.
+//! The files are part of the binary. A content security policy forbids the browser to load anything from other sites,
+//! to run inline scripts, and to show the page in a frame.
 
 pub(super) mod changes;
 pub(super) mod mesh;
@@ -21,16 +21,16 @@ use axum::routing::get;
 use super::state::AdminState;
 use navarch_api::digest::sha256_hex;
 
-/// What the browser may do for the page.
+/// The content security policy of the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(Clone, Copy, Debug)]
 struct File {
-    /// Where it is served.
+    /// The path of the file.
     path: &'static str,
     media: &'static str,
-    /// What it holds.
+    /// The content.
     bytes: &'static [u8],
 }
 
@@ -49,7 +49,7 @@ const FILES: [File; 4] = [
     File { path: "/assets/icon.svg", media: "image/svg+xml", bytes: include_bytes!("page/dist/assets/icon.svg") },
 ];
 
-/// The files, each at its own path: no other path leads to one.
+/// The files, each at its own path; other paths are not served.
 pub(super) fn routes() -> Router<AdminState> {
     FILES.into_iter().fold(Router::new(), |routes, file| {
         let tag = HeaderValue::try_from(format!("\"{}\"", sha256_hex(file.bytes))).ok();
@@ -57,7 +57,7 @@ pub(super) fn routes() -> Router<AdminState> {
     })
 }
 
-/// A file, or that the browser has it already.
+/// A file, or 304 if the browser already has it.
 fn served(file: File, tag: Option<HeaderValue>, asked: &HeaderMap) -> Response {
     let has_it = tag.as_ref().is_some_and(|tag| {
         let tags = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
@@ -68,7 +68,7 @@ fn served(file: File, tag: Option<HeaderValue>, asked: &HeaderMap) -> Response {
     let headers = response.headers_mut();
     let fixed = [
         (header::CONTENT_TYPE, file.media),
-        // Asked for anew each time, so that a newer Navarch is seen at once.
+        // Validated at each request, so that the files of a newer Navarch are loaded at once.
         (header::CACHE_CONTROL, "no-cache"),
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

@@ -1,10 +1,10 @@
-//! Paths as Go's HTTP server takes them: one with a double slash or dots leads to the clean one. `istioctl version` asks for
-//! `//version`.
+//! Paths as in Go's HTTP server: one with double slashes or dots is redirected to the clean path. `istioctl version`
+//! requests `//version`.
 
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-/// The answer to what there is not: a redirection where the path is not clean, else 404 in Go's words, which istioctl looks for.
+/// The response to unknown paths: a redirect if the path is not clean, otherwise 404 with Go's text, which istioctl checks.
 pub(super) async fn fallback(uri: Uri) -> Response {
     let clean = clean(uri.path());
     if clean == uri.path() {
@@ -17,7 +17,7 @@ pub(super) async fn fallback(uri: Uri) -> Response {
     }
 }
 
-/// A path without empty segments and dots. Begins with exactly one slash, so that it leads to no other host.
+/// A path without empty segments and dots. It begins with exactly one slash, so that it does not redirect to another host.
 fn clean(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split('/') {

@@ -50,8 +50,8 @@ impl Plans {
     }
 }
 
-/// The plan for a [`Proposal`] in the body, on what is in force, for the proxies that are connected. `Server-Timing` says what took how
-/// long.
+/// The plan for a [`Proposal`] in the body, based on the current configuration and the connected proxies.
+/// `Server-Timing` has the duration of each step.
 pub(super) async fn plan(
     State(state): State<AdminState>,
     parameters: Parameters,
@@ -68,7 +68,7 @@ pub(super) async fn plan(
         steps.done("copy");
         let part = mirror.as_mut().map(|mirror| part(mirror, &proposal, &mut |step| steps.done(step)));
         drop(turn);
-        // The caller may have gone. It does not wait until the copies are freed.
+        // The caller may have disconnected. The response does not wait until the copies are freed.
         _ = answer.send((part, steps));
     };
     if let Err(error) = background::spawn("plan", STACK, work) {
@@ -91,7 +91,7 @@ pub(super) async fn plan(
     ([("server-timing", steps.to_string())], reply).into_response()
 }
 
-/// What took how long, as the header `Server-Timing` has it.
+/// The duration of each step, for the header `Server-Timing`.
 struct ServerTiming {
     since: Instant,
     took: Vec<(&'static str, Duration)>,

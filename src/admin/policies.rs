@@ -29,7 +29,7 @@ pub(super) async fn authorizationz(State(state): State<AdminState>, parameters: 
     reply::json(&parameters, &json!({ "authorization_policies": authorization_policies(&context) }))
 }
 
-/// All Telemetries, or those that hold for a proxy, put together.
+/// All Telemetries, or the merged ones that apply to a proxy.
 pub(super) async fn telemetryz(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -50,7 +50,7 @@ pub(super) async fn telemetryz(
     reply::json(&parameters, &page)
 }
 
-/// AuthorizationPolicies, and gateways between networks: those known by address, and those whose host name is not resolved.
+/// AuthorizationPolicies, and gateways between networks: those with addresses, and those whose host name is not resolved.
 pub(super) async fn pushcontext(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let (known, unresolved) = gateways(&context);
@@ -62,12 +62,12 @@ pub(super) async fn pushcontext(State(state): State<AdminState>, parameters: Par
     reply::json(&parameters, &page)
 }
 
-/// Gateways between networks that are known by address.
+/// Gateways between networks with addresses.
 pub(super) async fn networkz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     reply::json(&parameters, &gateways(&state.push.context()).0)
 }
 
-/// All gateways: with addresses, and with host names that nobody has resolved. `null` where there are none.
+/// All gateways: with addresses, and with unresolved host names. `null` if there are none.
 fn gateways(context: &PushContext) -> (Value, Value) {
     let (mut known, mut unresolved) = (Vec::new(), Vec::new());
     for gateway in context.directory.network_gateways.values().flat_map(|all| all.iter()) {
@@ -143,8 +143,8 @@ fn telemetries(context: &PushContext) -> Value {
     })
 }
 
-/// The Telemetries that hold for a proxy, in the shape of istiod's `computedTelemetries`. What holds for a service at a waypoint
-/// (`Namespace`) is not in it.
+/// The Telemetries that apply to a proxy, in the shape of istiod's `computedTelemetries`, without those of a service
+/// at a waypoint (`Namespace`).
 fn telemetry_of(telemetries: &TelemetryDescription) -> Value {
     let TelemetryDescription { root, namespace, workload } = telemetries;
     let key = |telemetry: &Arc<Object<Telemetry>>| telemetry.meta.key();
@@ -157,7 +157,7 @@ fn telemetry_of(telemetries: &TelemetryDescription) -> Value {
         keys.insert("Logging".to_owned(), to_proto_json(logging));
         (!logging.is_empty()).then_some(Value::Object(keys))
     };
-    // As in istiod, the one of the namespace is not named with its logs.
+    // As in istiod, the entry of the namespace does not have its own name with its logs.
     let of_root = root.iter().filter_map(|one| logging(one, keys(Some(key(one)), None, None)));
     let of_namespace = namespace.iter().filter_map(|one| logging(one, keys(None, None, None)));
     let of_workload = workload.iter().filter_map(|one| logging(one, keys(None, None, Some(key(one)))));
@@ -172,7 +172,7 @@ fn telemetry_of(telemetries: &TelemetryDescription) -> Value {
     Value::Object(page)
 }
 
-/// An object's name as Go writes a `NamespacedName`; empty for none.
+/// An object's name in Go's format of a `NamespacedName`; empty for `None`.
 fn name(name: Option<&NamespacedName>) -> Value {
     json!({
         "Namespace": name.map_or("", |name| name.namespace.as_str()),

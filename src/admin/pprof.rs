@@ -1,4 +1,4 @@
-//! `/debug/pprof/…`: profiles of the process where Go's are, for `go tool pprof`; and why some are not there.
+//! `/debug/pprof/…`: profiles of the process at Go's paths, for `go tool pprof`, and the reason why some are missing.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio::time::Instant;
 use super::reply::Parameters;
 use super::state::AdminState;
 
-/// Those of goroutines, which this process has none of, and of what Go's runtime measures.
+/// Profiles of goroutines, which this process does not have, and of Go's runtime.
 const ABSENT: [&str; 5] = ["trace", "goroutine", "block", "mutex", "threadcreate"];
-/// How long a CPU profile takes unless the request says otherwise, as in Go; and at most.
+/// Default duration of a CPU profile, as in Go, and the maximum.
 const SECONDS: u64 = 30;
 const MAX_SECONDS: u64 = 300;
-/// The most addresses whose names one request may ask for.
+/// Maximum number of addresses to look up in one request.
 const MAX_ADDRESSES: usize = 10_000;
-/// The stack of a thread that makes a profile.
+/// Stack size of a profiling thread.
 const STACK: usize = 2 << 20;
-/// Tables of symbols are read for one request at a time.
+/// Symbol tables are read for one request at a time.
 static READING: Semaphore = Semaphore::const_new(1);
 
 pub(super) fn routes() -> Router<AdminState> {
@@ -62,12 +62,12 @@ async fn index() -> Html<&'static str> {
     )
 }
 
-/// The command line, as Go writes it: its words, with a zero byte between each two.
+/// The command line in Go's format: arguments separated by zero bytes.
 async fn command_line() -> String {
     std::env::args().collect::<Vec<_>>().join("\0")
 }
 
-/// The answer for a profile that there is not. Its first line is what `go tool pprof` shows.
+/// The response for a missing profile. `go tool pprof` shows its first line.
 async fn absent(name: &'static str) -> Response {
     let reason = format!(
         "{name}: there is no such profile of this process, which is not written in Go; there are profile, heap and allocs\n"
@@ -75,7 +75,7 @@ async fn absent(name: &'static str) -> Response {
     (StatusCode::NOT_IMPLEMENTED, reason).into_response()
 }
 
-/// The CPU profile of the next seconds. Whoever goes away ends it.
+/// The CPU profile of the next seconds. It ends when the client disconnects.
 async fn cpu(parameters: Parameters) -> Response {
     let seconds = match parameters.get("seconds").map(|text| (text, text.parse())) {
         None => SECONDS,
@@ -87,7 +87,7 @@ async fn cpu(parameters: Parameters) -> Response {
     };
     match sampled(Duration::from_secs(seconds)).await {
         Ok(profile) => file("profile", profile),
-        // As Go says it.
+        // Go's error message.
         Err(error) => failed(&format!("Could not enable CPU profiling: {error}")),
     }
 }
@@ -98,7 +98,7 @@ async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
     let (end, ends): (Sender<Duration>, Receiver<Duration>) = channel();
     let (answer, mut made) = oneshot::channel();
     let work = move || {
-        // There is nothing to tell where whoever asked is gone.
+        // No outcome is sent if the client has disconnected.
         if let Some(outcome) = sample(profiler, &ends, started) {
             _ = answer.send(outcome);
         }
@@ -128,7 +128,7 @@ fn sample(mut profiler: CpuProfiler, ends: &Receiver<Duration>, started: i64) ->
     }
 }
 
-/// What of the heap is sampled. `gc=1` is how Go is asked to leave out what is not freed yet; here there is no such thing.
+/// The sampled heap. With `gc=1` Go collects garbage before; here there is none.
 async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Parameters) -> Response {
     for (parameter, value) in &parameters.0 {
         let reason = match (parameter.as_str(), value.as_str()) {
@@ -145,7 +145,7 @@ async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Paramet
     }
 }
 
-/// The names of functions: `0x…+0x…` is answered with a line for each that has one. The first line says that there are any.
+/// The names of functions: the response to `0x…+0x…` has a line for each known one. The first line states that symbols are available.
 async fn symbol(asked: String) -> Response {
     let number = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let addresses: Vec<u64> = asked.split('+').filter_map(number).collect();
@@ -167,7 +167,7 @@ async fn symbol(asked: String) -> Response {
     }
 }
 
-/// What `work` makes on a thread of low priority, after what others asked for.
+/// Runs `work` on a thread of low priority, one request at a time.
 async fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
     let turn = READING.acquire().await.map_err(std::io::Error::other)?;
     let (answer, made) = oneshot::channel();
@@ -180,7 +180,7 @@ async fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     made.await.map_err(std::io::Error::other)
 }
 
-/// A profile as a file, as Go sends it.
+/// A profile as a file download, as in Go.
 fn file(name: &str, profile: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
@@ -194,7 +194,7 @@ fn failed(reason: &str) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")).into_response()
 }
 
-/// In nanoseconds since 1970.
+/// The current time in nanoseconds since 1970.
 fn now() -> i64 {
     i64::try_from(jiff::Timestamp::now().as_nanosecond()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The proxy that a page is asked about.
+//! The proxies that a page is requested for.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -8,12 +8,12 @@ use super::state::AdminState;
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
-/// Why there is no proxy to speak of. The texts are istiod's: istioctl looks for them in answers.
+/// Why a proxy was not found. The texts are istiod's, which istioctl looks for in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// None was named.
+    /// The request has no proxy.
     NotNamed,
-    /// It is not connected here, or not for the asker to see.
+    /// It is not connected here, or not visible for the caller.
     NotConnected,
 }
 
@@ -32,7 +32,7 @@ impl IntoResponse for Missing {
     }
 }
 
-/// The first proxy whose connection id contains `proxyID`, of those that the asker may see.
+/// The first visible proxy whose connection id contains `proxyID`.
 pub(super) fn named(
     state: &AdminState,
     visibility: &Visibility,
@@ -43,7 +43,7 @@ pub(super) fn named(
     visible.find(|info| info.id.contains(id.as_str())).ok_or(Missing::NotConnected)
 }
 
-/// The proxies that the request names, or all.
+/// The requested proxies, or all.
 pub(super) fn chosen(
     state: &AdminState,
     visibility: &Visibility,
@@ -56,7 +56,7 @@ pub(super) fn chosen(
     }
 }
 
-/// All that the asker may see.
+/// All proxies that the caller may see.
 fn visible<'a>(state: &AdminState, visibility: &'a Visibility) -> impl Iterator<Item = ConnectionInfo> + use<'a> {
     let all = state.connections.list().into_iter();
     all.filter(move |info| match visibility {

@@ -1,4 +1,4 @@
-//! `/debug/push_status`: what is refused and why, and what the last pushes did.
+//! `/debug/push_status`: rejected configuration with reasons, and the last pushes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use navarch_push::notice::Notice;
 use navarch_push::quarantine::Quarantined;
 use navarch_push::worker::PushRecord;
 
-/// The status of pushes: istiod's members, by gauge, and Navarch's own: `lastPushes` newest first, `faults` of translation, what
-/// was `skipped` in translation, `rejected` input by place.
+/// The status of pushes: istiod's members, by gauge, and Navarch's own: `lastPushes` newest first, `faults` of
+/// translation, configuration that translation `skipped`, and `rejected` input by place.
 pub(super) async fn push_status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect| {
         let pushes: Vec<PushRecord> = inspect.pushes.iter().rev().cloned().collect();
@@ -44,8 +44,8 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
     reply::json(&parameters, &value)
 }
 
-/// What is counted in each gauge. istiod tells of some subjects which proxy it came upon them for, and in words what is wrong; here a
-/// subject is one thing for all proxies, and words are in `skipped`.
+/// The subjects that each gauge counts. istiod adds to some of them the proxy for which they were found and a
+/// description; here a subject applies to all proxies, and descriptions are in `skipped`.
 fn subjects(notices: &BTreeSet<Notice>) -> Map<String, Value> {
     let mut gauges: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for notice in notices {
@@ -72,17 +72,17 @@ fn push(record: &PushRecord) -> Value {
     })
 }
 
-/// One thing that translation could not make use of.
+/// One part of the configuration that translation skipped.
 fn remark(remark: &Remark) -> Value {
     json!({ "message": &*remark.text, "resources": remark.queries, "furtherResources": remark.further })
 }
 
-/// One object that is not in force as it is written.
+/// One object whose current version is not effective.
 fn quarantined((name, one): (&ObjectRef, &Arc<Quarantined>)) -> Value {
     json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "message": &*one.said })
 }
 
-/// One resource that stands at its last good value.
+/// One resource that keeps its last valid value.
 fn fault(fault: &Faulty) -> Value {
     json!({
         "resource": fault.query,

@@ -1,4 +1,4 @@
-//! The fields of resources that no page shows: keys, passwords, and the credentials with which images are fetched.
+//! Redacts the fields of resources that no page shows: keys, passwords, and credentials for images.
 
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
@@ -14,15 +14,15 @@ use prost_types::Any;
 
 use navarch_api::names::ResourceName;
 
-/// The variable that carries the credentials of a Wasm module's image.
+/// The environment variable with the credentials for a Wasm module's image.
 const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 
-/// A secret with all that is secret of it replaced. One that cannot be read is its name alone.
+/// A secret with redacted content. If it cannot be decoded, only its name is shown.
 pub(super) fn secret(name: &ResourceName, body: &[u8]) -> Vec<u8> {
     let mut secret = Secret::decode(body).unwrap_or_else(|_| Secret { name: name.to_string(), r#type: None });
     match &mut secret.r#type {
         Some(Type::TlsCertificate(certificate)) => {
-            // What is not known to be public goes: chain, staple and timestamps stay.
+            // All fields that are not public are removed: chain, staple and timestamps stay.
             certificate.private_key = Some(redacted());
             certificate.password = None;
             certificate.pkcs12 = None;
@@ -40,13 +40,13 @@ pub(super) fn secret(name: &ResourceName, body: &[u8]) -> Vec<u8> {
     secret.encode_to_vec()
 }
 
-/// What stands in a secret's place.
+/// The replacement of secret data.
 fn redacted() -> DataSource {
     let specifier = Specifier::InlineBytes(bytes::Bytes::from_static(b"[redacted]"));
     DataSource { specifier: Some(specifier), ..DataSource::default() }
 }
 
-/// An extension config without the credentials of its image. A Wasm filter of HTTP is shown as the filter itself, as istiod does.
+/// An extension config without the credentials of its image. A Wasm HTTP filter is shown as the filter itself, as in istiod.
 pub(super) fn extension(resource: Any) -> Any {
     let Ok(mut config) = TypedExtensionConfig::decode(resource.value.as_slice()) else { return resource };
     let Some(filter) = config.typed_config.take() else { return resource };
@@ -66,7 +66,7 @@ pub(super) fn extension(resource: Any) -> Any {
     resource
 }
 
-/// The config without what could not be read.
+/// The config without the part that could not be decoded.
 fn nothing(type_url: String, config: &TypedExtensionConfig) -> Any {
     Any { type_url, value: config.encode_to_vec() }
 }

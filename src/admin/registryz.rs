@@ -22,7 +22,7 @@ pub(super) async fn registryz(State(state): State<AdminState>, parameters: Param
     reply::json(&parameters, &Value::Array(services.map(|service| describe(service)).collect()))
 }
 
-/// One service. Maps without anything are `null`, and members that Go leaves out at their zero are left out.
+/// One service. Empty maps are `null`, and members that Go omits at their zero value are omitted.
 pub(super) fn describe(service: &Service) -> Value {
     let mut value = json!({
         "Attributes": attributes(service),
@@ -31,7 +31,7 @@ pub(super) fn describe(service: &Service) -> Value {
         "clusterVIPs": addresses(&service.cluster_vips),
         "Resolution": resolution(service.resolution),
         "MeshExternal": service.mesh_external,
-        // Kubernetes' is not kept, and istiod has none of ServiceEntries.
+        // The version of Kubernetes is not kept, and istiod has none for ServiceEntries.
         "ResourceVersion": "",
     });
     let ports: Vec<Value> = service.ports.iter().map(port).collect();
@@ -50,14 +50,14 @@ pub(super) fn describe(service: &Service) -> Value {
     value
 }
 
-/// One port. Without a name it has none.
+/// One port. The name is omitted if it is empty.
 pub(super) fn port(port: &ServicePort) -> Value {
     let mut value = json!({ "name": port.name, "port": port.port, "protocol": port.protocol.as_str() });
     reply::leave_out_unset(&mut value);
     value
 }
 
-/// What belongs to the registry.
+/// The attributes of the registry.
 fn attributes(service: &Service) -> Value {
     let alias = |key: &ServiceKey| json!({ "Hostname": key.hostname, "Namespace": key.namespace });
     let aliases: Vec<Value> = service.aliases.iter().map(alias).collect();
@@ -73,7 +73,7 @@ fn attributes(service: &Service) -> Value {
         "Namespace": service.key.namespace,
         "Labels": reply::map(&service.labels),
         "ExportTo": export_to(&service.export_to),
-        // What the mesh config says of visibility is in `ExportTo`.
+        // The default visibility of the mesh config is already in `ExportTo`.
         "Visibility": 0,
         "LabelSelectors": reply::map(&service.selector),
         "Aliases": if aliases.is_empty() { Value::Null } else { Value::Array(aliases) },
@@ -97,13 +97,13 @@ fn addresses(by_cluster: &SmallMap<ClusterId, Vec<Arc<str>>>) -> Value {
     json!({ "Addresses": if addresses.is_empty() { Value::Null } else { Value::Object(addresses) } })
 }
 
-/// Ports by port.
+/// Ports by port number.
 fn numbers(ports: &SmallMap<u16, u16>) -> Value {
     let ports: Map<String, Value> = ports.iter().map(|(from, to)| (from.to_string(), json!(to))).collect();
     if ports.is_empty() { Value::Null } else { Value::Object(ports) }
 }
 
-/// Istio's number of a distribution.
+/// Istio's number of a traffic distribution.
 fn traffic_distribution(distribution: TrafficDistribution) -> u8 {
     match distribution {
         TrafficDistribution::Any => 0,
@@ -132,7 +132,7 @@ fn resolution(resolution: Resolution) -> u8 {
     }
 }
 
-/// Whom a service is shown to, as the keys of a map.
+/// The visibility of a service, as the keys of a map.
 fn export_to(export_to: &ExportTo) -> Value {
     match export_to {
         ExportTo::Unset => Value::Null,

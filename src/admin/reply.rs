@@ -1,4 +1,4 @@
-//! JSON as the debug API writes it.
+//! JSON in the format of the debug API.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use navarch_api::text_map::TextMap;
 /// The parameters of a request.
 pub(super) type Parameters = axum::extract::Query<HashMap<String, String>>;
 
-/// A JSON answer, indented when the request has `pretty`.
+/// A JSON response, indented if the request has `pretty`.
 pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
     let text = if parameters.contains_key("pretty") {
         serde_json::to_string_pretty(value)
@@ -25,22 +25,22 @@ pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
     }
 }
 
-/// The answer while the process goes down.
+/// The response during shutdown.
 pub(super) fn ended() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the push thread has stopped").into_response()
 }
 
-/// A map as Go writes one that was never made where it is empty: `null`.
+/// A map; `null` if it is empty, as Go writes a nil map.
 pub(super) fn map(map: &TextMap) -> Value {
     if map.is_empty() { Value::Null } else { json!(map) }
 }
 
-/// A moment as Go writes it; the zero of time where there is none.
+/// A time in Go's format; Go's zero time for `None`.
 pub(super) fn time(time: Option<Timestamp>) -> String {
     time.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
 }
 
-/// Leaves fields without a value out. Elements of lists stay: an empty rule matches everything.
+/// Removes unset fields. Elements of lists stay: an empty rule matches everything.
 pub(super) fn leave_out_unset(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,4 @@
-//! `/debug/rollout`: changes that reach proxies in stages, for operators to see, and for those on the same machine to pause, promote
-//! or abort.
+//! `/debug/rollout`: shows staged rollouts to operators, who can pause, promote or abort them from the same machine.
 
 use std::sync::Arc;
 
@@ -19,35 +18,35 @@ use navarch_answers::rollout::{RolloutState, Rollouts};
 use navarch_api::object::ObjectRef;
 use navarch_push::rollout::Rollout;
 
-/// What an operator wants of a rollout.
+/// The command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorOrder {
-    /// It stays at its stage.
+    /// It stays at its current stage.
     Pause,
-    /// It goes on to the next stage now.
+    /// It proceeds to the next stage now.
     Promote,
     /// All proxies get the new version now.
     PromoteFull,
-    /// All proxies get the version before.
+    /// All proxies get the previous version.
     Abort,
 }
 
 /// A command, and the channel for its result.
 pub type OperatorRequest = (ObjectRef, OperatorOrder, oneshot::Sender<Result<(), RolloutRefusal>>);
 
-/// The most bytes of an order.
+/// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
 
-/// Why an order is not carried out.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RolloutRefusal {
-    /// There is no such rollout.
+    /// The rollout does not exist.
     #[error("{0} has no rollout in progress; navarch rollout status lists those in progress")]
     Unknown(ObjectRef),
     /// It was stopped.
     #[error("the rollout of {0} was stopped and all proxies use the previous version: edit the object to start again")]
     Stopped(ObjectRef),
-    /// It could not be kept for other replicas.
+    /// The command could not be stored for other replicas.
     #[error("failed to store the command for other replicas: {0}")]
     NotKept(String),
 }
@@ -55,14 +54,14 @@ pub enum RolloutRefusal {
 /// The rollout controller.
 #[derive(Clone, Debug)]
 pub struct RolloutControl {
-    /// Takes orders.
+    /// The channel for commands.
     pub orders: mpsc::Sender<OperatorRequest>,
-    /// How they stand.
+    /// The status of all rollouts.
     pub status: watch::Receiver<Arc<Rollouts>>,
 }
 
 impl OperatorOrder {
-    /// The order of this word.
+    /// Parses a command.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         match word {
@@ -76,7 +75,7 @@ impl OperatorOrder {
 }
 
 impl RolloutControl {
-    /// How a rollout stands.
+    /// The state of a rollout.
     pub(super) fn state(&self, name: &ObjectRef, rollout: &Rollout) -> RolloutState {
         if rollout.is_stopped() {
             return RolloutState::Stopped;
@@ -87,7 +86,7 @@ impl RolloutControl {
     }
 }
 
-/// How rollouts stand: all, or that of `object=KIND/NAMESPACE/NAME`.
+/// The status of all rollouts, or of that of `object=KIND/NAMESPACE/NAME`.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let mut status = Rollouts::clone(&state.rollouts.status.borrow());
     if let Some(name) = parameters.get("object") {
@@ -99,7 +98,7 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
     reply::json(&parameters, &json!(status))
 }
 
-/// An order, as `{"object": "KIND/NAMESPACE/NAME", "order": "pause"}`.
+/// A command, as `{"object": "KIND/NAMESPACE/NAME", "order": "pause"}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RolloutCommand {
@@ -107,7 +106,7 @@ pub(super) struct RolloutCommand {
     order: String,
 }
 
-/// Does what the body says. It must be called JSON: a page in somebody's browser cannot send that to another site unasked.
+/// Runs the command of the body. The content type must be JSON: a page in a browser cannot send that to another site (CSRF).
 pub(super) async fn order(
     State(state): State<AdminState>,
     parameters: Parameters,

@@ -1,4 +1,4 @@
-//! `/debug/sidecarz` and `/debug/instancesz`: what a proxy sees, and what the workloads of proxies serve.
+//! `/debug/sidecarz` and `/debug/instancesz`: the scope of a proxy, and the service ports of workloads.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use navarch_push::targets::TargetsOfProxy;
 use navarch_registry::model::{Service, ServiceTarget};
 use navarch_security::rules::Visibility;
 
-/// The scope of the proxy that the request names, in the shape of istiod's `SidecarScope`.
+/// The scope of the requested proxy, in the shape of istiod's `SidecarScope`.
 pub(super) async fn sidecarz(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -43,7 +43,7 @@ pub(super) async fn sidecarz(
     }
 }
 
-/// One proxy's scope; `version` is that of the last response that it was sent, `domain` the DNS suffix of Kubernetes services.
+/// One proxy's scope; `version` is that of its last response, `domain` the DNS suffix of Kubernetes services.
 fn scope_of(proxy: &Proxy, version: &str, domain: &str, scope: &ScopeDescription) -> Value {
     let services = |all: &[Arc<Service>]| all.iter().map(|service| describe(service)).collect::<Vec<_>>();
     let by_host: Map<String, Value> =
@@ -56,7 +56,7 @@ fn scope_of(proxy: &Proxy, version: &str, domain: &str, scope: &ScopeDescription
     let sidecar = scope.sidecar.as_ref();
     let policy = match &scope.outbound_policy {
         None => Value::Null,
-        // `REGISTRY_ONLY` is the zero of its type, which protobuf's JSON leaves out.
+        // `REGISTRY_ONLY` is the zero value, which protobuf's JSON omits.
         Some(OutboundPolicy::RegistryOnly) => json!({}),
         Some(OutboundPolicy::AllowAny { egress_proxy: None }) => json!({ "mode": "ALLOW_ANY" }),
         Some(OutboundPolicy::AllowAny { egress_proxy: Some(proxy) }) => {
@@ -77,7 +77,7 @@ fn scope_of(proxy: &Proxy, version: &str, domain: &str, scope: &ScopeDescription
     })
 }
 
-/// DestinationRules that count as one.
+/// DestinationRules that are merged.
 fn rule(rule: &RuleDescription, domain: &str) -> Value {
     let export_to: Map<String, Value> = rule.export_to.iter().map(|to| (to.clone(), json!({}))).collect();
     let from: Vec<Value> =

@@ -1,5 +1,5 @@
-//! Questions about the snapshot in force that would occupy the push thread for too long: an engine of their own answers them, on a
-//! blocking thread of tokio. Its results are dropped with it.
+//! Queries about the current snapshot that would block the push thread for too long: a separate engine computes them,
+//! on a blocking thread of tokio. Its results are dropped with it.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use navarch_push::engine::{Engine, ProxyId, PushCause, Sink};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
-/// Maximum number of such questions at once; the others wait.
+/// Maximum number of concurrent queries; others wait.
 const AT_ONCE: usize = 1;
 
-/// Limits how many of these questions are answered at once.
+/// Limits concurrent queries.
 #[derive(Clone, Debug)]
 pub struct PlanLimit(Arc<Semaphore>);
 
@@ -26,14 +26,14 @@ impl Default for PlanLimit {
     }
 }
 
-/// Drops what is published: the question reads results from the engine by name.
+/// Drops what is published: the query reads results from the engine by proxy.
 struct Nowhere;
 
 impl Sink for Nowhere {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// The result of `question` on an engine to which only these proxies are connected. `None` when the process is going down.
+/// Runs `question` on an engine to which only these proxies are connected. `None` during shutdown.
 pub(super) async fn ask<T: Send + 'static>(
     state: &AdminState,
     proxies: Vec<Arc<Proxy>>,

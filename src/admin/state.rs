@@ -1,4 +1,4 @@
-//! What the pages are made from.
+//! The state that the pages read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use navarch_source::Problem;
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 
-/// The version stamp of the build.
+/// The version information of the build.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
     /// The release, such as `0.1.0`.
@@ -29,7 +29,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// Whether the commit is all that was built: `Clean`, or `Modified`.
+    /// Whether the build contains uncommitted changes: `Clean`, or `Modified`.
     #[must_use]
     pub fn status(self) -> &'static str {
         if self.version.ends_with("-dirty") { "Modified" } else { "Clean" }
@@ -48,50 +48,50 @@ impl Build {
     }
 }
 
-/// What the pages read. Cheap to clone.
+/// The state of the pages. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AdminState {
     /// The push thread.
     pub push: PushHandle,
     /// Connected proxies.
     pub connections: Arc<Connections>,
-    /// What sources could not read, by place.
+    /// Errors of sources, by place.
     pub problems: Problems,
     /// Remote clusters that are read.
     pub clusters: ManagedClusters,
-    /// What else must be there before Navarch is ready.
+    /// What is missing before Navarch is ready.
     pub readiness: Readiness,
     /// All metrics.
     pub metrics: Arc<Exposition>,
-    /// The keeper of the roots, once there is a CA.
+    /// The commands of root rotation, once there is a CA.
     pub roots: Arc<OnceLock<RotationCommands>>,
-    /// The CA's chain and what ports show, once they are served.
+    /// The certificates of the CA and of ports, once they are served.
     pub certificates: Arc<OnceLock<Certificates>>,
-    /// Whom limits turned away.
+    /// Clients that were rejected because of limits.
     pub rejections: Rejections,
-    /// The API server as `navarch doctor` looks at it, where one is used.
+    /// The checks of the API server, if one is used.
     pub api_server: Option<ApiServerLook>,
     /// The rollout controller.
     pub rollouts: RolloutControl,
-    /// Who may make a plan.
+    /// Limits concurrent plans.
     pub plans: Plans,
-    /// Who may see the debug pages.
+    /// Access to the debug pages.
     pub access: DebugAccess,
     /// The build.
     pub build: Build,
-    /// `POD_NAME`: which instance this is.
+    /// `POD_NAME`: the name of this replica.
     pub pod: Arc<str>,
-    /// Whether pods can be injected, and by what.
+    /// The current injector, if injection is enabled.
     pub injector: CurrentInjector,
-    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: there are pages that do harm.
+    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: whether pages that can do harm are served.
     pub unsafe_pages: bool,
-    /// `--profile`: there are the pages of profiles.
+    /// `--profile`: whether profiling pages are served.
     pub profiles: bool,
-    /// Questions that are worked on beside the push thread.
+    /// Limits queries that run outside the push thread.
     pub turns: PlanLimit,
 }
 
-/// Problems of the input by place (file), as they stand now.
+/// Current problems of the input by place (file).
 #[derive(Clone, Debug, Default)]
 pub struct Problems(Arc<Mutex<BTreeMap<Arc<str>, Vec<Problem>>>>);
 
@@ -106,7 +106,7 @@ impl Problems {
         }
     }
 
-    /// Forgets the problems of all places whose names begin so.
+    /// Removes the problems of all places with this prefix.
     pub fn forget(&self, beginning: &str) {
         self.0.lock().retain(|place, _| !place.starts_with(beginning));
     }
@@ -118,42 +118,42 @@ impl Problems {
     }
 }
 
-/// What must be there before Navarch is ready, and what it goes on without, each by name. Clones share it.
+/// The missing parts by name: those that readiness waits for, and those that Navarch works without. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Lack>>>);
 
-/// Something that is not there.
+/// A missing part.
 #[derive(Clone, Debug)]
 struct Lack {
-    /// Navarch is not ready without.
+    /// Whether readiness waits for it.
     holds: bool,
-    /// Why it is not there.
+    /// Why it is missing.
     reason: String,
 }
 
 impl Readiness {
-    /// Navarch is not ready as long as this is not there.
+    /// Readiness waits for this part.
     pub fn hold(&self, name: &'static str, reason: impl Into<String>) {
         self.0.lock().insert(name, Lack { holds: true, reason: reason.into() });
     }
 
-    /// Navarch goes on without this.
+    /// This part is missing, but readiness does not wait for it.
     pub fn go_on_without(&self, name: &'static str, reason: impl Into<String>) {
         self.0.lock().insert(name, Lack { holds: false, reason: reason.into() });
     }
 
-    /// This is there now.
+    /// This part is no longer missing.
     pub fn release(&self, name: &'static str) {
         self.0.lock().remove(name);
     }
 
-    /// Whether nothing holds Navarch up.
+    /// Whether readiness waits for no part.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         !self.0.lock().values().any(|lack| lack.holds)
     }
 
-    /// One line for everything that is not there.
+    /// One line per missing part.
     #[must_use]
     pub fn lacks(&self) -> String {
         self.0.lock().iter().map(|(name, lack)| format!("{name}: {}\n", lack.reason)).collect()

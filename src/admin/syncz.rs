@@ -19,7 +19,7 @@ use navarch_registry::model::Labels;
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::{ConnectionInfo, Mark, TypeInfo};
 
-/// What each proxy was sent and has acknowledged, by type; those of one `namespace` where the request names one.
+/// The sync status of each proxy, by type; only of one `namespace` if the request has it.
 pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let namespace = parameters.get("namespace");
     let chosen = |info: &ConnectionInfo| namespace.is_none_or(|name| info.proxy.namespace.as_str() == name);
@@ -27,14 +27,14 @@ pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameter
     reply::json(&parameters, &Value::Array(all.map(|info| status(&info)).collect()))
 }
 
-/// Who is connected.
+/// The connected clients.
 pub(super) async fn connections(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let clients: Vec<Value> = state.connections.list().iter().map(|info| Value::Object(client(info))).collect();
     reply::json(&parameters, &page(&clients))
 }
 
-/// Who is connected, and what each watches; one proxy with `proxyID`. With `push` all proxies are sent all that they watch once
-/// more.
+/// The connected clients, and the subscriptions of each; only one proxy with `proxyID`. With `push`, everything is
+/// sent to all proxies again.
 pub(super) async fn adsz(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -70,7 +70,7 @@ pub(super) async fn force_disconnect(
     }
 }
 
-/// Clients as a page. There is no list where there are none.
+/// Clients as a page. The list is omitted if it is empty.
 fn page(clients: &[Value]) -> Value {
     match clients.is_empty() {
         true => json!({ "totalClients": 0 }),
@@ -78,7 +78,7 @@ fn page(clients: &[Value]) -> Value {
     }
 }
 
-/// One proxy as `adsz` shows it, with the labels and the locality that its configuration is made for.
+/// One proxy in the format of `adsz`, with the labels and the locality that its configuration depends on.
 fn watches(info: &ConnectionInfo, labels: &Labels, locality: &Locality) -> Value {
     let mut client = client(info);
     let watches: Map<String, Value> =
@@ -89,14 +89,14 @@ fn watches(info: &ConnectionInfo, labels: &Labels, locality: &Locality) -> Value
     client.insert("locality".to_owned(), json!({ "region": &**region, "zone": &**zone, "sub_zone": &**sub_zone }));
     let mut client = Value::Object(client);
     reply::leave_out_unset(&mut client);
-    // A watch without names is one.
+    // A wildcard subscription has no names, but is listed.
     if let Some(client) = client.as_object_mut() {
         client.insert("watches".to_owned(), Value::Object(watches));
     }
     client
 }
 
-/// What names a proxy in all pages.
+/// The fields that identify a proxy in all pages.
 fn client(info: &ConnectionInfo) -> Map<String, Value> {
     let mut client = Map::new();
     client.insert("connectionId".to_owned(), json!(&*info.id));
@@ -105,12 +105,12 @@ fn client(info: &ConnectionInfo) -> Map<String, Value> {
     client
 }
 
-/// The names that a type's watch holds.
+/// The subscribed names of a type.
 fn names(kind: &TypeInfo) -> Vec<&str> {
     kind.names.iter().map(|name| name.as_str()).collect()
 }
 
-/// One proxy as `syncz` shows it.
+/// One proxy in the format of `syncz`.
 fn status(info: &ConnectionInfo) -> Value {
     let meta = |key: &str| info.proxy.meta(key).unwrap_or_default();
     let mut status = Map::new();
@@ -150,7 +150,7 @@ fn nonce(mark: Option<&Mark>) -> Option<Arc<str>> {
     mark.map(|mark| mark.nonce.clone())
 }
 
-/// The name by which a type has fields of its own.
+/// The name of a type in its own fields.
 fn long_name(kind: ResourceType) -> Option<&'static str> {
     match kind {
         ResourceType::Cluster => Some("cluster"),

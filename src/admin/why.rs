@@ -1,4 +1,4 @@
-//! `/debug/why/…`: what made a resource of a proxy, what its last pushes were for, why its requests fail.
+//! `/debug/why/…`: the causes of a proxy's resource, the causes of its last pushes, and why its requests fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -32,13 +32,13 @@ use navarch_xds::connections::{ConnectionInfo, PushInfo};
 
 /// Maximum number of causes shown per push.
 const MAX_CAUSES: usize = 8;
-/// The most bytes that the claims of a token may have, as JSON.
+/// Maximum size of a token's claims as JSON, in bytes.
 const MAX_CLAIMS_BYTES: usize = 8 << 10;
 
-/// What objects do to a resource, of those of which it is known.
+/// The effects of objects on a resource, as far as known.
 type Effects = BTreeMap<ObjectRef, Effect>;
 
-/// The newest stream of the proxy that `proxy` names, as `<pod>.<namespace>`.
+/// The newest stream of the requested `proxy`, as `<pod>.<namespace>`.
 fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Box<Response>> {
     let name = parameters.get("proxy").map(String::as_str).unwrap_or_default();
     let found = state.connections.of_proxy(name).pop();
@@ -47,7 +47,7 @@ fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, 
     found.ok_or_else(|| Box::new(missing()))
 }
 
-/// The objects behind the resources of the name `resource`, of the type `type` or of all.
+/// The objects behind the resources with the name `resource`, of the type `type` or of all types.
 pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let info = match proxy(&state, &parameters) {
         Ok(info) => info,
@@ -91,7 +91,7 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
     reply::json(&parameters, &json!(WhyProxy { proxy: info.id.to_string(), resources }))
 }
 
-/// What objects do to a resource of a proxy; of none it is known while another answer is worked out.
+/// The effects of objects on a proxy's resource; empty while another query is computed.
 async fn effects_on(
     state: &AdminState,
     context: &Arc<PushContext>,
@@ -99,13 +99,13 @@ async fn effects_on(
     (kind, name, version): (ResourceType, ResourceName, Version),
     objects: Vec<ObjectRef>,
 ) -> Effects {
-    // Secrets are in no copy.
+    // Copies of the state have no secrets.
     let turn = state.plans.turn().ok().filter(|_| kind != ResourceType::Secret);
     let Some(turn) = turn else { return Effects::new() };
     let (context, client) = (context.clone(), client(info));
     let (answer, found) = oneshot::channel();
     let work = move || {
-        // Whoever asked may have gone.
+        // The caller may have disconnected.
         _ = answer.send(effects(&context, &client, (kind, &name, version), &objects));
         drop(turn);
     };
@@ -115,7 +115,7 @@ async fn effects_on(
     }
 }
 
-/// The objects of facts, each once, in their order, without those that do not exist.
+/// The objects of facts without duplicates, in order, without those that do not exist.
 fn objects_behind(context: &PushContext, facts: &[FactKey]) -> Vec<ObjectRef> {
     let mut seen = BTreeSet::new();
     let named = facts.iter().flat_map(|fact| objects_of(context, fact));
@@ -145,7 +145,7 @@ fn made_of(
     objects.chain(others.map(input)).collect()
 }
 
-/// The objects of a fact. Lists of names and of everything do not name an object.
+/// The objects of a fact. Facts about lists of names or about everything do not identify an object.
 fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
     if let FactKey::Object(name) = fact {
         vec![name.clone()]
@@ -159,7 +159,7 @@ fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
     }
 }
 
-/// An input that is no object, in words.
+/// An input that is not an object, as text.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others are objects, or lists")]
 pub(crate) fn other_input(fact: &FactKey) -> Option<String> {
     match fact {
@@ -222,7 +222,7 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
     }
 }
 
-/// The objects of a push that reach a proxy's type. Those that are gone reach nobody any more: each may be it.
+/// The objects of a push that affect a proxy's type. Removed objects affect no proxy any more: each is a possible cause.
 fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, ResourceType)) -> Vec<String> {
     let objects = &inspect.engine.context().objects;
     let reaches = |name: &ObjectRef| {
@@ -251,8 +251,8 @@ fn read_claims(text: &str) -> Result<Claims, String> {
         .map_err(|error| format!("claims must be a JSON object, as in {{\"iss\": \"…\"}}: {error}\n"))
 }
 
-/// Why a request of the proxy's workload, or one that enters at a gateway, fails: `host`, `port`, `path`, `method` and the `claims` of
-/// its token say which.
+/// Why a request of the proxy's workload, or one that enters at a gateway, fails. The request is described by `host`,
+/// `port`, `path`, `method` and the `claims` of its token.
 pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let origin = match proxy(&state, &parameters) {
@@ -292,7 +292,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         let others = Others { at: &at, waypoints: &waypoints, ztunnels: &ztunnels };
         let reason = why_not(&context, &origin, &request, others);
         drop(turn);
-        // Whoever asked may have gone.
+        // The caller may have disconnected.
         _ = answer.send(reason);
     };
     if let Err(error) = background::spawn("why not", STACK, work) {
@@ -304,13 +304,13 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     }
 }
 
-/// A pod of ambient mode, of the name `proxy` as `<pod>.<namespace>`: it has no proxy of its own.
+/// The ambient pod of the name `proxy` as `<pod>.<namespace>`, which has no proxy of its own.
 fn ambient_pod(context: &PushContext, parameters: &Parameters) -> Option<Proxy> {
     let (pod, namespace) = parameters.get("proxy")?.rsplit_once('.')?;
     ambient(context, &NamespacedName::new(namespace, pod))
 }
 
-/// A proxy and what it was sent.
+/// A proxy and its resources.
 fn place(info: &ConnectionInfo) -> ProxySnapshot {
     let had = info.types.iter().filter_map(|watch| Some((watch.kind, watch.resources.clone()?))).collect();
     ProxySnapshot { proxy: info.proxy.clone(), had }

@@ -1,4 +1,4 @@
-//! `navarch analyze`: what is probably not meant in configuration.
+//! `navarch analyze`: finds probable mistakes in the configuration.
 
 mod live;
 mod revision;
@@ -21,15 +21,15 @@ use super::color::{Color, Colors};
 use super::reading;
 use live::{Live, LiveFlags};
 
-/// The exit code where something of --failure-threshold was found.
+/// The exit code if messages reach --failure-threshold.
 const FOUND: u8 = 79;
-/// The exit code where a file cannot be read as objects.
+/// The exit code if a file cannot be parsed.
 const UNREADABLE: u8 = 65;
-/// The exit code where nothing was found, and not all could be looked at.
+/// The exit code without messages, if something could not be analyzed.
 const INCOMPLETE: u8 = 1;
-/// How files end that hold objects.
+/// The extensions of files with objects.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
-/// The namespace of objects that name none.
+/// The namespace of objects without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Say what is probably not meant in configuration
@@ -127,16 +127,16 @@ enum Format {
     Yaml,
 }
 
-/// Reads a level.
+/// Parses a level.
 fn level(text: &str) -> Result<Level, String> {
     Level::parse(text).ok_or_else(|| "is none of Error, Warning and Info".to_owned())
 }
 
 impl Analyze {
-    /// Makes the analysis and prints it.
+    /// Runs the analysis and prints it.
     ///
     /// # Errors
-    /// When files or mesh config cannot be read.
+    /// If files or the mesh config cannot be read.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if self.list_analyzers {
             print(&list())?;
@@ -145,7 +145,7 @@ impl Analyze {
         self.analyze().map(ExitCode::from)
     }
 
-    /// Makes the analysis, prints it and gives the exit code.
+    /// Runs the analysis, prints it and returns the exit code.
     fn analyze(&self) -> anyhow::Result<u8> {
         let files = self.gather()?;
         let is_live = self.use_kube.unwrap_or_else(|| self.live.is_given() || files.is_empty() && !self.complete);
@@ -206,7 +206,7 @@ impl Analyze {
         Ok(if code == 0 && !warnings.is_empty() { INCOMPLETE } else { code })
     }
 
-    /// What clusters hold of the kinds that analyzers read.
+    /// Reads the objects of clusters, of the kinds that the analyzers need.
     fn read_clusters(&self, runtime: &Runtime, opened: &ClusterClient, target: &str) -> anyhow::Result<Live> {
         let kinds = analyzer::inputs(&self.analyzer);
         runtime.block_on(self.live.read(opened, &kinds, (target, self.istio_namespace.as_str())))
@@ -221,7 +221,7 @@ impl Analyze {
         named.filter(|namespace| !namespace.is_empty()).unwrap_or(DEFAULT_NAMESPACE).to_owned()
     }
 
-    /// The files that are meant.
+    /// The files to analyze.
     fn gather(&self) -> anyhow::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for path in self.files.iter().chain(&self.filenames) {
@@ -237,7 +237,7 @@ impl Analyze {
         Ok(files)
     }
 
-    /// Prints what was found, and says how the command ends.
+    /// Prints the messages, and returns the exit code.
     fn tell(&self, findings: &Findings, files: &[PathBuf], (target, faults): (&str, usize)) -> anyhow::Result<u8> {
         if self.verbose {
             say(&format!("Analyzed resources in {}", target_words(target)));
@@ -279,7 +279,7 @@ impl Analyze {
         })
     }
 
-    /// A message for people.
+    /// A message as text.
     fn line(&self, message: &Message) -> String {
         let text = message.to_string();
         let level = message.level().to_string();
@@ -295,7 +295,7 @@ impl Analyze {
     }
 }
 
-/// The reported namespace, as messages name it.
+/// The reported namespace in the wording of messages.
 fn target_words(target: &str) -> String {
     match target {
         "" => "all namespaces".to_owned(),
@@ -303,7 +303,7 @@ fn target_words(target: &str) -> String {
     }
 }
 
-/// What is said where there is nothing to print.
+/// The text if there are no messages.
 fn good_news(files: &[PathBuf], target: &str, faults: usize) -> String {
     let target = target_words(target);
     if faults > 0 {
@@ -326,7 +326,7 @@ fn list() -> String {
     all.iter().map(|analyzer| format!("* {}:\n    {}\n", analyzer.name, analyzer.description)).collect()
 }
 
-/// Messages as Go writes JSON: by tabs, and nothing in it that HTML would take for its own.
+/// Messages as JSON in Go's format: indented with tabs, and with HTML characters escaped.
 fn json(messages: &[&Message]) -> anyhow::Result<String> {
     let values: Vec<_> = messages.iter().map(|message| message.to_json()).collect();
     let mut out = Vec::new();
@@ -336,7 +336,7 @@ fn json(messages: &[&Message]) -> anyhow::Result<String> {
     Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
 }
 
-/// Prints to the standard output. Whoever reads no further is no fault.
+/// Prints to the standard output. A closed pipe is not an error.
 fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
@@ -344,7 +344,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Says something beside the messages.
+/// Prints to the standard error, apart from the messages.
 fn say(text: &str) {
     eprintln!("{text}");
 }

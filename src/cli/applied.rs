@@ -1,4 +1,4 @@
-//! `navarch applied`: which proxies have taken an object.
+//! `navarch applied`: shows which proxies have acknowledged an object.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use navarch_agent::local_http::Answer;
 use navarch_answers::applied::{Applied, AppliedEverywhere, AppliedState, Replica};
 use navarch_answers::proposal::{kind_of, object_ref};
 
-/// How long one answer may take.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long is waited before it is asked again.
+/// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Say which proxies have taken an object
@@ -57,10 +57,10 @@ pub(super) struct AppliedCommand {
 }
 
 impl AppliedCommand {
-    /// Asks, and waits if requested.
+    /// Requests the status, and waits if requested.
     ///
     /// # Errors
-    /// When the kind is not known, or an address cannot be resolved.
+    /// If the kind is unknown, or an address cannot be resolved.
     #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let kind = kind_of(&self.kind).map_err(anyhow::Error::msg)?;
@@ -88,7 +88,7 @@ impl AppliedCommand {
     }
 }
 
-/// What one control plane says.
+/// The status of one control plane.
 fn replica(address: String, answer: anyhow::Result<Answer>) -> Replica {
     let read = |answer: Answer| match answer.status.as_u16() {
         404 => Ok(None),
@@ -100,7 +100,7 @@ fn replica(address: String, answer: anyhow::Result<Answer>) -> Replica {
     }
 }
 
-/// The exit code for how it stands.
+/// The exit code of a status.
 fn code(standing: AppliedState) -> u8 {
     match standing {
         AppliedState::Taken => 0,

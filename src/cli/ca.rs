@@ -11,7 +11,7 @@ use super::debug_api::{ACCESS_ADVICE, DebugApi};
 use crate::admin::CA_COMMAND;
 use navarch_agent::local_http::Question;
 
-/// How long an answer may take: a command waits until the change is stored.
+/// Timeout of a request: a command waits until the change is stored.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Show the roots that the mesh trusts, and replace the one that signs.
@@ -53,7 +53,7 @@ enum Command {
 }
 
 impl Ca {
-    /// Asks, and prints the answer.
+    /// Sends the request, and prints the response.
     #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
     pub(super) fn run(self) -> anyhow::Result<()> {
         let order = match &self.command {
@@ -73,7 +73,7 @@ impl Ca {
         Ok(())
     }
 
-    /// Asks the debug API for the status, or gives it an order.
+    /// Requests the status from the debug API, or sends a command to it.
     fn ask(&self, order: Option<&'static str>) -> anyhow::Result<String> {
         let mut question = Question::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
         if let Some(order) = order {
@@ -104,7 +104,7 @@ impl Ca {
     }
 }
 
-/// The status in words.
+/// The status as text.
 fn describe(status: &Value) -> String {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let list = |name: &str| status.get(name).and_then(Value::as_array).cloned().unwrap_or_default();

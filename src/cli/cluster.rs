@@ -1,4 +1,4 @@
-//! The control planes of the cluster that a kubeconfig names: their pods, and questions to them by the API server's port-forward.
+//! The control planes of a kubeconfig's cluster: their pods, and requests to them through the API server's port-forward.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -18,15 +18,15 @@ use navarch_kubernetes::InWords;
 use super::debug_api::Among;
 use crate::server::api_client;
 
-/// The label of control planes, by which istioctl finds them, too.
+/// The label of control planes, which istioctl uses, too.
 const APP: &str = "app=istiod";
-/// The label of the revision that a control plane is of.
+/// The label with the revision of a control plane.
 const REVISION: &str = "istio.io/rev";
-/// The name of the monitoring port in the pods of the charts.
+/// The name of the monitoring port in the charts' pods.
 const PORT_NAME: &str = "http-monitoring";
-/// The monitoring port of pods that do not name it.
+/// The monitoring port of pods without a named one.
 const PORT: u16 = 15014;
-/// How long the API server may take to say which pods there are.
+/// Timeout of listing the pods.
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Which cluster, and which of its control planes.
@@ -59,7 +59,7 @@ pub(super) struct Cluster {
     pods: Api<Pod>,
     namespace: String,
     selector: String,
-    /// Which cluster it is, for people.
+    /// The description of the cluster in messages.
     name: String,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// One control plane that is ready.
+/// One control plane.
 #[derive(Clone)]
 pub(super) struct ReadyPod {
     pods: Api<Pod>,
@@ -91,10 +91,10 @@ impl fmt::Debug for ReadyPod {
 }
 
 impl ClusterFlags {
-    /// The cluster that is named, or that the environment names; nothing where there is no kubeconfig at all.
+    /// The selected cluster, or that of the environment; `None` without a kubeconfig.
     ///
     /// # Errors
-    /// When a kubeconfig cannot be used.
+    /// If a kubeconfig is invalid.
     pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
         let is_asked_for = self.context.is_some() || self.revision.is_some();
         let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
@@ -109,22 +109,22 @@ impl ClusterFlags {
     }
 }
 
-/// A cluster of a kubeconfig. Nothing was sent yet.
+/// A client for a kubeconfig's cluster. No request is sent yet.
 pub(super) struct ClusterClient {
     pub(super) client: kube::Client,
-    /// Which cluster it is, for people.
+    /// The description of the cluster in messages.
     pub(super) name: String,
-    /// The name that the kubeconfig gives it.
+    /// The name of the cluster in the kubeconfig.
     pub(super) cluster: String,
     /// The namespace of the context.
     pub(super) namespace: String,
 }
 
-/// The cluster of a kubeconfig and a context, or of those that kubectl would take. Nothing where there is none and none is asked for;
-/// where one is, `other_way` says what else to do.
+/// The cluster of a kubeconfig and a context, or else of kubectl's defaults. `None` without a kubeconfig; if one is
+/// required, that is an error with the advice `other_way`.
 ///
 /// # Errors
-/// When a kubeconfig cannot be used.
+/// If a kubeconfig is invalid.
 pub(super) async fn open(
     (path, context, is_asked_for): (Option<&Path>, Option<&str>, bool),
     other_way: &'static str,
@@ -149,7 +149,7 @@ pub(super) async fn open(
     Ok(Some(ClusterClient { client, name, cluster, namespace }))
 }
 
-/// The kubeconfig that is named, or that kubectl would read; nothing where there is none.
+/// The given kubeconfig, or that of kubectl's defaults; `None` if it does not exist.
 fn kubeconfig(path: Option<&Path>, is_asked_for: bool, other_way: &'static str) -> anyhow::Result<Option<Kubeconfig>> {
     if let Some(path) = path {
         let read = Kubeconfig::read_from(path);
@@ -165,7 +165,7 @@ fn kubeconfig(path: Option<&Path>, is_asked_for: bool, other_way: &'static str) 
     }
 }
 
-/// Whether there is no kubeconfig where kubectl looks for one.
+/// Whether kubectl's default locations have no kubeconfig.
 fn is_missing(error: &KubeconfigError) -> bool {
     matches!(error, KubeconfigError::FindPath)
         || matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound)
@@ -175,15 +175,15 @@ impl Cluster {
     /// The control planes that are ready, by name.
     ///
     /// # Errors
-    /// When the API server does not say, or there are none.
+    /// If the request to the API server fails, or there are none.
     pub(super) async fn ready(&self) -> anyhow::Result<Vec<ReadyPod>> {
         self.pods(Among::Ready).await
     }
 
-    /// The control planes that are ready, or that run, by name.
+    /// The control planes that are ready, or that are running, by name.
     ///
     /// # Errors
-    /// When the API server does not say, or there are none.
+    /// If the request to the API server fails, or there are none.
     pub(super) async fn pods(&self, among: Among) -> anyhow::Result<Vec<ReadyPod>> {
         let Self { pods, namespace, selector, name } = self;
         let parameters = ListParams::default().labels(selector);
@@ -223,7 +223,7 @@ impl Cluster {
         }
     }
 
-    /// A pod as one to ask.
+    /// A pod as the target of requests.
     fn pod(&self, pod: &Pod) -> ReadyPod {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
@@ -233,38 +233,38 @@ impl Cluster {
     }
 }
 
-/// Whether a pod runs, is ready and is to stay.
+/// Whether a pod is running, ready and not terminating.
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
     is_ready && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether a pod runs and is to stay, ready or not.
+/// Whether a pod is running and not terminating, ready or not.
 fn runs(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
 impl ReadyPod {
-    /// Asks it, by a connection of its own through the API server.
+    /// Sends a request, on its own connection through the API server.
     ///
     /// # Errors
-    /// When there is no whole answer in the question's time.
+    /// If there is no complete response within the request's timeout.
     pub(super) async fn ask(&self, question: Question) -> anyhow::Result<Answer> {
         let timeout = question.timeout;
         let answer = tokio::time::timeout(timeout, self.forwarded(question)).await;
         answer.with_context(|| format!("{self} does not answer within {timeout:?}"))?
     }
 
-    /// Asks without a limit of time for the way there.
+    /// Sends a request without a timeout for the port-forward.
     async fn forwarded(&self, question: Question) -> anyhow::Result<Answer> {
         let mut forward =
             self.pods.portforward(&self.name, &[self.port]).await.map_err(|error| self.refused(&error))?;
         let lost = || format!("port {} of {self} cannot be forwarded to", self.port);
         let mut error = forward.take_error(self.port).with_context(lost)?.boxed();
         let stream = forward.take_stream(self.port).with_context(lost)?;
-        // In the pod it arrives from loopback; that it is meant for that machine is said by this name.
+        // In the pod it arrives on loopback, and this host name marks it as local.
         let answer = Question { host: "localhost".to_owned(), port: self.port, ..question }.ask_over(stream).await;
         let said = (&mut error).now_or_never().flatten();
         forward.abort();
@@ -274,7 +274,7 @@ impl ReadyPod {
         })
     }
 
-    /// Why the API server does not forward.
+    /// The error of a failed port-forward.
     fn refused(&self, error: &kube::Error) -> anyhow::Error {
         let Self { namespace, name, .. } = self;
         let code = if let kube::Error::Api(status) = error { status.code } else { 0 };

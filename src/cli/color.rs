@@ -1,10 +1,10 @@
-//! Colours of what is printed for people: on a terminal, unless NO_COLOR is set; never in a pipe or a file.
+//! Colors of text output: on a terminal, unless NO_COLOR is set; never in a pipe or a file.
 
 use std::io::IsTerminal as _;
 
 use super::environment::variable;
 
-/// What lines of answers begin with, blanks aside, and its colour.
+/// Words at the start of an output line, after spaces, and their colors.
 const BEGINNINGS: &[(&str, Color)] = &[
     ("WRONG", Color::Red),
     ("note ", Color::Yellow),
@@ -19,35 +19,35 @@ const BEGINNINGS: &[(&str, Color)] = &[
     ("Envoy would refuse", Color::Red),
     ("Left out of what proxies get", Color::Yellow),
 ];
-/// A word that is bad news wherever it stands.
+/// A word that is red at any position.
 const REFUSED: &str = "REFUSED";
-/// How far the lines of a difference are indented.
+/// The indentation of lines of a diff.
 const DIFFERENCE: &str = "      ";
 
-/// A colour of terminals.
+/// A color of terminals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Color {
-    /// Something is wrong, or goes.
+    /// Errors and removals.
     Red,
-    /// Something is new, or right.
+    /// Success and additions.
     Green,
-    /// Something may be wrong.
+    /// Warnings.
     Yellow,
 }
 
-/// Whether there are colours.
+/// Whether colors are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colors(bool);
 
 impl Colors {
-    /// Those of the standard output; what a flag says counts most.
+    /// The setting for the standard output; a flag takes precedence.
     pub(super) fn of_stdout(asked: Option<bool>) -> Self {
         Self(
             asked.unwrap_or_else(|| is_wanted(std::io::stdout().is_terminal(), variable("NO_COLOR"), variable("TERM"))),
         )
     }
 
-    /// A text in a colour.
+    /// A text in a color.
     pub(super) fn paint(self, color: Color, text: &str) -> String {
         let code = match color {
             Color::Red => "1;31",
@@ -57,7 +57,7 @@ impl Colors {
         if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    /// An answer with its colours: the words that say how it stands, and the lines of differences.
+    /// Colors an output: status words, and lines of diffs.
     pub(super) fn answer(self, text: &str) -> String {
         if !self.0 {
             return text.to_owned();
@@ -65,7 +65,7 @@ impl Colors {
         text.split_inclusive('\n').map(|line| self.line(line)).collect()
     }
 
-    /// One line of an answer.
+    /// Colors one line.
     fn line(self, line: &str) -> String {
         let changed = line.strip_prefix(DIFFERENCE).and_then(|rest| match rest.chars().next()? {
             '-' => Some(Color::Red),
@@ -86,7 +86,7 @@ impl Colors {
     }
 }
 
-/// Whether colours are wanted, by <https://no-color.org>: on a terminal that knows them, unless NO_COLOR says something.
+/// Whether colors are enabled according to <https://no-color.org>: on a terminal that supports them, unless NO_COLOR is set.
 fn is_wanted(is_terminal: bool, no_color: Option<String>, term: Option<String>) -> bool {
     is_terminal && no_color.is_none_or(|value| value.is_empty()) && term.is_none_or(|term| term != "dumb")
 }

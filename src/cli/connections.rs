@@ -1,11 +1,11 @@
-//! The limits of connections by their environment variables.
+//! The connection limits, from their environment variables.
 
 use anyhow::Context as _;
 
 use crate::server::ConnectionLimits;
 
 /// `NAVARCH_MAX_XDS_CONNECTIONS`, `NAVARCH_MAX_WEBHOOK_CONNECTIONS`, `NAVARCH_MAX_HTTP_CONNECTIONS` and
-/// `NAVARCH_MAX_TLS_HANDSHAKES`; what is unset or empty follows from the number of files that the process may have open.
+/// `NAVARCH_MAX_TLS_HANDSHAKES`; the defaults of unset or empty ones depend on the process's limit of open files.
 pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, files: usize) -> anyhow::Result<ConnectionLimits> {
     let number = |name: &str| {
         let Some(text) = variable(name).filter(|text| !text.is_empty()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! `navarch dashboard`: the page of a control plane, on this machine and with the token that the control plane asks for.
+//! `navarch dashboard`: serves the page of a control plane on this machine, with the token for the control plane.
 
 mod proxies;
 
@@ -25,18 +25,18 @@ use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use crate::admin;
 use navarch_agent::local_http::{Answer, Question};
 
-/// How long a control plane may take for one answer; plans take longest.
+/// Timeout of a request to a control plane; plans take longest.
 const TIMEOUT: Duration = Duration::from_mins(10);
-/// The most bytes of an answer, and of what is sent.
+/// Maximum size of a response, and of a request body, in bytes.
 const MAX_ANSWER: usize = 256 << 20;
 const MAX_BODY: usize = 4 << 20;
-/// Questions that are under way at once; others wait.
+/// Maximum number of concurrent requests; others wait.
 const AT_ONCE: usize = 8;
-/// How many replicas are asked for their proxies.
+/// Maximum number of replicas whose proxies are listed.
 const MAX_REPLICAS: usize = 16;
-/// How long one may take to list them.
+/// Timeout of one replica's list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// For how long it is known which replicas there are.
+/// How long the list of replicas is cached.
 const REPLICAS_TTL: Duration = Duration::from_secs(5);
 /// The headers that are forwarded to the control plane, and back to the browser.
 const REQUEST_HEADERS: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
@@ -73,24 +73,24 @@ pub(super) struct Dashboard {
     api: DebugApi,
 }
 
-/// Who is ready, and since when that is known.
+/// The cached replicas, with their time.
 type ReadyReplicas = Option<(Instant, Vec<ControlPlane>)>;
 
-/// Where requests go.
+/// Forwards requests to control planes.
 #[derive(Clone, Debug)]
 struct Forward {
     servers: Servers,
-    /// Who answers, as long as it does.
+    /// The current control plane, until it fails.
     place: Arc<Mutex<ControlPlane>>,
     known: Arc<Mutex<ReadyReplicas>>,
     turns: Arc<Semaphore>,
 }
 
 impl Dashboard {
-    /// Prints where the page is, and forwards until the process ends.
+    /// Prints the address of the page, and forwards requests until the process ends.
     ///
     /// # Errors
-    /// When the port is taken, or the control plane does not answer.
+    /// If the port is in use, or the control plane does not respond.
     #[expect(clippy::print_stdout, reason = "the address is what the command is for")]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -104,7 +104,7 @@ impl Dashboard {
             let (place, known, turns) =
                 (Arc::new(Mutex::new(place)), Arc::default(), Arc::new(Semaphore::new(AT_ONCE)));
             let forward = Forward { servers, place, known, turns };
-            // Told here rather than by an empty page.
+            // Checked here, to print an error instead of serving an empty page.
             let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
                 200 => {}
@@ -130,7 +130,7 @@ impl Dashboard {
     }
 }
 
-/// Has the desktop show a page. Where it cannot, the address that was printed is enough.
+/// Opens a page in the desktop's browser. If that fails, the printed address remains.
 fn show(url: &str) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut command = Command::new(program);
@@ -141,7 +141,7 @@ fn show(url: &str) {
 }
 
 impl Forward {
-    /// Asks the control plane. Where a pod is gone, another that is ready takes its place.
+    /// Sends a request to the control plane. If its pod has disappeared, another ready one replaces it.
     async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
         let question = Self::question((method, path), headers, body, TIMEOUT);
         let place = self.place.lock().clone();
@@ -153,14 +153,14 @@ impl Forward {
         self.servers.put(&next, question).await
     }
 
-    /// A question without its place.
+    /// A request without its target.
     fn question((method, path): (Method, &str), headers: HeaderMap, body: Bytes, timeout: Duration) -> Question {
         let mut question = Question::get("", 0, path, timeout);
         (question.method, question.headers, question.body, question.limit) = (method, headers, body, MAX_ANSWER);
         question
     }
 
-    /// All that are ready, the one that answers for all first; who was ready a moment ago is not looked for anew.
+    /// All ready replicas, the current control plane first. The list is cached for a moment.
     async fn replicas(&self) -> anyhow::Result<Vec<ControlPlane>> {
         let known = self.known.lock().clone();
         let mut all = match known {
@@ -195,7 +195,7 @@ impl Forward {
         Ok(wanted.merged(told))
     }
 
-    /// What one replica says of its proxies, as far as that may be shown.
+    /// The proxies of one replica, as far as the caller may see them.
     async fn proxies_of(
         &self,
         place: &ControlPlane,
@@ -224,7 +224,7 @@ impl Forward {
         Ok(parts)
     }
 
-    /// Asks about one proxy: first who answers for all, then the others, until one knows it.
+    /// Sends a request about one proxy to the current control plane, then to the others, until one has it.
     async fn ask_about_one(&self, path: &str, headers: HeaderMap) -> anyhow::Result<Answer> {
         let first = self.ask(Method::GET, path, headers.clone(), Bytes::new()).await?;
         if first.status != StatusCode::NOT_FOUND {
@@ -241,10 +241,10 @@ impl Forward {
     }
 }
 
-/// Passes a request on that reads, or that asks for a plan.
+/// Forwards read requests and requests for plans.
 async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
     let (head, body) = request.into_parts();
-    // The token is for whoever sits at this machine, not for pages of other sites in their browser.
+    // The token is for the user of this machine, not for pages of other sites in the user's browser.
     if !admin::is_of_this_machine(&head.uri, &head.headers) {
         return (StatusCode::FORBIDDEN, "use localhost or an IP address\n").into_response();
     }
@@ -278,7 +278,7 @@ async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
     }
 }
 
-/// The headers of these names.
+/// The headers with these names.
 fn some(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
     names.iter().filter_map(|name| Some((name.clone(), headers.get(name)?.clone()))).collect()
 }

@@ -1,5 +1,5 @@
-//! How commands ask a control plane: over HTTP, on its port of metrics and debug pages, by an address or through the API server of
-//! its cluster.
+//! The client of a control plane's debug API: over HTTP, on the port of metrics and debug pages, by address or
+//! through the API server of its cluster.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -19,10 +19,10 @@ use tokio::runtime::Runtime;
 
 use super::cluster::{Cluster, ClusterFlags, ReadyPod};
 
-/// The most bytes of an answer that are read.
+/// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 1 << 30;
 
-/// Who is asked where neither an address nor a cluster is known.
+/// The default address without an address and a cluster.
 const LOCAL_ADDRESS: &str = "127.0.0.1:15014";
 
 /// Which control plane is asked.
@@ -42,21 +42,21 @@ pub(super) struct DebugApi {
     opened: OnceCell<Rc<Session>>,
 }
 
-/// Those that are asked.
+/// The control planes to send requests to.
 #[derive(Debug)]
 struct Session {
     runtime: Runtime,
     servers: Servers,
 }
 
-/// Control planes, and how they are reached.
+/// Control planes, and how to reach them.
 #[derive(Clone, Debug)]
 pub(super) struct Servers {
     way: ServerSource,
     token_file: Option<PathBuf>,
 }
 
-/// How control planes are reached.
+/// How to reach control planes.
 #[derive(Clone, Debug)]
 enum ServerSource {
     Addresses(Vec<String>),
@@ -66,9 +66,9 @@ enum ServerSource {
 /// One control plane.
 #[derive(Clone, Debug)]
 pub(super) enum ControlPlane {
-    /// By its address.
+    /// By address.
     Address {
-        /// Name or IP.
+        /// Host name or IP address.
         host: String,
         port: u16,
     },
@@ -86,56 +86,56 @@ impl fmt::Display for ControlPlane {
     }
 }
 
-/// What one control plane answered.
+/// The response of one control plane.
 #[derive(Debug)]
 pub(super) struct ReplicaAnswer {
     /// Its address, or the name of its pod.
     pub(super) place: String,
-    /// The answer, or why there is none.
+    /// The response, or its error.
     pub(super) answer: anyhow::Result<Answer>,
-    /// When it was asked, and when the answer was there.
+    /// The times of the request and the response.
     pub(super) window: [Timestamp; 2],
 }
 
-/// Which control planes of a cluster are asked.
+/// Selects control planes of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Among {
     /// Those that are ready.
     Ready,
-    /// All whose process runs.
+    /// All that are running.
     Running,
 }
 
-/// A question without its place.
+/// A request without its target.
 #[derive(Clone, Debug)]
 pub(super) struct DebugRequest {
     pub(super) method: Method,
     /// Path and query.
     pub(super) path: String,
-    /// What is sent, as JSON.
+    /// The body, as JSON.
     pub(super) body: Vec<u8>,
-    /// How long the answer may take.
+    /// The timeout.
     pub(super) timeout: Duration,
 }
 
 impl DebugRequest {
-    /// A question for a page.
+    /// A request for a page.
     pub(super) fn get(path: String, timeout: Duration) -> Self {
         Self { method: Method::GET, path, body: Vec::new(), timeout }
     }
 }
 
 impl DebugApi {
-    /// Asks one control plane; of a cluster's the first that is ready.
+    /// Sends a request to one control plane; in a cluster, to the first one that is ready.
     ///
     /// # Errors
-    /// When several addresses are named, or it gives no answer.
+    /// If there are several addresses, or the request fails.
     pub(super) fn ask(&self, asked: &DebugRequest) -> anyhow::Result<Answer> {
         let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
             let (place, others) = servers.one().await?;
             if others > 0 {
-                // Whoever reads JSON gets it whole.
+                // On the standard error, so that JSON output stays valid.
                 eprintln!(
                     "{place} answers; {others} more control planes are ready, whose proxies are not part of the answer"
                 );
@@ -144,19 +144,19 @@ impl DebugApi {
         })
     }
 
-    /// Asks every replica: each address that was given, each that a name resolves to, or each ready pod of the cluster. Gives
-    /// their addresses or names with what they answered.
+    /// Sends a request to every replica: each given address, each address that a name resolves to, or each ready pod
+    /// of the cluster. Returns their addresses or names with the responses.
     ///
     /// # Errors
-    /// When an address cannot be resolved, or no pod is ready.
+    /// If an address cannot be resolved, or no pod is ready.
     pub(super) fn ask_each(&self, asked: &DebugRequest) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
         Ok(self.ask_all(asked, Among::Ready)?.into_iter().map(|told| (told.place, told.answer)).collect())
     }
 
-    /// As [`DebugApi::ask_each`], with when each answered.
+    /// Like [`DebugApi::ask_each`], with the time of each response.
     ///
     /// # Errors
-    /// When an address cannot be resolved, or there is no such pod.
+    /// If an address cannot be resolved, or no such pod exists.
     pub(super) fn ask_all(&self, asked: &DebugRequest, among: Among) -> anyhow::Result<Vec<ReplicaAnswer>> {
         let Session { runtime, servers } = &*self.opened()?;
         runtime.block_on(async {
@@ -170,10 +170,10 @@ impl DebugApi {
         })
     }
 
-    /// Who is asked, with what asks them.
+    /// The control planes to send requests to.
     ///
     /// # Errors
-    /// When a kubeconfig cannot be used.
+    /// If a kubeconfig is invalid.
     pub(super) async fn servers(&self) -> anyhow::Result<Servers> {
         let way = match self.addresses.as_slice() {
             [] => self.cluster.open().await?.map_or_else(
@@ -185,7 +185,7 @@ impl DebugApi {
         Ok(Servers { way, token_file: self.token_file.clone() })
     }
 
-    /// As [`DebugApi::servers`], once for all questions of a command.
+    /// Like [`DebugApi::servers`], opened once for all requests of a command.
     fn opened(&self) -> anyhow::Result<Rc<Session>> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened.clone());
@@ -200,10 +200,10 @@ impl DebugApi {
 }
 
 impl Servers {
-    /// The control plane that answers for all, and how many others are ready.
+    /// The first control plane, and the number of other ready ones.
     ///
     /// # Errors
-    /// When several addresses are named, or no pod is ready.
+    /// If there are several addresses, or no pod is ready.
     pub(super) async fn one(&self) -> anyhow::Result<(ControlPlane, usize)> {
         match &self.way {
             ServerSource::Addresses(named) => {
@@ -225,12 +225,12 @@ impl Servers {
     /// Every control plane that is ready.
     ///
     /// # Errors
-    /// When an address cannot be resolved, or no pod is ready.
+    /// If an address cannot be resolved, or no pod is ready.
     pub(super) async fn ready(&self) -> anyhow::Result<Vec<ControlPlane>> {
         self.all(Among::Ready).await
     }
 
-    /// Every control plane, as it is now.
+    /// The current control planes.
     async fn all(&self, among: Among) -> anyhow::Result<Vec<ControlPlane>> {
         match &self.way {
             ServerSource::Addresses(named) => {
@@ -244,11 +244,11 @@ impl Servers {
         }
     }
 
-    /// Puts a question, with the token if one is named, which is read each time: those of service accounts are replaced within the
-    /// hour.
+    /// Sends a request, with the token if there is a token file. The file is read each time: tokens of service
+    /// accounts are replaced within an hour.
     ///
     /// # Errors
-    /// When there is no answer.
+    /// If the request fails.
     pub(super) async fn put(&self, place: &ControlPlane, mut question: Question) -> anyhow::Result<Answer> {
         if let Some(file) = &self.token_file {
             question.headers.insert(header::AUTHORIZATION, authorization(file)?);
@@ -262,7 +262,7 @@ impl Servers {
         }
     }
 
-    /// Asks at one place.
+    /// Sends a request to one control plane.
     async fn ask_at(&self, place: &ControlPlane, asked: &DebugRequest) -> anyhow::Result<Answer> {
         let mut question = Question::get("", 0, &asked.path, asked.timeout);
         (question.method, question.body, question.limit) =
@@ -272,7 +272,7 @@ impl Servers {
         }
         let answer = self.put(place, question).await?;
         match answer.status.as_u16() {
-            // What is not there is an answer, too.
+            // 404 is a valid response, too.
             200..=299 | 404 => Ok(answer),
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
             status => bail!("{place} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
@@ -280,7 +280,7 @@ impl Servers {
     }
 }
 
-/// How a caller that was denied access gets it.
+/// The advice for callers without access.
 pub(super) const ACCESS_ADVICE: &str = "use --token-file or --kubeconfig, or run the command on its machine";
 
 /// The control planes that an address resolves to.
@@ -290,14 +290,14 @@ fn resolved(address: &str) -> anyhow::Result<Vec<ControlPlane>> {
     let mut found: Vec<_> = found.collect();
     found.sort_unstable();
     found.dedup();
-    // A machine that is named has loopback addresses of both families, and one control plane.
+    // `localhost` resolves to loopback addresses of both families, but is one control plane.
     if found.iter().all(|one| one.ip().is_loopback()) {
         return Ok(vec![ControlPlane::Address { host: host.to_owned(), port }]);
     }
     Ok(found.iter().map(|one| ControlPlane::Address { host: one.ip().to_string(), port: one.port() }).collect())
 }
 
-/// Parameters as they stand in a path.
+/// Parameters as a URL's query.
 pub(super) fn query(parameters: &[(&str, &str)]) -> String {
     let escaped = |text: &str| {
         let one = |byte: u8| match byte {
@@ -309,20 +309,20 @@ pub(super) fn query(parameters: &[(&str, &str)]) -> String {
     parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
 }
 
-/// Host and port of an address, the brackets of IPv6 taken off.
+/// Splits an address into host and port, without the brackets of IPv6.
 ///
 /// # Errors
-/// When it has no port.
+/// If it has no port.
 pub(super) fn host_and_port(address: &str) -> anyhow::Result<(&str, u16)> {
     let (host, port) = address.rsplit_once(':').context("--address must be host:port")?;
     let port = port.parse().context("--address must be host:port")?;
     Ok((host.trim_start_matches('[').trim_end_matches(']'), port))
 }
 
-/// The header by which a token is shown.
+/// The `Authorization` header with a token.
 ///
 /// # Errors
-/// When the file cannot be read or holds no token.
+/// If the file cannot be read or contains no token.
 pub(super) fn authorization(file: &Path) -> anyhow::Result<HeaderValue> {
     let token = regular_file::read_text(file).with_context(|| format!("failed to read {}", file.display()))?;
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("not a valid bearer token")?;

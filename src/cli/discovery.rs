@@ -171,7 +171,7 @@ impl Discovery {
         runtime.block_on(server::run(config))
     }
 
-    /// Flags and environment as the server's settings.
+    /// Builds the server's settings from flags and environment.
     pub(super) fn config(self, variables: &Variables, log_scopes: LogScopes) -> anyhow::Result<Config> {
         let variable = |name: &str| variables.get(name);
         let mut settings = settings(variables)?;
@@ -235,7 +235,7 @@ impl Discovery {
         })
     }
 
-    /// What flags say of remote clusters.
+    /// The settings of remote clusters from flags.
     fn remotes(&self) -> RemotesConfig {
         RemotesConfig {
             namespace: self.cluster_registries_namespace.clone().filter(|name| !name.is_empty()),
@@ -245,7 +245,7 @@ impl Discovery {
         }
     }
 
-    /// Takes over what flags say of where the control plane is and what clusters are called.
+    /// Applies flags about the control plane's location and the names of clusters.
     fn place(&self, settings: &mut Settings) {
         settings.domain_suffix.clone_from(&self.domain);
         if let Some(cluster) = &self.cluster_id {
@@ -261,7 +261,7 @@ impl Discovery {
     }
 }
 
-/// How traces of changes are sent, if they are. Says what of OpenTelemetry's variables is not obeyed, where traces are asked for.
+/// The export of change traces, if enabled. Then, ignored variables of OpenTelemetry are logged.
 fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
     let navarch_otlp::Reading { config, warnings } = navarch_otlp::read(|name| variables.get(name));
     if config.is_some() || !warnings.is_empty() {
@@ -275,14 +275,14 @@ fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
     config
 }
 
-/// Which debug pages there are.
+/// The enabled debug pages.
 fn debug(variables: &Variables, profiles: bool) -> anyhow::Result<DebugSwitches> {
     let flag = |name: &str, default: bool| environment::flag(|name: &str| variables.get(name), name, default);
     let (on_http, harmful) = (flag("ENABLE_DEBUG_ON_HTTP", true)?, flag("UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?);
     Ok(DebugSwitches { on_http, harmful, profiles })
 }
 
-/// Where ControlZ listens.
+/// The listen address of ControlZ.
 fn control(address: &str, port: u16) -> anyhow::Result<ListenAddress> {
     let address = match address {
         "" => return Ok(ListenAddress::Off),
@@ -293,27 +293,27 @@ fn control(address: &str, port: u16) -> anyhow::Result<ListenAddress> {
     address.parse().context("--ctrlz_address")
 }
 
-/// Says in one line what is given and not obeyed, if anything is.
+/// Logs one warning about ignored settings, if there are any.
 fn say(what: &str, names: &[String]) {
     if !names.is_empty() {
         tracing::warn!(names = names.join(", "), "{what}");
     }
 }
 
-/// The limit of the Kubernetes API's client, where either flag sets one. The other is then Istio's default.
+/// The rate limit of the Kubernetes API client, if either flag is set. The other then has Istio's default.
 fn rate(per_second: Option<f64>, burst: Option<u32>) -> Option<ApiRate> {
     let is_set = per_second.is_some() || burst.is_some();
     is_set.then(|| ApiRate { per_second: per_second.unwrap_or(80.0), burst: burst.unwrap_or(160) })
 }
 
-/// A rate that makes sense.
+/// Parses a rate within the allowed range.
 fn per_second(text: &str) -> anyhow::Result<f64> {
     let rate = text.parse().ok().filter(|rate| (0.001..=1e6).contains(rate));
     rate.context("must be a number between 0.001 and 1000000")
 }
 
-/// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and `NAVARCH_JWKS_ALLOW_LOOPBACK`, which
-/// lets policies name servers on the control plane's own machine.
+/// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and `NAVARCH_JWKS_ALLOW_LOOPBACK`,
+/// which allows policies to use servers on the control plane's own machine.
 fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     let set = |name: &str| text(variables, name);
     let refresh = match set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL") {
@@ -331,7 +331,7 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
 }
 
-/// The files of Navarch's own certificate: those of the flags, else those where istiod looks, if they are there.
+/// The files of Navarch's own certificate: from the flags, or else at istiod's paths, if they exist.
 fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -> Option<GivenFiles> {
     let there = |name: &str| if_there(&format!("./var/run/secrets/istiod/{name}"));
     let (chain, key) = chain.zip(key).or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
@@ -339,7 +339,7 @@ fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -
     Some(GivenFiles { chain, key, roots })
 }
 
-/// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`: obeyed when set, else changes are pushed at once.
+/// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`; if unset, changes are pushed at once.
 fn debounce(variables: &Variables) -> anyhow::Result<Debounce> {
     let read = |name: &str| match text(variables, name) {
         None => Ok(None),
@@ -350,23 +350,23 @@ fn debounce(variables: &Variables) -> anyhow::Result<Debounce> {
     Ok(Debounce { after, max })
 }
 
-/// A variable that is set and not empty.
+/// The value of a variable, if it is set and not empty.
 fn text(variables: &Variables, name: &str) -> Option<String> {
     variables.get(name).filter(|value| !value.is_empty())
 }
 
-/// Another name of a cluster, and the name that is meant.
+/// Parses an alias of a cluster, and the cluster's name.
 fn alias(text: &str) -> anyhow::Result<(String, String)> {
     let (alias, cluster) = text.split_once('=').context("must be ALIAS=CLUSTER")?;
     Ok((alias.to_owned(), cluster.to_owned()))
 }
 
-/// The other names of clusters.
+/// The aliases of clusters.
 fn aliases(pairs: &[(String, String)]) -> BTreeMap<ClusterId, ClusterId> {
     pairs.iter().map(|(alias, cluster)| (ClusterId::new(alias), ClusterId::new(cluster))).collect()
 }
 
-/// What of the Kubernetes API is read.
+/// The objects of the Kubernetes API to read.
 fn scope(variables: &Variables, revision: Option<String>, settings: &Settings) -> KubernetesScope {
     let text = |name: &str| text(variables, name);
     KubernetesScope {
@@ -380,7 +380,7 @@ fn scope(variables: &Variables, revision: Option<String>, settings: &Settings) -
     }
 }
 
-/// `KUBECONFIG`: the first of its files that says anything. Istio's chart always sets it, and seldom is there a file.
+/// `KUBECONFIG`: the first of its files that is not empty. Istio's chart always sets it, usually to a missing file.
 fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
     let names = text(variables, "KUBECONFIG")?;
     let says_anything = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
@@ -390,12 +390,12 @@ fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
     first
 }
 
-/// Paths as texts.
+/// Paths as strings.
 fn shown(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     paths.map(|path| path.display().to_string()).collect()
 }
 
-/// What the environment says. Which API of multi-cluster Services is read is set for the whole process, as in istiod.
+/// The settings from the environment. The API of multi-cluster Services is set for the whole process, as in istiod.
 fn settings(variables: &Variables) -> anyhow::Result<Settings> {
     let mut settings = environment::settings(|name: &str| variables.get(name))?;
     settings.environment = Environment::new(variables.all().clone());
@@ -403,7 +403,7 @@ fn settings(variables: &Variables) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-/// A name of `--registries`, as whether it is Kubernetes.
+/// Parses a name of `--registries`: whether it is Kubernetes.
 fn registry(name: &str) -> anyhow::Result<bool> {
     match name {
         "Kubernetes" => Ok(true),
@@ -417,7 +417,7 @@ fn if_there(path: &str) -> Option<PathBuf> {
     Some(PathBuf::from(path)).filter(|path| path.exists())
 }
 
-/// A duration as Go writes it, such as `10s` or `1m30s`.
+/// Parses a duration in Go's format, such as `10s` or `1m30s`.
 pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
     let duration = navarch_api::duration::Duration::parse(text)?;
     duration.as_std().with_context(|| format!("{text} is negative"))

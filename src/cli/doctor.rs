@@ -1,4 +1,4 @@
-//! `navarch doctor`: what is wrong with this installation.
+//! `navarch doctor`: finds problems of this installation.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use super::progress::Progress;
 use navarch_agent::local_http::Answer;
 use navarch_answers::doctor::{Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration};
 
-/// How long one answer may take.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often replicas whose configuration differs are asked again: one may have read an edit a moment before the other.
+/// Interval after which replicas with different configuration are requested again: one may have read an edit just before the other.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The exit code where something is wrong.
+/// The exit code if there are problems.
 const WRONG: u8 = 3;
 
 /// Say what is wrong with this installation, and what to type next
@@ -42,19 +42,19 @@ pub(super) struct Doctor {
     api: DebugApi,
 }
 
-/// What control planes answered, by their addresses.
+/// The responses of control planes, by address.
 struct Answers {
-    /// How they are.
+    /// The reports.
     well: Vec<(String, Health)>,
-    /// Why they say nothing.
+    /// The errors of failed requests.
     silent: Vec<(String, String)>,
 }
 
 impl Doctor {
-    /// Asks every control plane, and prints what each says.
+    /// Sends a request to every control plane, and prints the reports.
     ///
     /// # Errors
-    /// When an address cannot be resolved.
+    /// If an address cannot be resolved.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let progress = Progress::begin("asking the control planes how they are");
         let mut answers = self.ask()?;
@@ -85,14 +85,14 @@ impl Doctor {
         Ok(ExitCode::from(code))
     }
 
-    /// What every control plane says, and of those that say nothing why.
+    /// The reports of all control planes, and the errors of failed requests.
     fn ask(&self) -> anyhow::Result<Answers> {
         let asked = DebugRequest::get("/debug/doctor?whole=true".to_owned(), ANSWER_TIMEOUT);
         let (mut well, mut silent) = (Vec::new(), Vec::new());
         for ReplicaAnswer { place, answer, window } in self.api.ask_all(&asked, Among::Running)? {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(mut health) => {
-                    // Those of older releases say no time.
+                    // Older releases do not send their time.
                     if let Ok(told) = health.now.parse::<Timestamp>() {
                         let whose = [place.as_str(), "this machine's"];
                         clock(&mut health, told, window, whose, "timedatectl status, here and on its node");
@@ -106,7 +106,7 @@ impl Doctor {
     }
 }
 
-/// What a control plane says.
+/// Parses the report of a control plane.
 fn read(answer: &Answer) -> anyhow::Result<Health> {
     Ok(serde_json::from_slice(&answer.body)?)
 }

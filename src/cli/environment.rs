@@ -1,4 +1,4 @@
-//! Istio's environment variables as settings: one table, read once at start.
+//! Converts Istio's environment variables to settings, once at start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +14,22 @@ use navarch_api::rollout::{RolloutSettings, Stages, parse_pause};
 use navarch_api::settings::{CompliancePolicy, KeyFetching, Settings};
 use navarch_status::GatewayControllerSettings;
 
-/// A variable with a value that cannot be.
+/// A variable with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not a valid {expected}")]
 pub struct VariableError {
     /// The variable.
     pub name: &'static str,
-    /// Its value.
+    /// The invalid value.
     pub value: String,
-    /// What it should be.
+    /// The expected type.
     pub expected: &'static str,
 }
 
-/// Reads all settings through `variable`, which gives the value of a name. Unset and empty mean the default.
+/// Reads all settings. `variable` returns the value of a variable. Unset and empty variables have the default.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, VariableError> {
     let read = Reader(&variable);
     let mut settings = Settings::default();
@@ -43,10 +43,10 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     Ok(settings)
 }
 
-/// Reads what concerns GatewayClasses and the proxies of Gateways; the rest follows from the settings and the revision.
+/// Reads the settings of GatewayClasses and of the proxies of Gateways; the rest comes from the settings and the revision.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub fn gateway_controllers(
     variable: impl Fn(&str) -> Option<String>,
     settings: &Settings,
@@ -67,27 +67,27 @@ pub fn gateway_controllers(
     Ok(controllers)
 }
 
-/// A variable of the process.
+/// The value of a variable of the process.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// A variable that is true or false. Unset and empty mean the default.
+/// A boolean variable. Unset and empty variables have the default.
 ///
 /// # Errors
-/// When it is neither.
+/// If the value is not a boolean.
 pub fn flag(variable: impl Fn(&str) -> Option<String>, name: &str, default: bool) -> anyhow::Result<bool> {
     let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(default) };
     parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false"))
 }
 
-/// The variables of a process, and which of them were asked for.
+/// The variables of a process, and the names that were read.
 #[derive(Debug, Default)]
 pub(super) struct Variables {
     values: BTreeMap<String, String>,
-    /// The names that were asked for, set or not.
+    /// The names that were read, whether set or not.
     asked: Mutex<BTreeSet<String>>,
 }
 
@@ -103,19 +103,19 @@ impl Variables {
         self.values.get(name).cloned()
     }
 
-    /// All values, for templates and headers that may name any variable. That is no asking.
+    /// All values, for templates and headers that may use any variable. This does not count as reading them.
     pub(super) fn all(&self) -> &BTreeMap<String, String> {
         &self.values
     }
 
-    /// The names that were asked for.
+    /// The names that were read.
     #[cfg(test)]
     pub(super) fn asked(&self) -> BTreeSet<String> {
         self.asked.lock().clone()
     }
 
-    /// istiod's variables that are set, and that nobody asked for: they have no effect. Those are left out whose value says
-    /// what happens anyway.
+    /// istiod's variables that are set but were not read, so they have no effect. Variables whose value matches
+    /// Navarch's behaviour are omitted.
     pub(super) fn ignored(&self) -> Vec<&'static str> {
         let asked = self.asked.lock();
         let is_ignored = |(name, usual): &&(&'static str, Option<&str>)| {
@@ -126,16 +126,16 @@ impl Variables {
     }
 }
 
-/// Variables by their types.
+/// Reads variables by type.
 struct Reader<'a>(&'a dyn Fn(&str) -> Option<String>);
 
 impl Reader<'_> {
-    /// The value, if it is there and not empty.
+    /// The value, if it is set and not empty.
     fn text(&self, name: &str) -> Option<String> {
         (self.0)(name).filter(|value| !value.is_empty())
     }
 
-    /// Puts the value in place of the default.
+    /// Sets the field, if the variable is set.
     fn set<T>(
         &self,
         name: &'static str,
@@ -149,22 +149,22 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A switch.
+    /// Reads a boolean.
     fn flag(&self, name: &'static str, field: &mut bool) -> Result<(), VariableError> {
         self.set(name, field, "truth value (true or false)", parse_bool)
     }
 
-    /// A number that is not negative.
+    /// Reads a non-negative number.
     fn number(&self, name: &'static str, field: &mut u32) -> Result<(), VariableError> {
         self.set(name, field, "whole number", |text| text.parse().ok())
     }
 
-    /// A span of time.
+    /// Reads a duration.
     fn duration(&self, name: &'static str, field: &mut Duration) -> Result<(), VariableError> {
         self.set(name, field, "duration such as 15s", |text| Duration::parse(text).ok())
     }
 
-    /// A text.
+    /// Reads a text.
     fn words(&self, name: &str, field: &mut String) {
         if let Some(value) = self.text(name) {
             *field = value;
@@ -172,7 +172,7 @@ impl Reader<'_> {
     }
 }
 
-/// What concerns services, endpoints and their addresses.
+/// Settings of services, endpoints and their addresses.
 fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     if let Some(id) = read.text("CLUSTER_ID") {
         settings.cluster_id = ClusterId::new(id);
@@ -200,7 +200,7 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)
 }
 
-/// What concerns changes that reach proxies in stages.
+/// Settings of staged rollouts.
 fn read_rollouts(read: &Reader<'_>, rollouts: &mut RolloutSettings) -> Result<(), VariableError> {
     let stages = |text: &str| Stages::parse(text).ok().map(Some);
     read.set("NAVARCH_ROLLOUT", &mut rollouts.stages, "list of growing shares such as 5%,25%,100%", stages)?;
@@ -208,7 +208,7 @@ fn read_rollouts(read: &Reader<'_>, rollouts: &mut RolloutSettings) -> Result<()
     read.set("NAVARCH_ROLLOUT_PAUSE", &mut rollouts.pause, pause, |text| parse_pause(text).ok())
 }
 
-/// What concerns ambient mode.
+/// Settings of ambient mode.
 fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
     read.flag("ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES", &mut settings.hbone.layered_authorization)?;
@@ -233,7 +233,7 @@ fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Variab
     Ok(())
 }
 
-/// What concerns a mesh over several clusters.
+/// Settings of a mesh with several clusters.
 fn read_clusters_of_mesh(read: &Reader<'_>, clusters: &mut ClusterSettings) -> Result<(), VariableError> {
     let (mut exports, mut hosts, mut cluster_local) = (false, false, false);
     read.flag("ENABLE_MCS_SERVICE_DISCOVERY", &mut exports)?;
@@ -247,13 +247,13 @@ fn read_clusters_of_mesh(read: &Reader<'_>, clusters: &mut ClusterSettings) -> R
     Ok(())
 }
 
-/// What concerns clusters and endpoints as Envoy gets them.
+/// Settings of Envoy's clusters and endpoints.
 fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", &mut settings.enhanced_destination_rule_merge)?;
     read.flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", &mut settings.eds_for_headless)?;
     read.flag("PILOT_UNIFIED_SIDECAR_SCOPE", &mut settings.unified_sidecar_scope)?;
     read.flag("PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE", &mut settings.sidecar_best_namespace)?;
-    // What is none of them is none, as istiod has it.
+    // As in istiod, an unknown policy is no policy.
     read.set("COMPLIANCE_POLICY", &mut settings.compliance, "policy", |text| {
         Some(match text {
             "fips-140-2" => CompliancePolicy::Fips140v2,
@@ -276,7 +276,7 @@ fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.number("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS", &mut settings.dynamic_dns_max_hosts)
 }
 
-/// What concerns listeners and their filters.
+/// Settings of listeners and their filters.
 fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("PILOT_ENVOY_FILTER_STATS", &mut settings.envoy_filter_stats)?;
     read.flag("PILOT_ENABLE_METADATA_EXCHANGE", &mut settings.metadata_exchange)?;
@@ -297,7 +297,7 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     read.flag("ENABLE_TLS_ON_SIDECAR_INGRESS", &mut settings.tls_on_sidecar_ingress)?;
     read.flag("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", &mut settings.multiple_custom_authorization_providers)?;
     read.flag("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", &mut settings.selector_based_gateway_policy)?;
-    // What is none of them counts as the default, as istiod has it.
+    // As in istiod, an unknown value is the default.
     read.set("PILOT_JWT_ENABLE_REMOTE_JWKS", &mut settings.key_fetching, "fetcher of keys", |text| {
         Some(match text {
             "hybrid" | "true" => KeyFetching::Hybrid,
@@ -309,13 +309,13 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     read.flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN", &mut settings.skip_validate_trust_domain)?;
     read.flag("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", &mut settings.merge_sidecar_ingress)?;
     read.flag("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", &mut settings.ipv4_for_ipv6_only)?;
-    // A percentage that cannot be counts as 1, as istiod has it.
+    // As in istiod, an invalid percentage is 1.
     read.set("PILOT_TRACE_SAMPLING", &mut settings.trace_sampling, "percentage", |text| {
         text.parse().ok().map(|percent| if (0.0..=100.0).contains(&percent) { percent } else { 1.0 })
     })
 }
 
-/// What concerns gateways.
+/// Settings of gateways.
 fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("PILOT_ENABLE_QUIC_LISTENERS", &mut settings.quic_listeners)?;
     read.flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &mut settings.scope_gateway_to_namespace)?;
@@ -324,7 +324,7 @@ fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", &mut settings.route_collapse)
 }
 
-/// What is made of the Gateway API.
+/// Settings of the Gateway API.
 fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     let ambient = settings.ambient;
     let api = &mut settings.gateway_api;

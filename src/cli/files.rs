@@ -1,11 +1,11 @@
-//! How many files and connections the process may have open.
+//! The limit of open files and connections of the process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What is taken where the system says nothing: what it usually gives.
+/// The usual limit, if the system does not report it.
 const USUAL: usize = 1024;
 
-/// Raises the limit to the highest that the process may set, as Go's runtime does for istiod. Gives the limit.
+/// Raises the limit to the maximum, as Go's runtime does for istiod. Returns the limit.
 pub(super) fn raise_limit() -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return USUAL };
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };

@@ -1,4 +1,4 @@
-//! `navarch inject`: what the injector would make of objects in files, without a cluster.
+//! `navarch inject`: injects objects in files, without a cluster.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -45,10 +45,10 @@ pub(super) struct Inject {
 }
 
 impl Inject {
-    /// Injects the files and prints the outcome.
+    /// Injects the files and prints the result.
     ///
     /// # Errors
-    /// When a file cannot be read, or a pod is refused.
+    /// If a file cannot be read, or a pod is rejected.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         let injector = self.injector()?;
         let mut out = String::new();
@@ -71,7 +71,7 @@ impl Inject {
         Ok(())
     }
 
-    /// The injector that the flags describe.
+    /// The injector with the settings of the flags.
     fn injector(&self) -> anyhow::Result<Injector> {
         let mut mesh = MeshConfig::istio_defaults();
         if let Some(file) = &self.mesh_config {
@@ -90,7 +90,7 @@ impl Inject {
         Ok(Injector::new(&inputs)?)
     }
 
-    /// An object as it is printed.
+    /// An object as printed text.
     fn shown(&self, before: &Value, after: &Value) -> anyhow::Result<String> {
         let text = serde_saphyr::to_string(after)?;
         if !self.diff {

@@ -1,10 +1,10 @@
 //! The environment variables of istiod, by name.
 //!
-//! One that is set and not read has no effect, which is said at start. So this must hold every variable that istiod reads: a test
-//! sees to it that it holds all that are read here.
+//! A variable that is set but not read has no effect, which is logged at start. So this list must contain every
+//! variable that istiod reads: a test verifies that it contains all that Navarch reads.
 
-/// All variables of istiod (1.32), each with the value that says what Navarch does without reading the variable, if any value does.
-/// Tuning of what Navarch does not have, such as caches, has no such value.
+/// All variables of istiod (1.32), each with the value that matches Navarch's behaviour if it is not read, if there
+/// is one. Variables of features that Navarch does not have, such as caches, have no such value.
 pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("AMBIENT_ENABLE_BAGGAGE", None),
     ("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", None),
@@ -199,17 +199,17 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("XDS_AUTH_PLAINTEXT", None),
 ];
 
-/// Variables of earlier releases of istiod's that changed what proxies do, each with the value that says what is done now.
+/// Variables of earlier releases of istiod that changed what proxies do, each with the value that matches the current behaviour.
 pub(super) const GONE: &[(&str, Option<&str>)] = &[
     ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", Some("true")),
     ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", Some("true")),
 ];
 
-/// Variables of earlier releases of istiod's, which are still read.
+/// Variables of earlier releases of istiod that are still read.
 #[cfg(test)]
 pub(super) const FORMER: &[&str] = &["PILOT_ENABLE_STATUS", "PILOT_STATUS_UPDATE_INTERVAL"];
 
-/// Variables that clients of Kubernetes read.
+/// Variables of Kubernetes clients.
 #[cfg(test)]
 pub(super) const OF_KUBERNETES: &[&str] = &["KUBECONFIG", "KUBERNETES_SERVICE_HOST"];
 

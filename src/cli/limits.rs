@@ -1,4 +1,4 @@
-//! Istio's flags and environment variables about connections and streams, and what clients may hold.
+//! Istio's flags and environment variables for connections, streams, and the memory of clients.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,24 +31,24 @@ pub(super) struct KeepaliveFlags {
     keepalive_max_server_connection_age: Duration,
 }
 
-/// Bytes of one request in ambient mode, unless said otherwise: a ztunnel that comes back names all that it has, with versions
-/// some 120 bytes each.
+/// Default maximum size of a request in ambient mode, in bytes: a reconnecting ztunnel lists all of its resources,
+/// with some 120 bytes each.
 const AMBIENT_REQUEST_BYTES: usize = 16 << 20;
-/// What grpc-go takes for an interval of zero.
+/// grpc-go's value for an interval of zero.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(2);
-/// What it takes for a timeout of zero.
+/// grpc-go's value for a timeout of zero.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Ages from here on are for ever, as istiod's default is.
+/// Ages from this value on are unlimited, as istiod's default is.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365 * 100);
-/// What clients may hold where nobody knows how much memory there is.
+/// The memory of clients if the available memory is unknown.
 const UNKNOWN_MEMORY: usize = 1 << 30;
-/// The least that they may hold by default.
+/// Minimum default for the memory of clients.
 const LEAST_MEMORY: usize = 256 << 20;
 
-/// The limits of connections and streams, by flags and by the variables that `variable` gives the values of.
+/// The limits of connections and streams, from flags and variables. `variable` returns the value of a variable.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &KeepaliveFlags) -> anyhow::Result<Limits> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let span = |name: &str, flag: Option<Duration>, default: Duration| match (flag, text(name)) {
@@ -77,7 +77,7 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     }
     let streams = number("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
     limits.streams_per_connection = match u32::try_from(streams) {
-        // As grpc-go has it.
+        // As in grpc-go.
         Ok(0) => u32::MAX,
         streams_or_error => streams_or_error.with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too many"))?,
     };
@@ -94,11 +94,10 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
     Ok(limits)
 }
 
-/// `NAVARCH_CLIENT_MEMORY`: bytes that all xDS clients together may make the process hold. Default a quarter of what the process
-/// may have.
+/// `NAVARCH_CLIENT_MEMORY`: the memory budget of all xDS clients together, in bytes. Default: a quarter of the process's memory.
 ///
 /// # Errors
-/// When the value cannot be read.
+/// If the value is invalid.
 pub(super) fn client_memory(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> {
     match variable("NAVARCH_CLIENT_MEMORY").filter(|value| !value.is_empty()) {
         Some(value) => bytes(&value)
@@ -108,13 +107,12 @@ pub(super) fn client_memory(variable: impl Fn(&str) -> Option<String>) -> anyhow
     }
 }
 
-/// What clients may hold of so much memory.
+/// The default memory of clients, given the available memory.
 fn share_of(memory: Option<usize>) -> usize {
     memory.map_or(UNKNOWN_MEMORY, |memory| (memory / 4).max(LEAST_MEMORY))
 }
 
-/// The memory that the process may have: the limit of its container, else what the machine has. `root` is where `/sys` and `/proc`
-/// are.
+/// The memory limit of the process: that of its container, or else the machine's memory. `root` contains `/sys` and `/proc`.
 fn memory_limit(root: &Path) -> Option<usize> {
     let read = |file: &str| regular_file::read_text(&root.join(file)).ok();
     let machine = read("proc/meminfo").and_then(|text| {
@@ -129,13 +127,13 @@ fn memory_limit(root: &Path) -> Option<usize> {
     }
 }
 
-/// The least that a record may take.
+/// Minimum size of a recording.
 const LEAST_RECORD: u64 = 1 << 20;
 
-/// How much a record may take.
+/// Parses the size of a recording.
 ///
 /// # Errors
-/// When it is no number of bytes, or too little.
+/// If it is not a number of bytes, or too small.
 pub(super) fn record_size(text: &str) -> Result<u64, String> {
     let size = bytes(text).and_then(|size| u64::try_from(size).ok());
     match size.ok_or_else(|| format!("{text:?} is not a number of bytes such as 512Mi"))? {
@@ -144,7 +142,7 @@ pub(super) fn record_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A number of bytes as Kubernetes writes them: plain, or with one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G`.
+/// Parses a number of bytes in Kubernetes' format: plain, or with one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G`.
 fn bytes(text: &str) -> Option<usize> {
     let units =
         [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];

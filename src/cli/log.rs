@@ -1,4 +1,4 @@
-//! Logging by Istio's flags: levels by scope, targets, JSON.
+//! Logging with Istio's flags: levels by scope, targets, JSON.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -15,8 +15,8 @@ use tracing_subscriber::{EnvFilter, reload};
 
 use crate::admin::{LogScope, LogScopes};
 
-/// istiod's scopes, and where what they log comes from here. Those that log by themselves under other names, such as `grpc`, are
-/// the crates that do the same.
+/// istiod's scopes, and the modules that log to each here. Libraries that log under other names, such as `grpc`, are
+/// mapped to the crates with the same purpose.
 const SCOPES: &[LogScope] = &[
     ("ads", "xDS streams", &["navarch_xds"]),
     ("analysis", "Analysis of configuration", &["navarch_status::analysis"]),
@@ -72,7 +72,7 @@ pub(super) struct LogFlags {
 }
 
 impl LogFlags {
-    /// Starts logging. Gives the scopes of Istio's that nothing here belongs to, and those by which the log is set from now on.
+    /// Starts logging. Returns Istio's scopes without a module, and the scopes for changing levels at run time.
     pub(super) fn start(&self) -> anyhow::Result<(Vec<String>, LogScopes)> {
         let (filter, unknown) = match (&self.log_output_level, &self.log_level) {
             (Some(levels), _) => log_levels::filter(levels, discovery_targets)?,
@@ -101,7 +101,7 @@ impl LogFlags {
     }
 }
 
-/// The scopes of a log that began with this filter.
+/// The scopes of a log whose filter at the start is this one.
 fn scopes<S: 'static>(filter: String, handle: reload::Handle<EnvFilter, S>) -> LogScopes {
     LogScopes::new(SCOPES, filter, move |filter| {
         let filter = EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
@@ -115,7 +115,7 @@ fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
         "stdout" | "/dev/stdout" => BoxMakeWriter::new(std::io::stdout),
         "stderr" | "/dev/stderr" => BoxMakeWriter::new(std::io::stderr),
         path => {
-            // Opening a FIFO waits for its reader, and writing to it for that reader to read.
+            // Opening a FIFO would wait for its reader, and writing to it for the reader to read.
             let nonblocking = OFlag::O_NONBLOCK.bits();
             let file = OpenOptions::new().create(true).append(true).custom_flags(nonblocking).open(path);
             let opened = file.and_then(|file| match file.metadata()?.file_type().is_fifo() {
@@ -127,7 +127,7 @@ fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
     })
 }
 
-/// Where what a scope of istiod's logs comes from here.
+/// The log targets of one of istiod's scopes.
 fn discovery_targets(scope: &str) -> Vec<String> {
     let found = SCOPES.iter().find(|(name, ..)| *name == scope);
     found.into_iter().flat_map(|(.., targets)| *targets).map(|target| (*target).to_owned()).collect()

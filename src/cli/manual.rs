@@ -1,4 +1,4 @@
-//! `navarch completions` and `navarch man`: what shells and `man` read of the command line.
+//! `navarch completions` and `navarch man`: generates shell completions and man pages.
 
 use std::path::{Path, PathBuf};
 
@@ -29,17 +29,17 @@ pub(super) struct Man {
 }
 
 impl Completions {
-    /// Prints them.
+    /// Prints the completions.
     pub(super) fn run(&self) {
         clap_complete::generate(self.shell, &mut Arguments::command(), "navarch", &mut std::io::stdout());
     }
 }
 
 impl Man {
-    /// Writes them.
+    /// Writes the man pages.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub(super) fn run(&self) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.directory).with_context(|| self.directory.display().to_string())?;
         let mut command = Arguments::command();
@@ -48,7 +48,7 @@ impl Man {
     }
 }
 
-/// Writes the page of a command and those of the commands below it.
+/// Writes the pages of a command and of its subcommands.
 fn write(directory: &Path, command: &Command, name: &str) -> anyhow::Result<()> {
     let mut page = Vec::new();
     let named = command.clone().display_name(name);

@@ -1,4 +1,4 @@
-//! A snapshot of a directory, without a control plane.
+//! A snapshot of a directory, without a running control plane.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
 
-/// The class of Gateways that are waypoints.
+/// The class of waypoint Gateways.
 const WAYPOINTS: &str = "istio-waypoint";
 
-/// The settings of the control plane that a directory is meant for: ambient mode is on where there is a waypoint.
+/// The settings for a directory: ambient mode is on if it has a waypoint.
 fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
     let is_waypoint = |change: &Change| matches!(change, Change::Put(AnyObject::KubernetesGateway(gateway)) if *gateway.spec.gateway_class_name == *WAYPOINTS);
     let is_ambient = changes.iter().any(is_waypoint);
     Ok(environment::settings(|name| (is_ambient && name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned()))?)
 }
 
-/// The snapshot of a directory, read as `navarch discovery --config-dir` reads it, and what of it cannot be read.
+/// The snapshot of a directory, read as by `navarch discovery --config-dir`, and the errors in it.
 ///
 /// # Errors
-/// When there is no such directory, or mesh config cannot be read.
+/// If the directory does not exist, or the mesh config cannot be read.
 pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
     ensure!(directory.is_dir(), "{} is not a directory", directory.display());
     let mut config = MeshConfig::istio_defaults();
@@ -59,7 +59,7 @@ pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Resu
                         problems.extend(found.iter().map(ToString::to_string));
                     }
                     SourceEvent::FullSync => return Ok(()),
-                    // A directory tells of nothing else before it has been read.
+                    // A directory sends no other events before it has been read.
                     SourceEvent::Deleted(_)
                     | SourceEvent::MeshConfig(_)
                     | SourceEvent::MeshNetworks(_)

@@ -1,4 +1,4 @@
-//! How answers are printed.
+//! Output formats.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
@@ -17,10 +17,10 @@ pub(super) enum Output {
     Json,
 }
 
-/// Prints an answer in either form, for people in colours where they are seen. Whoever reads no further is no fault.
+/// Prints in either format, text with colors if enabled. A closed pipe is not an error.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If the output cannot be written.
 pub(super) fn print(output: Output, text: &impl Display, json: &impl Serialize) -> anyhow::Result<()> {
     let text = match output {
         Output::Text => Colors::of_stdout(None).answer(&text.to_string()),

@@ -1,4 +1,4 @@
-//! Command lines written for pilot-discovery: flags that have no effect here, and flags that nobody knows.
+//! Command lines for pilot-discovery: flags that have no effect here, and unknown flags.
 
 use clap::Args;
 
@@ -18,7 +18,7 @@ pub(super) struct WithoutEffect {
 }
 
 impl WithoutEffect {
-    /// The flags that were given.
+    /// The flags that are set.
     pub(super) fn given(&self) -> Vec<String> {
         let Self { log_stacktrace_level, log_caller, vklog } = self;
         let flags = [
@@ -30,8 +30,9 @@ impl WithoutEffect {
     }
 }
 
-/// Leaves out of the words after a command those flags that it does not know, each with the word that follows unless that is a
-/// flag: so pilot-discovery does for charts of other versions. Gives what is left, and the flags left out.
+/// Removes unknown flags from the arguments of a command, each with its value, which is the next argument unless that
+/// is a flag. pilot-discovery does so for charts of other versions. Returns the remaining arguments, and the removed
+/// flags.
 pub(super) fn leave_out_unknown(command: &clap::Command, words: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut kept, mut unknown) = (Vec::new(), Vec::new());
     let mut rest = words.iter().peekable();
@@ -62,7 +63,7 @@ pub(super) fn leave_out_unknown(command: &clap::Command, words: &[String]) -> (V
     (kept, unknown)
 }
 
-/// Whether a flag takes the word that follows as its value; `None` if there is no such flag.
+/// Whether the next argument is the value of a flag; `None` if the flag is unknown.
 fn takes_value(command: &clap::Command, flag: &str) -> Option<bool> {
     if matches!(flag, "--help" | "-h" | "--version" | "-V") {
         return Some(false);

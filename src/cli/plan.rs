@@ -1,4 +1,4 @@
-//! `navarch plan`: what a change would do, before it is made.
+//! `navarch plan`: shows the effects of a change before it is made.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,9 +19,9 @@ use navarch_answers::plan::{Plan, part};
 use navarch_answers::proposal::{Action, Proposal, ProposedFile};
 use navarch_answers::{STACK, implied};
 
-/// How long a running control plane may take.
+/// Timeout of a running control plane.
 const TIMEOUT: Duration = Duration::from_mins(10);
-/// The exit code where something of --fail-on was found.
+/// The exit code if the plan contains something of --fail-on.
 const FOUND: u8 = 3;
 
 /// Say what a change would do, before it is made
@@ -84,10 +84,10 @@ enum FailOn {
 }
 
 impl PlanCommand {
-    /// Makes the plan and prints it.
+    /// Computes the plan and prints it.
     ///
     /// # Errors
-    /// When files cannot be read, or the control plane gives no answer.
+    /// If files cannot be read, or the control plane does not respond.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let proposal = self.proposal()?;
         let progress = Progress::begin("making the plan");
@@ -102,7 +102,7 @@ impl PlanCommand {
         })
     }
 
-    /// Reads what is proposed.
+    /// Reads the proposed change.
     fn proposal(&self) -> anyhow::Result<Proposal> {
         let mut files = Vec::new();
         for path in &self.files {
@@ -114,7 +114,7 @@ impl PlanCommand {
         Ok(Proposal { files, remove: self.remove.clone() })
     }
 
-    /// Has every running control plane make the plan for its proxies. Says whether one of them made none.
+    /// Requests the plan from every running control plane for its proxies. Returns whether one of them failed.
     fn ask(&self, proposal: &Proposal) -> anyhow::Result<(Plan, bool)> {
         let body = serde_json::to_vec(proposal)?;
         let path = "/debug/plan?part=true".to_owned();
@@ -138,10 +138,10 @@ impl PlanCommand {
         Ok((plan, is_silent))
     }
 
-    /// Makes the plan against a directory.
+    /// Computes the plan for a directory.
     fn make(&self, proposal: Proposal) -> anyhow::Result<Plan> {
         let (context, problems) = offline::snapshot(self.against.as_ref(), self.mesh_config.as_ref())?;
-        // Translation nests deeply.
+        // Translation is deeply recursive.
         let make = move || part(&mut Mirror::of(&context, implied(&context)), &proposal, &mut |_| ()).whole();
         let thread = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(make)?;
         let mut plan = thread.join().map_err(|_| anyhow::anyhow!("the planning thread panicked; see the log above"))?;
@@ -150,13 +150,13 @@ impl PlanCommand {
     }
 }
 
-/// What a control plane says.
+/// Parses the response of a control plane.
 fn read(answer: &Answer) -> anyhow::Result<PlanPart> {
     serde_json::from_slice(&answer.body).context("the response is of an incompatible Navarch release")
 }
 
 impl FailOn {
-    /// Whether a plan has it.
+    /// Whether a plan contains this.
     fn is_in(self, plan: &Plan) -> bool {
         match self {
             Self::Invalid => plan.objects.iter().any(|object| object.action == Action::Refused),

@@ -1,4 +1,4 @@
-//! What is said while something takes long: one line on the standard error, where that is a terminal, gone when it is over.
+//! A progress line on the standard error during long operations, if it is a terminal. It is removed at the end.
 
 use std::io::{IsTerminal as _, Write};
 use std::sync::Arc;
@@ -7,37 +7,37 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What takes less than this is not spoken of.
+/// Operations shorter than this have no line.
 const SHORT: Duration = Duration::from_millis(700);
-/// How often the line is written anew.
+/// Interval at which the line is updated.
 const STEP: Duration = Duration::from_millis(200);
-/// How many characters of a line fit into the terminals of most.
+/// Maximum number of characters, which fits into most terminals.
 const WIDTH: usize = 70;
-/// Takes a line away.
+/// Removes the line.
 const CLEAR: &str = "\r\u{1b}[2K";
 
-/// Something that may take long. The line goes when this is dropped.
+/// A possibly long operation. The line is removed when this is dropped.
 pub(super) struct Progress {
     shared: Arc<Shared>,
-    /// Writes the line; `None` where nobody looks.
+    /// Writes the line; `None` without a terminal.
     writer: Option<JoinHandle<()>>,
 }
 
-/// What is said, and whether it is over.
+/// The text, and whether the operation has ended.
 struct Shared {
     state: Mutex<State>,
-    /// Told at the end.
+    /// Notified at the end.
     ended: Condvar,
 }
 
-/// What is said, and whether it is over.
+/// The text, and whether the operation has ended.
 struct State {
     text: String,
     is_over: bool,
 }
 
 impl Progress {
-    /// Something begins, in words such as `asking 3 control planes`.
+    /// Starts an operation with a text such as `asking 3 control planes`.
     #[expect(clippy::disallowed_methods, reason = "people wait by the real clock")]
     pub(super) fn begin(text: &str) -> Self {
         if std::io::stderr().is_terminal() {
@@ -47,7 +47,7 @@ impl Progress {
         }
     }
 
-    /// Says something else from now on.
+    /// Changes the text.
     pub(super) fn say(&self, text: String) {
         self.shared.state.lock().text = text;
     }
@@ -56,7 +56,7 @@ impl Progress {
         let shared = Shared::new(text);
         let own = shared.clone();
         let writer = std::thread::Builder::new().name("progress".to_owned()).spawn(move || own.show(to, clock, times));
-        // Without a thread for it nothing is said.
+        // If the thread cannot be started, there is no line.
         Self { shared, writer: writer.ok() }
     }
 }
@@ -66,7 +66,7 @@ impl Drop for Progress {
         self.shared.state.lock().is_over = true;
         self.shared.ended.notify_all();
         if let Some(writer) = self.writer.take() {
-            // A panic there costs the line alone.
+            // If the thread panicked, only the line is lost.
             _ = writer.join();
         }
     }
@@ -77,7 +77,7 @@ impl Shared {
         Arc::new(Self { state: Mutex::new(State { text: text.to_owned(), is_over: false }), ended: Condvar::new() })
     }
 
-    /// Writes the line until it is over, then takes it away. Where it cannot be written nobody misses it.
+    /// Writes the line until the operation ends, then removes it. Write errors are ignored.
     fn show(&self, mut to: impl Write, clock: fn() -> Instant, [mut wait, step]: [Duration; 2]) {
         let begun = clock();
         let mut state = self.state.lock();

@@ -1,11 +1,11 @@
-//! Files that users name on the command line.
+//! Reads files that are named on the command line.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// The most that is read of one file.
+/// Maximum size of a file.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// Reads a file, or the standard input.
@@ -13,12 +13,12 @@ pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
         return limited(std::io::stdin()).context("failed to read the standard input");
     }
-    // Whoever starts the command may name a FIFO, such as /dev/stdin or that of a shell's `<(...)`.
+    // The file may be a FIFO, such as /dev/stdin or that of a shell's `<(...)`.
     let opened = std::fs::File::open(file);
     opened.and_then(limited).with_context(|| format!("failed to read {}", file.display()))
 }
 
-/// All text of a reader that ends within [`MAX_BYTES`].
+/// Reads the text of a reader, up to [`MAX_BYTES`].
 fn limited(reader: impl Read) -> std::io::Result<String> {
     let mut text = String::new();
     reader.take(MAX_BYTES + 1).read_to_string(&mut text)?;
@@ -29,10 +29,10 @@ fn limited(reader: impl Read) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The files of a path: itself, or those of a directory at any depth that end in `.yaml`, `.yml` or `.json`, by name.
+/// The files of a path: itself, or those of a directory, recursively, with the extension `.yaml`, `.yml` or `.json`, by name.
 ///
 /// # Errors
-/// When a directory cannot be read.
+/// If a directory cannot be read.
 pub(super) fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

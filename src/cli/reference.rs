@@ -1,8 +1,9 @@
-//! `docs/configuration.md`, made from the code: every flag of every command, and every environment variable; and the parts of
-//! `docs/operations.md` that are made so, too.
+//! Generates `docs/configuration.md`: every flag of every command, and every environment variable; and the generated
+//! parts of `docs/operations.md`.
 //!
-//! Flags come from the definitions by which command lines are read; what variables do is written in tables here, and tests see
-//! to it that these hold all that are read, with their defaults, and no others. The agent's variables are found in its sources.
+//! Flags come from the definitions that command lines are parsed with. Variables are described in tables here, and
+//! tests verify that these contain all variables that are read, with their defaults, and no others. The agent's
+//! variables are found in its sources.
 
 mod agent;
 mod commands;
@@ -20,7 +21,7 @@ use super::istiod_variables::{GONE, ISTIOD};
 use super::{Arguments, istiod_variables};
 use table::{Section, Variable, table};
 
-/// What stands before all.
+/// The start of the page.
 const HEAD: &str = "\
 # Flags and environment variables
 
@@ -44,7 +45,7 @@ them.
 
 ";
 
-/// The page. `is_read` is whether the control plane reads a variable.
+/// The page. `is_read` returns whether the control plane reads a variable.
 fn page(is_read: impl Fn(&str) -> bool) -> String {
     let mut page = HEAD.to_owned();
     commands::of_navarch(&Arguments::command(), "##", &mut page);
@@ -85,8 +86,8 @@ fn push_read(section: Section, variables: &[Variable], page: &mut String) {
     page.push_str(&table(["variable", "default", "what it does"], &rows));
 }
 
-/// Adds a table of variables that are not read, with what happens instead. `program` is the one that reads them, and `usual` says
-/// which value of each means what happens here.
+/// Adds a table of variables that are not read, with the behaviour instead. `program` reads them, and `usual` has the
+/// value of each that matches the behaviour here.
 fn push_unread(program: &str, variables: &[Variable], usual: &[(&str, Option<&str>)], page: &mut String) {
     let row = |variable: &Variable| {
         let value = usual.iter().find(|(name, _)| *name == variable.name).and_then(|(_, value)| *value);
@@ -102,13 +103,13 @@ fn push_unread(program: &str, variables: &[Variable], usual: &[(&str, Option<&st
     page.push_str(&table(["variable", &default, &effect, "here"], &rows));
 }
 
-/// The names of variables that stand more than once.
+/// The names of variables that occur more than once.
 fn repeated(variables: impl Iterator<Item = Variable>) -> Vec<&'static str> {
     let mut seen = BTreeSet::new();
     variables.map(|variable| variable.name).filter(|name| !seen.insert(*name)).collect()
 }
 
-/// Whether istiod reads a variable, or did in earlier releases.
+/// Whether istiod reads a variable, or did so in earlier releases.
 fn is_istiods(name: &str) -> bool {
     ISTIOD.iter().chain(GONE).any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
 }

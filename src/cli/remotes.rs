@@ -1,4 +1,4 @@
-//! Istio's environment variables about remote clusters.
+//! Istio's environment variables for remote clusters.
 
 use anyhow::Context;
 
@@ -7,11 +7,11 @@ use crate::server::RemotesConfig;
 use navarch_api::settings::Settings;
 use navarch_source::{KubernetesScope, ReadKinds, RemoteKinds};
 
-/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default. `scope` is what is read of the
-/// cluster that configures the mesh, `given` what flags say.
+/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have the default.
+/// `scope` selects the objects of the cluster that configures the mesh, `given` contains the settings of flags.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub(super) fn config(
     variable: impl Fn(&str) -> Option<String> + Copy,
     settings: &Settings,

@@ -39,10 +39,10 @@ pub(super) struct Replay {
     output: Output,
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// For programs, all that was done.
+    /// All steps, for JSON output.
     steps: Vec<PlayedStep>,
     broken: Vec<Broken>,
     pushes: usize,
@@ -50,10 +50,10 @@ struct Outcome {
 }
 
 impl Replay {
-    /// Plays it, and prints what was done.
+    /// Replays the recording, and prints the steps.
     ///
     /// # Errors
-    /// When there is no record, or nothing can be printed.
+    /// If there is no recording, or printing fails.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let output = self.output;
         let play = move || self.play();
@@ -78,7 +78,7 @@ impl Replay {
         Ok(ExitCode::from(code))
     }
 
-    /// Plays all segments; prints as it goes where people read it.
+    /// Replays all segments; text output is printed progressively.
     fn play(&self) -> anyhow::Result<Outcome> {
         let all = segments(&self.dir).with_context(|| format!("failed to read {}", self.dir.display()))?;
         let Some((last, _)) = all.last().cloned() else {
@@ -102,7 +102,7 @@ impl Replay {
         Ok(outcome)
     }
 
-    /// Plays one segment. False where nothing is to be played after it.
+    /// Replays one segment. Returns false if later segments must not be replayed.
     fn play_segment(
         &self,
         mut segment: Segment,
@@ -146,7 +146,7 @@ impl Replay {
         }
     }
 
-    /// Tells of what cannot be read.
+    /// Reports a part that cannot be read.
     fn tell_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
         player.skip();
         let word = if broken.is_torn { "note" } else { "error" };

@@ -1,4 +1,4 @@
-//! `navarch request`: asks the control plane beside, as `pilot-discovery request` does (istioctl runs it in the pod).
+//! `navarch request`: sends a request to the local control plane, like `pilot-discovery request` (istioctl runs it in the pod).
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use navarch_agent::local_http::Question;
 
-/// How long an answer may take.
+/// Timeout of the request.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The most bytes of an answer that are read: `config_dump`s are large.
+/// Maximum size of a response in bytes: `config_dump`s are large.
 const MAX_ANSWER: usize = 1 << 30;
 
 /// Ask the control plane that runs beside, on its port of metrics and debug pages
@@ -26,7 +26,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Asks, and prints the answer's body and nothing else.
+    /// Sends the request, and prints only the response body.
     #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
     pub(super) fn run(self) -> anyhow::Result<()> {
         let path = format!("/{}", self.path.trim_start_matches('/'));

@@ -1,4 +1,4 @@
-//! `navarch rollout`: changes that reach proxies in stages.
+//! `navarch rollout`: staged rollouts of changes.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use navarch_agent::local_http::Answer;
 use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::rollout::{RolloutState, Rollouts};
 
-/// How long one answer may take.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long is waited before it is asked again.
+/// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The exit codes beside those of every command.
+/// Exit codes in addition to those of all commands.
 const UNDER_WAY: u8 = 3;
 const STOPPED: u8 = 4;
 const MISSING: u8 = 5;
@@ -113,10 +113,10 @@ struct AnyObject {
 }
 
 impl Rollout {
-    /// Asks, and prints the answer.
+    /// Sends the request, and prints the response.
     ///
     /// # Errors
-    /// When the kind is not known, or the control plane gives no answer or refuses.
+    /// If the kind is unknown, or the control plane does not respond or rejects the command.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let (object, order) = match &self.command {
             Command::Status { object, wait, timeout } => {
@@ -146,7 +146,7 @@ impl Rollout {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says how changes stand, once or until none is on its way.
+    /// Prints the status of rollouts, once or until none is in progress.
     #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
     fn status(&self, object: Option<&str>, wait: Option<Duration>) -> anyhow::Result<ExitCode> {
         let end = wait.map(|timeout| Instant::now() + timeout);
@@ -170,7 +170,7 @@ impl Rollout {
         }
     }
 
-    /// How changes stand.
+    /// Requests the status of rollouts.
     fn ask(&self, object: Option<&str>) -> anyhow::Result<Rollouts> {
         let path = match object {
             Some(object) => format!("/debug/rollout?object={object}"),
@@ -180,7 +180,7 @@ impl Rollout {
     }
 }
 
-/// An object as the debug API takes it.
+/// An object in the notation of the debug API.
 fn path(kind: &str, namespace: &str, name: &str) -> anyhow::Result<String> {
     let kind = kind_of(kind).map_err(anyhow::Error::msg)?;
     let path = format!("{}/{namespace}/{name}", kind.as_str());
@@ -188,7 +188,7 @@ fn path(kind: &str, namespace: &str, name: &str) -> anyhow::Result<String> {
     Ok(path)
 }
 
-/// What the control plane said.
+/// Parses the response of the control plane.
 fn read(answer: &Answer) -> anyhow::Result<Rollouts> {
     if answer.status.as_u16() == 404 {
         bail!("the control plane has no rollout page: it is not Navarch, or an older version");

@@ -1,4 +1,4 @@
-//! Istio's environment variables about identities and certificates.
+//! Istio's environment variables for identities and certificates.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use navarch_api::object::NamespacedName;
 use navarch_security::authenticate::{JwtRule, TrustedNetworks};
 use navarch_security::ca::RegistrationConfig;
 
-/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default.
+/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have the default.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<SecurityConfig> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let duration = |name: &str, default: Duration| match text(name) {
@@ -81,7 +81,7 @@ fn registration(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option
     }
 }
 
-/// `PILOT_CERT_PROVIDER`: the signer of Kubernetes that it names, if it does.
+/// `PILOT_CERT_PROVIDER`: its Kubernetes signer, if it has one.
 fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
     match provider {
         None | Some("istiod") => Ok(None),
@@ -98,7 +98,7 @@ fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Reads `namespace/name` pairs parted by commas.
+/// Parses comma-separated `namespace/name` pairs.
 fn accounts(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let read = |part: &str| {

@@ -1,4 +1,4 @@
-//! `navarch support-bundle`: what those need who look into a fault, as one file.
+//! `navarch support-bundle`: one file with the data that is needed to investigate a fault.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -20,11 +20,11 @@ use super::progress::Progress;
 use navarch_api::regular_file;
 use navarch_record::segments;
 
-/// How long one page may take.
+/// Timeout of one page.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most bytes of a file of a record.
+/// Maximum size of a file of a recording in bytes.
 const SEGMENT: u64 = 8 << 30;
-/// The pages that are packed, with the files that they become. None of them shows a key or a password.
+/// The pages in the bundle, with their file names. None of them contains keys or passwords.
 const PAGES: &[(&str, &str)] = &[
     ("/version", "version.json"),
     ("/metrics", "metrics.txt"),
@@ -66,7 +66,7 @@ pub(super) struct SupportBundle {
     api: DebugApi,
 }
 
-/// A bundle that is written.
+/// A bundle that is being written.
 struct Bundle<W: Write> {
     tar: tar::Builder<GzEncoder<W>>,
     now: Timestamp,
@@ -87,10 +87,10 @@ impl<W: Write> Bundle<W> {
 }
 
 impl SupportBundle {
-    /// Packs all, and tells what.
+    /// Writes the bundle, and prints a summary.
     ///
     /// # Errors
-    /// When the file cannot be written, or nothing could be packed.
+    /// If the file cannot be written, or nothing could be packed.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let now = Timestamp::now();
         let name = || PathBuf::from(format!("navarch-support-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ")));
@@ -109,7 +109,7 @@ impl SupportBundle {
         Ok(ExitCode::from(u8::from(!errors.is_empty())))
     }
 
-    /// Packs all; gives the names of what was packed, and what could not be.
+    /// Packs everything. Returns the names of the packed files, and the errors.
     fn pack(&self, file: impl Write, now: Timestamp) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         let tar = tar::Builder::new(GzEncoder::new(file, Compression::default()));
         let mut bundle = Bundle { tar, now, files: Vec::new(), errors: Vec::new() };
@@ -148,7 +148,7 @@ impl SupportBundle {
     }
 }
 
-/// Packs a record. A segment that goes meanwhile, as the oldest do, is left out.
+/// Packs a recording. A segment that is deleted meanwhile, as the oldest ones are, is omitted.
 fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()> {
     let all = segments(dir).with_context(|| format!("--record: failed to read {}", dir.display()))?;
     ensure!(!all.is_empty(), "--record: no recording in {}", dir.display());

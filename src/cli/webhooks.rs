@@ -1,4 +1,4 @@
-//! Istio's environment variables about the webhooks.
+//! Istio's environment variables for the webhooks.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,10 @@ use super::environment::flag;
 use crate::server::{InjectionSettings, WebhookConfig};
 use navarch_webhook::inject::NativeSidecars;
 
-/// Reads them through `variable`, which gives the value of a name. The names of configurations may be set to nothing, and
-/// then those are left alone.
+/// Reads the settings. `variable` returns the value of a variable. If the name of a webhook configuration is empty, it is not written.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub(super) fn config(
     variable: impl Fn(&str) -> Option<String>,
     revision: Option<&str>,
@@ -37,10 +36,10 @@ pub(super) fn config(
     Ok(config)
 }
 
-/// Reads the settings of injection; `environment` is what templates may read.
+/// Reads the settings of injection; `environment` contains the variables that templates may read.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub(super) fn injection(
     variable: impl Fn(&str) -> Option<String>,
     environment: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! `navarch why`: why a proxy has what it has, and why its requests fail.
+//! `navarch why`: explains a proxy's resources, and why its requests fail.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -14,9 +14,9 @@ use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
 
-/// How long one answer may take.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The exit code of a request that fails.
+/// The exit code if the request fails.
 const FAILS: u8 = 3;
 
 /// Say why a proxy has what it has, or why its requests fail
@@ -79,10 +79,10 @@ enum Question {
 }
 
 impl Why {
-    /// Asks, and prints the answer.
+    /// Sends the request, and prints the response.
     ///
     /// # Errors
-    /// When no control plane answers.
+    /// If no control plane responds.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.question {
             Question::Proxy { pod, resource, r#type } => {
@@ -110,7 +110,7 @@ impl Why {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Asks every control plane until one knows the proxy, and prints what it says.
+    /// Asks all control planes until one has the proxy, and prints its response.
     fn tell<T: DeserializeOwned + Serialize + Display>(
         &self,
         page: &str,

@@ -1,4 +1,4 @@
-//! Istio's environment variables about what is written back to the cluster.
+//! Istio's environment variables for writing to the cluster.
 
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use crate::server::WritingConfig;
 use navarch_api::settings::Settings;
 use navarch_status::{Range, RegistrationConfig};
 
-/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default. `revision` is that of the
-/// flag, `settings` what was read before, `max_age` how long a connection may last.
+/// Reads the settings. `variable` returns the value of a variable; unset and empty variables have the default.
+/// `revision` is that of the flag, `settings` are the settings read before, `max_age` is the maximum age of a
+/// connection.
 ///
 /// # Errors
-/// At the first variable whose value cannot be read.
+/// At the first variable with an invalid value.
 pub(super) fn config(
     variable: impl Fn(&str) -> Option<String>,
     revision: Option<String>,
@@ -66,7 +67,7 @@ pub(super) fn config(
         tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", true)?,
         validates_identity: is_on("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", true)?,
         grace: interval("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Duration::from_secs(10))?,
-        // As istiod: by then everybody has had to connect anew.
+        // As in istiod: by then all clients have reconnected.
         longest: max_age.map(|age| age * 3 / 2),
     };
     Ok(config)

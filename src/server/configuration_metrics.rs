@@ -28,7 +28,7 @@ const GAUGES: [(&str, &str); 7] = [
 /// The metric of EnvoyFilters.
 const PATCHES: &str = "pilot_envoy_filter_status";
 
-/// Counts at each scrape.
+/// Computes the metrics at each scrape.
 #[derive(Debug)]
 pub(super) struct ConfigurationMetrics {
     /// The current snapshot.

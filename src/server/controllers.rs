@@ -39,7 +39,7 @@ pub struct WritingConfig {
     pub identity: String,
     /// The revision of this control plane; empty is `default`.
     pub revision: String,
-    /// `ENABLE_LEADER_ELECTION`: there may be other control planes. Default true.
+    /// `ENABLE_LEADER_ELECTION`: whether there may be other control planes. Default true.
     pub elects: bool,
     /// The objects that hold the roots and revocation lists in a cluster.
     pub published: PublishedObjects,
@@ -47,22 +47,25 @@ pub struct WritingConfig {
     pub only: Option<String>,
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX` and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
     pub ranges: [Range; 2],
-    /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: how far objects have come is written, looked at so often.
+    /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: the interval at which the distribution progress of
+    /// objects is written, if it is.
     pub distribution: Option<Duration>,
-    /// `AMBIENT_ENABLE_STATUS`: in ambient mode the status of objects names their waypoints and who enforces them. Default true.
+    /// `AMBIENT_ENABLE_STATUS`: whether in ambient mode the status of objects contains their waypoints and the
+    /// enforcing proxies. Default true.
     pub ambient: bool,
-    /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
+    /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: how long validation messages are collected before they
+    /// are written, if they are.
     pub analysis: Option<Duration>,
-    /// `PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS` with `PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME`: the key of the taint that nodes lose
-    /// once istio-cni is ready on them.
+    /// `PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS` with `PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME`: the key of the taint
+    /// that is removed from nodes once istio-cni is ready on them.
     pub untaints: Option<String>,
-    /// `--cniNamespace`: where istio-cni runs; the control plane's own namespace where unset.
+    /// `--cniNamespace`: the namespace of istio-cni; the control plane's own namespace if unset.
     pub cni_namespace: Option<String>,
-    /// `ENABLE_MCS_AUTO_EXPORT`: every Service has a ServiceExport. Default false.
+    /// `ENABLE_MCS_AUTO_EXPORT`: whether a ServiceExport is created for every Service. Default false.
     pub exports: bool,
     /// GatewayClasses, and the proxies of Gateways.
     pub gateways: GatewayControllerSettings,
-    /// Workloads that are no pods.
+    /// Workloads that are not pods.
     pub registration: RegistrationConfig,
 }
 
@@ -87,7 +90,7 @@ impl Default for WritingConfig {
     }
 }
 
-/// Which Services are served in their own cluster alone, by the mesh config of the moment.
+/// The Services that are only served in their own cluster, according to the current mesh config.
 pub(super) fn stays_local(push: &PushHandle) -> StaysLocal {
     let push = push.clone();
     Arc::new(move |service| {
@@ -116,7 +119,7 @@ pub(super) struct Controllers<'a> {
 }
 
 impl Controllers<'_> {
-    /// Starts them. `published` is the certificate authority's, if there is one.
+    /// Starts the controllers. `published` are the contents of the certificate authority, if there is one.
     pub(super) fn start(mut self, published: Option<Published>, push: &PushHandle, connections: Arc<Connections>) {
         let (told, default_revision) = watch::channel(String::new());
         let follow = DefaultRevision { cluster: self.cluster.clone(), namespace: self.namespace.to_owned() }
@@ -166,7 +169,7 @@ impl Controllers<'_> {
         }
     }
 
-    /// What tells objects what analyzers find in them.
+    /// The controller that writes analysis messages to the status of objects.
     fn analysis(&mut self, interval: Duration, scope: watch::Receiver<NamespaceScope>, push: &PushHandle) -> Analysis {
         let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
         let namespace = self.namespace.to_owned();
@@ -233,8 +236,8 @@ impl Controllers<'_> {
         Distribution { cluster: self.cluster.clone(), namespace, identity, progresses }
     }
 
-    /// Starts what tells objects how they are in force where not all proxies have them as they are written: every replica does, for others
-    /// may not have quarantined them.
+    /// Starts the reporter of objects that are not fully effective at all proxies. It runs in every replica, as
+    /// others may not have quarantined them.
     fn report(
         &mut self,
         push: &PushHandle,
@@ -307,7 +310,7 @@ impl Controllers<'_> {
         });
     }
 
-    /// Follows which namespaces the mesh config selects.
+    /// Follows the namespaces that the mesh config selects.
     fn scope(&mut self, push: &PushHandle) -> watch::Receiver<NamespaceScope> {
         selected_namespaces(self.config.only.clone(), push, self.stop, self.tasks)
     }
@@ -318,7 +321,7 @@ impl Controllers<'_> {
     }
 }
 
-/// Follows which namespaces the mesh config selects; `only` is the one that is read, if it is just one.
+/// Follows the namespaces that the mesh config selects; `only` is the only watched namespace, if there is just one.
 pub(super) fn selected_namespaces(
     only: Option<String>,
     push: &PushHandle,

@@ -14,7 +14,7 @@ use navarch_source::{Fault, FilePosition, Problem};
 use navarch_status::RegistrationMetrics;
 use navarch_xds::metrics::Metrics;
 
-/// The files that register metrics, which are called here; a test compares them with the sources.
+/// The files that register metrics, all of which are called here; a test compares them with the sources.
 pub(crate) const REGISTERING: &[&str] = &[
     "crates/net/src/rejections.rs",
     "crates/otlp/src/metrics.rs",
@@ -31,8 +31,8 @@ pub(crate) const REGISTERING: &[&str] = &[
     "src/server/remotes/metrics.rs",
 ];
 
-/// What a control plane tells that has refused one client and one mesh config, and all metrics as they are debugged: those of which there
-/// is nothing to tell have no lines.
+/// The exposition of a control plane that has rejected one client and one mesh config, and the debug output of its
+/// registry, as metrics without values have no lines in the exposition.
 pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let mut config = config.clone();
     config.settings.envoy_filter_stats = true;

@@ -1,4 +1,4 @@
-//! Host names of gateways between networks are resolved (`RESOLVE_HOSTNAME_GATEWAYS`).
+//! Resolves the host names of gateways between networks (`RESOLVE_HOSTNAME_GATEWAYS`).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,6 +1,7 @@
-//! Metrics under the names of Go's runtime, which Istio's dashboards ask for: of each the figure of this process that is nearest.
+//! Metrics under the names of Go's runtime, which Istio's dashboards query, with the closest value of this process.
 //!
-//! Go's stacks (`go_memstats_stack_inuse_bytes`) have no counterpart: tasks have none, and the kernel does not say what the threads' take.
+//! Go's stacks (`go_memstats_stack_inuse_bytes`) have no counterpart: tasks have no stacks, and the kernel does not
+//! report those of threads.
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ pub(super) struct GoMetrics {
     runtime: Handle,
 }
 
-/// The figures of one scrape.
+/// The values of one scrape.
 struct Figures {
     tasks: f64,
     allocated: navarch_profile::Totals,
@@ -30,7 +31,7 @@ struct Figures {
 }
 
 impl GoMetrics {
-    /// Of the process, and the tasks of this runtime.
+    /// Metrics of the process, and of the tasks of this runtime.
     pub(super) fn new(runtime: Handle) -> Self {
         Self { runtime }
     }
@@ -58,7 +59,7 @@ impl Figures {
         let in_use = self.allocated.in_use_bytes as f64;
         gauge(encoder, "go_memstats_alloc_bytes", IN_USE, in_use)?;
         gauge(encoder, "go_memstats_heap_alloc_bytes", IN_USE, in_use)?;
-        // OpenMetrics has no counter beside a gauge whose name is the same but for `_total`.
+        // OpenMetrics does not allow a counter and a gauge whose names differ in `_total` only.
         let help = "Bytes allocated since the process began, estimated from samples; the name is Go's, which Istio's dashboards ask for";
         ConstGauge::new(self.allocated.allocated_bytes as f64).encode(encoder.encode_descriptor(
             "go_memstats_alloc_bytes_total",

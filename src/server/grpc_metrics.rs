@@ -1,4 +1,4 @@
-//! Metrics of unary gRPC calls, under the names of go-grpc-prometheus, as istiod has them: of certificate requests.
+//! Metrics of unary gRPC calls, under the names of go-grpc-prometheus, as in istiod: those of certificate requests.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -36,7 +36,7 @@ struct Handled {
 /// The certificate service's only method. Calls of other methods share one label, so that clients cannot create label sets.
 const METHODS: [&str; 2] = ["CreateCertificate", "other"];
 
-/// Handles of all metrics that are registered here.
+/// Handles of the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct GrpcMetrics {
     started: Family<Call, Counter>,
@@ -101,7 +101,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let response = answer.await?;
-            // A call that failed says so at once; one that did not has a message, and its status after it.
+            // A failed call has its status in the headers; a successful one has a message, and its status in the trailers.
             let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
             let grpc_code = code_name(code);
             metrics.handled.get_or_create(&Handled { grpc_type, grpc_service, grpc_method, grpc_code }).inc();

@@ -55,8 +55,8 @@ const HEADER_BYTES: u32 = 64 << 10;
 /// Flow-control window of an HTTP/2 connection.
 const WINDOW: u32 = 128 << 10;
 
-/// Answers of a port that are made at once. One client has half of these, and its other requests wait behind its own; the connections
-/// say how many can.
+/// Maximum number of concurrent responses of a port. One client may have half of these, and its other requests wait
+/// for its own. The connection limits bound the number of waiting requests.
 const MAX_CONCURRENT_RESPONSES: usize = 32;
 
 /// The HTTP/2 connection preface.
@@ -64,7 +64,7 @@ const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Debug)]
 pub(super) struct OpenHttpPort {
-    /// What listens.
+    /// The listener.
     pub(super) listener: TcpListener,
     pub(super) port: Arc<Port>,
     /// The memory budget of unread responses.
@@ -75,9 +75,9 @@ pub(super) struct OpenHttpPort {
 #[derive(Debug)]
 pub(super) struct HttpPort {
     pub(super) open: OpenHttpPort,
-    /// Takes the connections that speak HTTP/2 in plain text, which are gRPC's, where there is no port for these alone.
+    /// Receives connections with plaintext HTTP/2, which are gRPC, if gRPC has no port of its own.
     pub(super) grpc: Option<PlainConnections>,
-    /// Its TLS, under which HTTP/2 is spoken, too; in plain text it is HTTP/1 alone, without upgrades.
+    /// TLS, which also allows HTTP/2. Plain text is HTTP/1 only, without upgrades.
     pub(super) tls: Option<Rollover>,
     /// The service.
     pub(super) routes: Router,
@@ -140,7 +140,7 @@ impl HttpPort {
     }
 }
 
-/// Answers the requests of a connection until it ends, is not used any more or is too old.
+/// Serves the requests of a connection until it ends, is idle for too long, or reaches its maximum age.
 async fn converse<S>(stream: S, client: Client, builder: auto::Builder<TokioExecutor>, stop: &CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -39,7 +39,7 @@ fn gateway_addresses(context: &PushContext, namespace: &Namespace) -> Vec<Ingres
         let service = context.objects.get::<Service>(&NamespacedName::new(namespace.as_str(), service));
         service.map(|service| service_addresses(&service.spec)).unwrap_or_default()
     };
-    // Addresses by themselves stand before host names, each in their order.
+    // Addresses precede host names; both are sorted.
     addresses.sort();
     addresses
 }

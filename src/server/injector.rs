@@ -36,7 +36,7 @@ const INJECTION: &str = "injection";
 pub struct InjectionSettings {
     /// `INJECT_ENABLED`: whether pods are injected. Default true.
     pub enabled: bool,
-    /// The folder with the files `config` and `values`, which go before the ConfigMap. Default `./var/lib/istio/inject`.
+    /// The directory with the files `config` and `values`, which take precedence over the ConfigMap. Default `./var/lib/istio/inject`.
     pub folder: PathBuf,
     /// `ENABLE_NATIVE_SIDECARS`.
     pub native_sidecars: NativeSidecars,
@@ -130,7 +130,7 @@ impl InjectorSource<'_> {
         current
     }
 
-    /// Pods are not injected at all.
+    /// Disables injection.
     fn off(&self, reason: &'static str) -> CurrentInjector {
         tracing::info!(reason, "injection is disabled");
         let state = InjectorState::Off(reason);
@@ -332,7 +332,7 @@ impl Follower {
         }
     }
 
-    /// The mesh config; the one of the last inputs where it is equal.
+    /// The mesh config; shared with the last inputs if it is equal.
     fn mesh(&self, now: &navarch_api::mesh::MeshConfig) -> Arc<navarch_api::mesh::MeshConfig> {
         match &self.last {
             Some(last) if *last.mesh == *now => last.mesh.clone(),
@@ -359,7 +359,7 @@ fn read(folder: &Path) -> TextsState {
     }
 }
 
-/// Whether the same injector is made from both; what flags say does not change.
+/// Whether both result in the same injector; settings from flags do not change.
 fn are_equal(a: &InjectorInputs, b: &InjectorInputs) -> bool {
     a.values == b.values
         && a.config == b.config

@@ -57,13 +57,13 @@ pub(super) fn client_of(mut config: kube::Config, rate: Option<ApiRate>) -> anyh
 /// A client for a command, with the user's configuration.
 ///
 /// # Errors
-/// As of [`client_of`].
+/// As [`client_of`].
 pub(crate) fn api_client(config: kube::Config) -> anyhow::Result<kube::Client> {
     client_of(config, None)
 }
 
-/// A client whose connections have small buffers. By themselves they grow to a megabyte each while everything is read, and there
-/// is one for each kind.
+/// A client whose connections have small buffers. By default they grow to a megabyte each during the initial lists,
+/// and there is one connection per kind.
 fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Client> {
     if config.proxy_url.is_some() {
         // Only the general client supports proxies.
@@ -93,7 +93,7 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
     })
 }
 
-/// The client of HTTP, with errors as what is around it has them.
+/// The HTTP client, with the error type that the layers around it require.
 #[derive(Clone)]
 struct Http<C>(Client<C, Body>);
 

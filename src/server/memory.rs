@@ -1,4 +1,4 @@
-//! Gives memory that bursts of work leave free back to the system.
+//! Returns unused memory to the system after bursts of work.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 
-/// How long the allocator keeps free memory at least, so that more frequent calls would find nothing.
+/// Minimum time that the allocator keeps free memory: more frequent calls would have no effect.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Has the allocator give back until shutdown what stays free.
+/// Lets the allocator return free memory periodically, until shutdown.
 pub(super) fn give_back(stop: &CancellationToken, tasks: &mut Tasks) {
     let stop = stop.clone();
     spawn("memory", tasks, async move {

@@ -1,5 +1,5 @@
-//! Passes the wanted status of objects from the push thread to the writer: for Gateway API objects their own status, for others
-//! their waypoints and who enforces them.
+//! Passes the wanted status of objects from the push thread to the writer: for Gateway API objects their own status,
+//! for others their waypoints and the enforcing proxies.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use navarch_status::{Cluster, ObjectStatuses, Responsibility, Share, WantedStatu
 /// The controller name of waypoints, which is also used in the status of policies.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
-/// Whose statuses are written: of each there is a leader of its own.
+/// A family of objects whose statuses are written. Each has its own leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// The Gateway API's objects.
+    /// Objects of the Gateway API.
     GatewayApi,
-    /// What has waypoints or is enforced by them.
+    /// Objects that have waypoints, or are enforced by them.
     Ambient,
 }
 
@@ -38,7 +38,7 @@ impl Family {
         }
     }
 
-    /// How much of their statuses is written.
+    /// The part of the status that is written.
     fn share(self) -> Share {
         match self {
             Self::GatewayApi => Share::Whole,
@@ -88,7 +88,7 @@ pub(super) async fn run(
     push.disconnect(id);
 }
 
-/// Keeps the map of what is wanted as the collections have it. Costs what differs between one and the next.
+/// Keeps the map of wanted statuses in sync with the collections. The cost depends on the differences between consecutive collections.
 async fn follow(
     family: Family,
     mut published: watch::Receiver<Option<Arc<Collection>>>,

@@ -1,8 +1,8 @@
-//! Says to those who store or delete an object what that would do (`NAVARCH_PLAN_WARNINGS`): the plan of `navarch plan`, in brief, as
-//! warnings of a webhook.
+//! Warns users who store or delete an object about the effects (`NAVARCH_PLAN_WARNINGS`): a summary of the plan of
+//! `navarch plan`, as warnings of a webhook.
 //!
-//! Requests wait for a plan at most [`PLAN_TIMEOUT`]; a plan that takes longer runs to its end. All plans together take [`BURST`] and
-//! then [`SHARE`] of a core, as anyone who can reach the webhooks' port can cause plans.
+//! Requests wait for a plan at most [`PLAN_TIMEOUT`]; a plan that takes longer runs to its end. All plans together
+//! take [`BURST`] and then [`SHARE`] of a core, as anyone who can reach the webhooks' port can cause plans.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,12 +60,12 @@ impl Spent {
 }
 
 impl PlanWarnings {
-    /// Over what is in force; plans of pages take turns with these.
+    /// Plans against the current configuration; only one plan runs at a time, including those of pages.
     pub(super) fn new(push: &PushHandle, connections: Arc<Connections>, plans: &Plans) -> Self {
         Self { push: push.clone(), connections, plans: plans.clone(), spent: Arc::default() }
     }
 
-    /// As the webhooks ask for it.
+    /// The function that the webhooks call.
     pub(super) fn adviser(self) -> Adviser {
         Arc::new(move |intent| {
             let this = self.clone();
@@ -102,7 +102,7 @@ impl PlanWarnings {
             let mut mirror = asker.mirror();
             let lines = mirror.as_mut().map(|mirror| plan_of(mirror, change).in_brief());
             drop(turn);
-            // The caller may have gone. It does not wait until the copies are freed.
+            // The caller may have disconnected. The response does not wait until the copies are freed.
             _ = answer.send(lines);
             drop(mirror);
             spent.lock().add(now.elapsed());

@@ -30,7 +30,7 @@ pub(super) struct Ports {
     pub(super) http: Option<OpenHttpPort>,
     /// Metrics, version and debug.
     pub(super) monitoring: Option<OpenHttpPort>,
-    /// Where they are.
+    /// The listen addresses.
     pub(super) addresses: Addresses,
 }
 
@@ -41,7 +41,7 @@ impl Ports {
         limits.log(config.files);
         let (xds, webhooks) = (limits.tls(limits.xds), limits.tls(limits.webhooks));
         let (plain, web) = (PortLimits::plain(limits.xds), PortLimits::plain(limits.http));
-        // Without a port for plaintext xDS the HTTP port has its connections, too.
+        // Without a port for plaintext xDS, the HTTP port also serves its connections.
         let http = if config.grpc == ListenAddress::Off { plain } else { web };
         let answers = Budget::new(ANSWERS);
         let open = |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));

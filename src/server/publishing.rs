@@ -18,7 +18,7 @@ pub(super) struct Published {
     pub(super) revocations: Option<watch::Receiver<Arc<str>>>,
 }
 
-/// The objects that hold them.
+/// The objects that contain them.
 #[derive(Clone, Debug)]
 pub struct PublishedObjects {
     /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
@@ -41,12 +41,12 @@ pub(super) struct Publisher {
     pub(super) cluster: Cluster,
     pub(super) objects: PublishedObjects,
     pub(super) published: Published,
-    /// Which namespaces get ConfigMaps.
+    /// The namespaces that get ConfigMaps.
     pub(super) scope: watch::Receiver<NamespaceScope>,
 }
 
 impl Publisher {
-    /// The lock under which it is done.
+    /// The leader lock for this work.
     pub(super) fn lock(&self) -> Lock {
         if self.objects.trust_bundle { Lock::TrustBundle } else { Lock::Namespaces }
     }

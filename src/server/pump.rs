@@ -103,7 +103,7 @@ impl Pump {
     }
 }
 
-/// Says of objects that go that their stages do not hold for that.
+/// Logs deletions of objects that have stages, as stages do not apply to deletions.
 fn tell_deletions(context: &PushContext, changes: &[Change]) {
     for name in deleted_at_once(context, changes) {
         tracing::warn!(
@@ -113,7 +113,8 @@ fn tell_deletions(context: &PushContext, changes: &[Change]) {
     }
 }
 
-/// The objects that go though they ask for stages. One that comes back at once, as when a source reads all anew, does not go.
+/// The deleted objects that have stages. An object that is added again in the same batch, as when a source reads
+/// everything again, is not deleted.
 fn deleted_at_once(context: &PushContext, changes: &[Change]) -> Vec<ObjectRef> {
     let is_put = |name: &ObjectRef| {
         changes.iter().any(|change| if let Change::Put(object) = change { object.object_ref() == *name } else { false })
@@ -127,7 +128,7 @@ fn deleted_at_once(context: &PushContext, changes: &[Change]) -> Vec<ObjectRef> 
     removed.filter(asks).filter(|name| !is_put(name)).cloned().collect()
 }
 
-/// The keys that an object demands, if it is of the kind that does.
+/// The keys that an object requires, if it is a RequestAuthentication.
 fn demand_of(object: &AnyObject) -> Option<Demand> {
     let AnyObject::RequestAuthentication(policy) = object else { return None };
     let wanted = policy.spec.jwt_rules.iter().filter_map(|rule| {

@@ -106,13 +106,14 @@ impl QuarantineWork {
             return;
         }
         let candidates = self.candidates(&info, watch, &said).await;
-        // Who has never taken anything of a type may refuse all of it: what it refuses is tried, even where one object alone made it.
+        // A proxy that has never accepted anything of a type may reject all of it, so the response is tried even if
+        // only one object is behind it.
         let is_tried = candidates.len() > 1 || taken_at(watch).is_none();
         let suspect = self.suspect(&candidates, &info);
         let found = match candidates.as_slice() {
             [] => None,
             [only] if !is_tried => Some(only.clone()),
-            // What another proxy was charged for is confirmed at once: once for each object.
+            // A trial is needed unless another proxy has rejected one of the objects.
             _ if suspect.is_none() && Instant::now() < self.rests_until => {
                 if self.deferred.len() < QUEUE {
                     self.deferred.insert(refusal);
@@ -139,8 +140,8 @@ impl QuarantineWork {
         }
     }
 
-    /// Whether a proxy sees the new version of an object that others do not see, in what it refused: that is stopped, and the proxy gets
-    /// something else.
+    /// Whether the rejected response contains the new version of an object in a rollout. That rollout is stopped, and
+    /// the proxy gets another response.
     async fn is_of_rollout(&self, info: &ConnectionInfo, kind: ResourceType) -> bool {
         let context = self.push.context();
         let seen = context.rollouts.iter().filter(|(_, rollout)| rollout.is_seen_by(&info.proxy.name));
@@ -154,7 +155,7 @@ impl QuarantineWork {
         reached.is_ok_and(|reached| reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
     }
 
-    /// Has a proxy sent again what is in force, after something was tried on it.
+    /// Sends the current resources to a proxy again after a trial.
     async fn give_up(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
         if self.given_up.len() >= MAX_SUSPECTS {
             self.given_up.clear();
@@ -182,7 +183,7 @@ impl QuarantineWork {
         }
         let rejecters = self.charged.entry((name.clone(), generation)).or_default();
         rejecters.insert(rejecter(info));
-        // Those of the same sort: what a gateway refuses a sidecar may never be sent.
+        // Other proxies of the same kind: a resource that a gateway rejects may never be sent to a sidecar.
         let all = self.connections.list();
         let alike = all.iter().filter(|other| {
             let kinds = reached.get(&other.proxy_id);
@@ -206,9 +207,10 @@ impl QuarantineWork {
         self.push.change(vec![Change::Quarantine(name, said.clone())]).await.is_ok()
     }
 
-    /// The objects that may be it: those behind the resources that the proxy has not taken, that it names if it names some; of
-    /// these the ones that changed since it took something, or else the ones that write Envoy's configuration themselves. Where it has
-    /// taken nothing yet each may be it, the most suspect first.
+    /// The objects that may be the cause: those behind the resources that the proxy has not accepted, and only those
+    /// named in the error if it names some; of these the ones that changed since it accepted something, or else the
+    /// ones that write Envoy's configuration themselves. If it has accepted nothing yet, all are candidates, the most
+    /// suspect first.
     async fn candidates(&self, info: &ConnectionInfo, watch: &TypeInfo, said: &Arc<str>) -> Vec<ObjectRef> {
         let (id, kind, taken, said) = (info.proxy_id, watch.kind, watch.taken.clone(), said.clone());
         let since = taken_at(watch);
@@ -244,8 +246,8 @@ impl QuarantineWork {
         names.iter().find(is_suspect).cloned()
     }
 
-    /// Which of several objects it is: first the one that another proxy refuses, then halves of them are left out in turn, on this one
-    /// proxy, until one is left without which it takes what it is sent.
+    /// Finds the cause among several objects: first the one that another proxy rejects; otherwise halves of them are
+    /// left out in turn, on this proxy, until one is left without which it accepts its resources.
     async fn bisect(
         &self,
         info: &ConnectionInfo,
@@ -287,7 +289,7 @@ impl QuarantineWork {
         let work = move || {
             let mut mirror = Mirror::of(&context, vec![client]);
             mirror.apply(left_out.into_iter().map(Change::Removed).collect());
-            // The caller may have gone.
+            // The caller may have disconnected.
             _ = answer.send(mirror.had(0).get(&kind).cloned());
         };
         std::thread::Builder::new().name("bisect".to_owned()).stack_size(STACK).spawn(work).ok()?;
@@ -319,13 +321,13 @@ impl QuarantineWork {
     }
 }
 
-/// What identifies a client that rejects: its address, since it can choose its name; on this machine its name.
+/// The identity of a rejecting client: its address, since it can choose its name; on this machine its name.
 fn rejecter(info: &ConnectionInfo) -> Arc<str> {
     let address = info.peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !ip.is_loopback());
     address.map_or_else(|| info.proxy.name.clone(), |ip| Arc::from(ip.to_string()))
 }
 
-/// The objects of facts that can be charged, each once, in their order.
+/// The objects of facts that can be quarantined, without duplicates, in order.
 fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Vec<ObjectRef> {
     let objects = &inspect.engine.context().objects;
     let mut seen = BTreeSet::new();
@@ -360,15 +362,16 @@ fn writes_for_envoy(kind: Kind) -> bool {
     matches!(kind, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension)
 }
 
-/// Objects in the order in which each is suspected: first what changed, then what writes Envoy's configuration itself, and what makes
-/// services last, without which all that others say of these goes.
+/// Sorts objects by suspicion: first changed ones, then those that write Envoy's configuration themselves. Objects
+/// that define services are last: without them, the configuration of other objects for these services would be
+/// missing, too.
 fn by_suspicion(mut names: Vec<ObjectRef>, changed: &[ObjectRef]) -> Vec<ObjectRef> {
     let changed: BTreeSet<&ObjectRef> = changed.iter().collect();
     names.sort_by_key(|name| (name.kind == Kind::ServiceEntry, !changed.contains(name), !writes_for_envoy(name.kind)));
     names
 }
 
-/// Those of some objects that changed after a snapshot, as far as that is remembered.
+/// The objects that changed after a snapshot, as far as that is remembered.
 fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: u64) -> Vec<ObjectRef> {
     let pushes = inspect.pushes.iter().filter(|push| push.revision > since);
     let changed: BTreeSet<&ObjectRef> =

@@ -1,4 +1,4 @@
-//! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): which services a port has, and the files that describe them.
+//! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): the services of a port, and the files that describe them.
 //!
 //! Tools such as grpcurl use it. Descriptors are part of the program as one encoded set; a request scans it and stores nothing, so
 //! that clients cannot use memory.
@@ -128,7 +128,7 @@ struct Lookup {
 #[derive(Clone, Debug)]
 pub(super) struct ReflectionV1(Lookup);
 
-/// The same under the name that it had before.
+/// The same under its earlier name.
 #[derive(Clone, Debug)]
 pub(super) struct ReflectionV1Alpha(Lookup);
 
@@ -246,7 +246,7 @@ fn has_message(message: &DescriptorProto, name: &str) -> bool {
         || message.enum_type.iter().any(|one| one.name() == inner)
 }
 
-/// Makes a service of its look-up.
+/// Implements a service with its lookup.
 macro_rules! service {
     ($name:ident) => {
         impl Service<Request<Body>> for $name {

@@ -26,7 +26,7 @@ const OTHERS: &str = "other";
 struct Refused {
     /// Its kind.
     r#type: &'static str,
-    /// Where it is: a file, or `k8s://<kind>/<namespace>/<name>`.
+    /// The place of the object: a file, or `k8s://<kind>/<namespace>/<name>`.
     name: Arc<str>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Refusals {
     total: Family<Refused, Count>,
     /// `navarch_refused_configs`: currently.
     current: Family<OfKind, Gauge>,
-    /// Names with a label of their own in `total`. Labels stay, as counters do, and users may write many objects.
+    /// Names with their own label in `total`. Counters are never removed, and users may create many objects.
     named: KeyedSet<(&'static str, Arc<str>)>,
     /// Current rejections by place.
     places: BTreeMap<Arc<str>, Vec<&'static str>>,

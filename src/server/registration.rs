@@ -1,15 +1,15 @@
-//! What of the environment says that Kubernetes signs.
+//! The settings of signing by Kubernetes, from the environment.
 
 use std::path::PathBuf;
 
 use navarch_security::ca::RegistrationConfig;
 
-/// Where the roots of an outer CA are mounted.
+/// The file with the roots of an external CA.
 const ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";
-/// The roots of the cluster, by which its own signers are known.
+/// The roots of the cluster, which verify its own signers.
 const CLUSTER_ROOTS: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// With the file of the roots, as istiod chooses it: one that is mounted, else the cluster's, unless signers are named.
+/// Selects the file of the roots, as istiod does: a mounted one, or else the cluster's, unless signers are configured.
 pub(super) fn with_roots(config: RegistrationConfig) -> RegistrationConfig {
     let mounted = PathBuf::from(ROOTS);
     let roots = match config.roots {

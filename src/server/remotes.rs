@@ -1,6 +1,6 @@
 //! Remote clusters: their services, endpoints and workloads are part of the mesh, which another cluster configures.
 //!
-//! Agrees with Istio's `pkg/kube/multicluster`.
+//! Matches Istio's `pkg/kube/multicluster`.
 
 mod clusters;
 mod configs;
@@ -30,33 +30,32 @@ use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, IDLE_TIMEOUT, KubernetesScope, SourceEvent};
 use tokio_util::sync::CancellationToken;
 
-/// Events of Secrets and files that may wait.
+/// Capacity of the channel of Secret and file events.
 const CONFIGS: usize = 64;
 
-/// What flags and environment say of remote clusters.
+/// Settings of remote clusters from flags and environment.
 #[derive(Clone, Debug)]
 pub struct RemotesConfig {
-    /// `PILOT_MULTICLUSTER_KUBECONFIG_PATH`: a directory of kubeconfigs, in place of Secrets.
+    /// `PILOT_MULTICLUSTER_KUBECONFIG_PATH`: a directory of kubeconfigs, which replaces the Secrets.
     pub directory: Option<PathBuf>,
-    /// `--clusterRegistriesNamespace`: where the Secrets are; the control plane's own namespace where unset.
+    /// `--clusterRegistriesNamespace`: the namespace of the Secrets; the control plane's own namespace if unset.
     pub namespace: Option<String>,
-    /// `LOCAL_CLUSTER_SECRET_WATCHER` with `EXTERNAL_ISTIOD`: the Secrets are in the cluster that the process runs in, not in that
-    /// which configures the mesh. Default false.
+    /// `LOCAL_CLUSTER_SECRET_WATCHER` with `EXTERNAL_ISTIOD`: whether the Secrets are in the cluster that the process
+    /// runs in, instead of the one that configures the mesh. Default false.
     pub local_secrets: bool,
-    /// `EXTERNAL_ISTIOD`: remote clusters that name this control plane's cluster are led by it. Default false.
+    /// `EXTERNAL_ISTIOD`: whether this control plane leads remote clusters that name its cluster. Default false.
     pub external: bool,
-    /// `PILOT_REMOTE_CLUSTER_TIMEOUT`: after so long the control plane goes on without a remote cluster; `None` for never.
-    /// Default 30s.
+    /// `PILOT_REMOTE_CLUSTER_TIMEOUT`: how long the initial sync waits for a remote cluster; `None` is forever. Default 30s.
     pub timeout: Option<Duration>,
-    /// `PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS`: what kubeconfigs may have although it is insecure. Default nothing.
+    /// `PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS`: insecure options that kubeconfigs may use. Default none.
     pub insecure: BTreeSet<String>,
-    /// What is read of remote clusters.
+    /// The objects of remote clusters to read.
     pub scope: KubernetesScope,
-    /// How long a connection may be silent before it counts as dead.
+    /// Time without activity after which a connection is closed.
     pub idle_timeout: Duration,
-    /// How often each API server may be asked, if there is a limit.
+    /// The rate limit of each API server, if there is one.
     pub rate: Option<ApiRate>,
-    /// `TOKEN_AUDIENCES`: whom tokens must be for.
+    /// `TOKEN_AUDIENCES`: the expected audiences of tokens.
     pub audiences: Vec<String>,
 }
 
@@ -77,17 +76,17 @@ impl Default for RemotesConfig {
     }
 }
 
-/// What others have of remote clusters.
+/// The interfaces of the reader of remote clusters.
 pub(super) struct Followed {
-    /// Tells when those that were there at start were read, or are late.
+    /// Receives an event when the initial clusters were read, or have timed out.
     pub(super) synced: mpsc::Receiver<Batch>,
-    /// How far each has come.
+    /// The sync status of each.
     pub(super) clusters: ManagedClusters,
     /// Receives the configuration for remote clusters that are led.
     pub(super) told: watch::Sender<Option<ToldRemotes>>,
 }
 
-/// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, where there is one.
+/// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, if there is one.
 pub(super) fn follow(
     config: &Config,
     (client, servers, problems): (Option<&kube::Client>, RemoteServers, Problems),
@@ -130,8 +129,7 @@ pub(super) fn follow(
     Followed { synced, clusters: shown, told: sender }
 }
 
-/// Starts to read the clusters that a source tells of. What is given tells when those that were there at start were read, or are
-/// late.
+/// Starts to read the clusters of a source. The receiver gets an event when the initial clusters were read, or have timed out.
 fn start(
     clusters: Clusters,
     source: Option<Source>,
@@ -140,7 +138,7 @@ fn start(
 ) -> mpsc::Receiver<Batch> {
     let (synced, events) = mpsc::channel(1);
     let Some(source) = source else {
-        // There is nowhere to hear of any.
+        // There is no source of clusters.
         let stop = stop.clone();
         spawn("remote clusters", tasks, async move {
             _ = synced.send(vec![SourceEvent::FullSync]).await;
@@ -164,7 +162,7 @@ fn start(
     events
 }
 
-/// Where kubeconfigs come from.
+/// The source of kubeconfigs.
 enum Source {
     /// Files.
     Directory(PathBuf),
@@ -175,7 +173,7 @@ enum Source {
 }
 
 impl Source {
-    /// Where they come from, if from anywhere.
+    /// The source of kubeconfigs, if there is one.
     fn of(config: &Config, client: Option<&kube::Client>) -> Option<Self> {
         let remotes = &config.remotes;
         if let Some(directory) = &remotes.directory {
@@ -188,7 +186,7 @@ impl Source {
         Some(if local { Self::LocalSecrets(namespace, remotes.rate) } else { Self::Secrets(client.clone(), namespace) })
     }
 
-    /// Tells of them until nobody listens.
+    /// Sends kubeconfigs until the receiver is closed.
     async fn follow(self, events: mpsc::Sender<configs::ConfigEvent>) {
         let ended = match self {
             Self::Directory(directory) => configs::follow_directory(directory, events).await,

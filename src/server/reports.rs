@@ -1,4 +1,4 @@
-//! Conditions of objects that say how they are in force, by the snapshot in force.
+//! Conditions of objects about their rollout or quarantine, from the current snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use navarch_push::quarantine::Quarantined;
 use navarch_push::rollout::{Rollout, RolloutProgress};
 use navarch_status::ObjectReport;
 
-/// Those that are quarantined.
+/// The conditions of quarantined objects.
 pub(super) fn quarantined(context: &PushContext) -> BTreeMap<ObjectRef, ObjectReport> {
     let report = |one: &Arc<Quarantined>| ObjectReport {
         is_true: true,
@@ -20,12 +20,12 @@ pub(super) fn quarantined(context: &PushContext) -> BTreeMap<ObjectRef, ObjectRe
     context.quarantined.iter().map(|(name, one)| (name.clone(), report(one))).collect()
 }
 
-/// Those of which a change reaches proxies in stages, or was stopped on the way.
+/// The conditions of objects in a staged rollout, or whose rollout was stopped.
 pub(super) fn rolled_out(context: &PushContext) -> BTreeMap<ObjectRef, ObjectReport> {
     context.rollouts.iter().map(|(name, rollout)| (name.clone(), rollout_report(rollout))).collect()
 }
 
-/// How one stands: the same at all replicas.
+/// The condition of one rollout: the same at all replicas.
 fn rollout_report(rollout: &Rollout) -> ObjectReport {
     let (generation, shares) = (rollout.generation, rollout.plan.stages.shares());
     let (reason, message, warning): (_, Arc<str>, Option<Arc<str>>) = match &rollout.progress {

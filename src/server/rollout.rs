@@ -66,7 +66,7 @@ struct TrackedRollout {
     is_paused: bool,
     /// Proxies that rejected something before the stage began.
     refusing: Refusing,
-    /// How far the proxies have come.
+    /// The counts of proxies.
     tally: ProxyCounts,
     /// The result of Prometheus at this stage, and its time.
     query: Option<(Answer, Instant)>,
@@ -124,7 +124,7 @@ impl Work {
                 return;
             }
             if let Some((answer, outcome)) = answered {
-                // The caller may have gone.
+                // The caller may have disconnected.
                 answer.send(outcome).ok();
             }
             due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * REST_FACTOR);
@@ -178,7 +178,7 @@ impl Work {
         Ok(())
     }
 
-    /// Knows a rollout, and what it is at.
+    /// Tracks a rollout and its current stage.
     fn follow(&mut self, name: &ObjectRef, rollout: &Rollout, connections: &[ConnectionInfo]) {
         let at = match rollout.progress {
             RolloutProgress::Stage { at, .. } => Some(at),

@@ -36,21 +36,21 @@ struct Account {
     allowed: Option<bool>,
 }
 
-/// A service account, and the remote cluster that it is of, if it is of one.
+/// A service account, and its remote cluster, if it is not in the config cluster.
 type Asker = (Option<ClusterId>, NamespacedName);
 
 /// The checkers by cluster.
 struct Reviewers {
-    /// About accounts of the cluster that configures the mesh.
+    /// Reviews accounts of the cluster that configures the mesh.
     own: Arc<dyn AccessReviewer>,
     /// The name of that cluster.
     cluster: ClusterId,
-    /// About accounts of others.
+    /// Reviews accounts of remote clusters.
     remotes: RemoteServers,
 }
 
 impl Reviewers {
-    /// The account of a cluster by the name that its proxy gives.
+    /// The account, with the cluster that its proxy names.
     fn asked(&self, cluster: &str, account: NamespacedName) -> Asker {
         let cluster = self.remotes.meant(cluster);
         (Some(cluster).filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster), account)
@@ -71,7 +71,7 @@ fn told((cluster, account): Asker, allowed: Option<bool>) -> Change {
     }
 }
 
-/// Reviews under way.
+/// Reviews in progress.
 type Reviews = JoinSet<(Asker, Result<bool, String>)>;
 
 /// Capacity of the request channel; streams block when it is full.
@@ -135,7 +135,7 @@ fn take(
     if let Some(account) = accounts.get_mut(&name) {
         account.interests.push(interest);
         match account.allowed {
-            // The caller may have gone.
+            // The caller may have disconnected.
             Some(_) => _ = answered.send(()),
             None => account.waiting.push(answered),
         }

@@ -61,7 +61,7 @@ pub(super) struct SecurePort {
     /// xDS.
     pub(super) ads: Ads,
     pub(super) certificates: CertificateService,
-    /// What is counted of their calls.
+    /// Metrics of their calls.
     pub(super) call_metrics: GrpcMetrics,
     /// Whether workloads may request certificates.
     pub(super) signs: bool,
@@ -92,9 +92,9 @@ pub(super) struct Authentication {
     pub(super) gatekeeper: Arc<Gatekeeper>,
     /// What happens to callers with and without an identity.
     pub(super) policy: AuthPolicy,
-    /// The counter of refused callers; `None` where the service counts them itself.
+    /// The counter of rejected callers; `None` if the service counts them itself.
     pub(super) refused: Option<Metrics>,
-    /// Which of them are logged.
+    /// Rate limit of logged rejections.
     pub(super) log: Arc<LogLimit>,
 }
 
@@ -117,7 +117,7 @@ pub(super) enum AuthPolicy {
 }
 
 impl AuthPolicy {
-    /// Of xDS where callers show who they are.
+    /// The policy for xDS if callers authenticate.
     pub(super) fn of_streams(rules: StreamRules) -> Self {
         match (rules.auth, rules.checks_identity) {
             (true, true) => Self::Known,
@@ -177,7 +177,7 @@ async fn accept(
 }
 
 impl ClientIdentity {
-    /// What the client has shown that a connection to this address has shaken hands with.
+    /// The identity from a TLS handshake with a client of this address.
     fn of(stream: &TlsStream<PortStream>, peer: SocketAddr) -> Self {
         let (_, session) = stream.get_ref();
         let certificates = session.peer_certificates().unwrap_or_default();

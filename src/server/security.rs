@@ -1,4 +1,4 @@
-//! Puts the certificate authority together and opens what rests on it.
+//! Creates the certificate authority and the services that depend on it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,94 +35,95 @@ use navarch_source::Fetcher;
 use navarch_status::ROOTS_KEY;
 use navarch_xds::connections::Connections;
 
-/// How often roots are looked after where they follow each other within moments.
+/// Interval at which roots are checked if their lifetimes are very short.
 const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What flags and environment say of identities and certificates.
+/// Settings of identities and certificates from flags and environment.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a variable of istiod's in its own right")]
 pub struct SecurityConfig {
-    /// `ROOT_CA_DIR`: the folder of a plugged-in CA. Default `./etc/cacerts`.
+    /// `ROOT_CA_DIR`: the directory of a plugged-in CA. Default `./etc/cacerts`.
     pub plugged_in: PathBuf,
-    /// `USE_REMOTE_CERTS`: where that folder holds no whole CA, it is read from the Secret `cacerts` of the cluster that configures
-    /// the mesh. Default false.
+    /// `USE_REMOTE_CERTS`: whether the CA is read from the Secret `cacerts` of the cluster that configures the mesh,
+    /// if that directory does not contain a complete CA. Default false.
     pub plugged_in_secret: bool,
-    /// `ENABLE_CA_SERVER`: workloads get certificates here, and namespaces its roots. Default true.
+    /// `ENABLE_CA_SERVER`: whether workloads get certificates here, and namespaces the roots. Default true.
     pub signs: bool,
-    /// Where a self-signed root is kept, where there is no API server to keep it; `None` keeps it in memory.
+    /// The directory of a self-signed root, if there is no API server to store it; `None` keeps it in memory.
     pub state: Option<PathBuf>,
-    /// The kind of a new root's key.
+    /// The key type of a new root.
     pub key_type: KeyType,
-    /// `CITADEL_SELF_SIGNED_CA_CERT_TTL`: how long a new root lasts. Default 10 years.
+    /// `CITADEL_SELF_SIGNED_CA_CERT_TTL`: the lifetime of a new root. Default 10 years.
     pub root_lifetime: Duration,
-    /// `NAVARCH_ROOT_OVERLAP`: for how long a root is trusted at the least before it signs: a mounted ConfigMap reaches pods
+    /// `NAVARCH_ROOT_OVERLAP`: how long a root is trusted at least before it signs: a mounted ConfigMap reaches pods
     /// within some minutes. Default 10 minutes.
     pub overlap: Duration,
-    /// `CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL`: how often it is looked whether a self-signed root nears its end; zero is
-    /// never. Default 1 hour.
+    /// `CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL`: the interval at which the expiry of a self-signed root is
+    /// checked; zero is never. Default 1 hour.
     pub root_check: Duration,
-    /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the share of its life, in percent, that is left of a root when the
-    /// next is made. Default 20.
+    /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the remaining share of a root's lifetime, in percent,
+    /// at which the next one is generated. Default 20.
     pub root_grace: u32,
-    /// `EXTERNAL_CA`: Kubernetes signs for workloads.
+    /// `EXTERNAL_CA`: signing for workloads by Kubernetes, if enabled.
     pub registration: Option<RegistrationConfig>,
-    /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, where it is given.
+    /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, if given.
     pub given: Option<GivenFiles>,
-    /// `PILOT_CERT_PROVIDER=k8s.io/<signer>`: who signs the server's own certificate, where none is given.
+    /// `PILOT_CERT_PROVIDER=k8s.io/<signer>`: the signer of the server's own certificate, if none is given.
     pub server_signer: Option<String>,
-    /// Which addresses SPIFFE bundles may be fetched from.
+    /// The addresses that SPIFFE bundles may be fetched from.
     pub fetched: AddressPolicy,
-    /// How long workloads' certificates last.
+    /// The lifetimes of workloads' certificates.
     pub lifetimes: Lifetimes,
-    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may ask for certificates of what runs on their node.
+    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates for the workloads of their node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
-    /// `JWT_RULE`: tokens that are checked by keys.
+    /// `JWT_RULE`: tokens that are verified with public keys.
     pub jwt_rule: Option<JwtRule>,
-    /// `TOKEN_AUDIENCES`: whom tokens of service accounts must be for. Default `istio-ca`.
+    /// `TOKEN_AUDIENCES`: the expected audiences of service account tokens. Default `istio-ca`.
     pub audiences: Vec<String>,
-    /// `TRUSTED_GATEWAY_CIDR`: whose word on the clients behind them counts.
+    /// `TRUSTED_GATEWAY_CIDR`: gateways that are trusted to report the identities of their clients.
     pub trusted_gateways: TrustedNetworks,
-    /// `ISTIOD_CUSTOM_HOST`: further names under which Navarch is reached, comma-separated.
+    /// `ISTIOD_CUSTOM_HOST`: further host names of the control plane, comma-separated.
     pub custom_hosts: String,
     /// `REVISION`: the revision of this control plane.
     pub revision: String,
-    /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: namespaces beside the control plane's whose workloads may see all debug pages.
+    /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: further namespaces whose workloads may see all debug pages, in
+    /// addition to the control plane's.
     pub debug_namespaces: Vec<Namespace>,
-    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: whoever is none of those sees what is about its own namespace. Default true.
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: whether other callers only see data of their own namespace. Default true.
     pub debug_by_namespace: bool,
     /// `--tls-min-version`, `--tls-cipher-suites`.
     pub tls: TlsRules,
-    /// Who may have streams.
+    /// The rules for streams.
     pub streams: StreamRules,
     /// `PILOT_ENABLE_CA_CRL`: publishes the CRL of a plugged-in CA in every namespace. Default true.
     pub publishes_revocations: bool,
 }
 
-/// Who may have streams of xDS.
+/// The rules for clients of xDS streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRules {
-    /// `XDS_AUTH`: xDS over TLS is for known callers only. Default true.
+    /// `XDS_AUTH`: whether xDS over TLS requires authentication. Default true.
     pub auth: bool,
-    /// `XDS_AUTH_PLAINTEXT`: so is xDS in plain text, by their tokens. Default false.
+    /// `XDS_AUTH_PLAINTEXT`: whether plaintext xDS requires authentication, by token. Default false.
     pub plain_auth: bool,
-    /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: a proxy must be who its caller was proved to be. Default true; without, nobody gets
-    /// secrets.
+    /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: whether a proxy must match its authenticated identity. Default true;
+    /// otherwise secrets are not sent.
     pub checks_identity: bool,
 }
 
-/// What a control plane and its things are called.
+/// Names of a control plane and its objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'a> {
     pub(super) namespace: &'a Namespace,
     pub(super) replica: &'a str,
-    /// The ConfigMap that tells namespaces of the roots.
+    /// The ConfigMap with the roots in each namespace.
     pub(super) roots: &'a str,
 }
 
-/// What rests on the authority.
+/// The authority and the services that depend on it.
 #[derive(Debug)]
 pub(super) struct Security {
-    /// The authority in force.
+    /// The current authority.
     pub(super) authority: CurrentAuthority,
     /// Commands to the keeper of the roots.
     pub(super) commands: RotationCommands,
@@ -132,7 +133,7 @@ pub(super) struct Security {
     pub(super) certificates: CertificateService,
 }
 
-/// The snapshot in force as what is known of the mesh.
+/// The current snapshot, as the source of information about the mesh.
 #[derive(Clone, Debug)]
 struct Snapshot(PushHandle);
 
@@ -188,21 +189,21 @@ impl SnapshotProvider for Snapshot {
     }
 }
 
-/// The time of day.
+/// The wall clock time.
 pub(super) fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
 }
 
-/// A trust domain as it stands in identities: `@` is no sign of a SPIFFE id.
+/// A trust domain in the format of identities: `@` is not allowed in a SPIFFE ID.
 fn trust_domain(text: &str) -> TrustDomain {
     TrustDomain::new(text.replace('@', "."))
 }
 
-/// Finds or makes the authority, and starts what rests on it. With a client, roots are kept and tokens reviewed by its API
-/// server.
+/// Loads or generates the authority, and starts the services that depend on it. With a client, its API server stores
+/// the roots and reviews tokens.
 ///
 /// # Errors
-/// When there is no authority to be had: nothing secure can be served then.
+/// If there is no authority: then nothing can be served securely.
 pub(super) async fn start(
     config: &SecurityConfig,
     names: Names<'_>,
@@ -260,7 +261,7 @@ pub(super) async fn start(
     Ok(Security { authority, commands, tls, certificates })
 }
 
-/// Where the server's own certificate comes from.
+/// The source of the server's own certificate.
 fn server_certificate(
     config: &SecurityConfig,
     namespace: &Namespace,
@@ -283,8 +284,8 @@ fn server_certificate(
     })
 }
 
-/// The roots that pods have been given last, by the ConfigMap in the control plane's own namespace; `None` if nobody knows, as
-/// where the roots there are another CA's.
+/// The roots that pods were last given, from the ConfigMap in the control plane's own namespace; `None` if unknown,
+/// as when the roots there are another CA's.
 async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&kube::Client>) -> Option<String> {
     let is_own = config.signs && config.given.is_none() && config.server_signer.is_none();
     let client = client.filter(|_| is_own)?;
@@ -294,10 +295,10 @@ async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&
     found.ok()??.data?.remove(ROOTS_KEY).filter(|roots| !roots.is_empty())
 }
 
-/// Says who callers are: by certificates, by the keys of `JWT_RULE`, by the API server if there is a client, by gateways.
+/// Authenticates callers: by certificates, by the keys of `JWT_RULE`, by the API server if there is a client, by gateways.
 ///
 /// # Errors
-/// When `JWT_RULE` cannot be used.
+/// If `JWT_RULE` is invalid.
 pub(super) fn gatekeeper(
     config: &SecurityConfig,
     (client, remotes): (Option<&kube::Client>, RemoteServers),
@@ -313,7 +314,7 @@ pub(super) fn gatekeeper(
     Ok(Arc::new(gatekeeper.with_remotes(remotes)))
 }
 
-/// Keeps the metrics of when certificates end.
+/// Updates the metrics of certificate expiry.
 fn count_ends(mut authority: CurrentAuthority, metrics: Metrics, stop: &CancellationToken, tasks: &mut Tasks) {
     let stop = stop.clone();
     super::spawn("metrics of the CA", tasks, async move {

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 
-/// Follows the signals from this call on, also while Navarch starts: SIGTERM and SIGINT cancel the token that is given, SIGUSR1
-/// notifies `reload`. It is called before any port answers: a signal without a handler ends the process at once, and whoever saw an
-/// answer expects an orderly end.
+/// Handles the signals from this call on, also while Navarch starts: SIGTERM and SIGINT cancel the returned token,
+/// SIGUSR1 notifies `reload`. It is called before any port responds: a signal without a handler would end the process
+/// at once, and clients that got a response expect a graceful shutdown.
 pub(super) fn follow(reload: Arc<Notify>, stop: &CancellationToken, tasks: &mut Tasks) -> CancellationToken {
     let (ends, stop) = (CancellationToken::new(), stop.clone());
     let origin = ends.clone();
@@ -25,7 +25,7 @@ pub(super) fn follow(reload: Arc<Notify>, stop: &CancellationToken, tasks: &mut 
     ends
 }
 
-/// The handlers of the signals that are obeyed; `None` where one could not be registered.
+/// The handlers of the supported signals; `None` if one could not be registered.
 struct Handlers {
     terminate: Option<Signal>,
     interrupt: Option<Signal>,

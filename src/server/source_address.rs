@@ -1,11 +1,11 @@
-//! What configuration sources are called, by flags and by the mesh config.
+//! Addresses of configuration sources, from flags and the mesh config.
 
 use std::path::PathBuf;
 
 use navarch_api::istio::ClientTlsSettings;
 use navarch_api::mesh::{ConfigSource, Resource};
 
-/// A place from which configuration comes.
+/// The address of a configuration source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SourceAddress {
     /// `fs:///path`: a directory.
@@ -21,22 +21,22 @@ pub enum SourceAddress {
 pub struct XdsServer {
     /// `host:port`.
     pub address: String,
-    /// TLS towards it; plain text without.
+    /// The TLS settings; `None` for plain text.
     pub tls: Option<ClientTlsSettings>,
-    /// Whether services and workloads are all that is asked for.
+    /// Whether only services and workloads are read.
     pub services_alone: bool,
 }
 
-/// A text that names no source.
+/// The address is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported config source {0:?}: use fs:///path, xds://host:port or k8s://")]
 pub struct SourceAddressError(String);
 
 impl SourceAddress {
-    /// The one that mesh config names.
+    /// The address of a config source in the mesh config.
     ///
     /// # Errors
-    /// When the address is of none that is read.
+    /// If the address is not supported.
     pub(super) fn of(source: &ConfigSource) -> Result<Self, SourceAddressError> {
         let mut address = source.address.parse()?;
         if let Self::Xds(server) = &mut address {

@@ -1,4 +1,4 @@
-//! Which sources there are, by flags, mesh config and where this runs; their tasks.
+//! Selects the sources by flags, mesh config and environment, and starts their tasks.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -27,22 +27,22 @@ use navarch_source::{
     MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError, XdsMetrics, XdsSource, XdsSourceConfig,
 };
 
-/// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
+/// Capacity of the channel of batches to the push thread; sources block when it is full, and merge their events.
 const BATCHES: usize = 64;
 
-/// How often the mesh config is asked for at start, before it is taken to name no sources.
+/// Maximum number of attempts to read the mesh config at start; after that, it has no config sources.
 const ATTEMPTS: u32 = 5;
-/// How long to wait before it is asked for again.
+/// Delays between attempts.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(4));
 
-/// What flags and environment say of sources.
+/// Settings of sources from flags and environment.
 #[derive(Clone, Debug)]
 pub struct SourcesConfig {
-    /// `--config-source`: where configuration comes from, first come first served.
+    /// `--config-source`: the sources of configuration; earlier ones take precedence.
     pub addresses: Vec<SourceAddress>,
-    /// `--registries`: whether the services of Kubernetes count.
+    /// `--registries`: whether Kubernetes' services are read.
     pub kubernetes_registry: bool,
-    /// `--config-dir`: the directory of configuration, where neither flags nor mesh config name sources.
+    /// `--config-dir`: the directory of configuration, if neither flags nor mesh config contain sources.
     pub config_dir: Option<PathBuf>,
     /// The file of the mesh config, if there is one.
     pub mesh_config: Option<PathBuf>,
@@ -50,13 +50,13 @@ pub struct SourcesConfig {
     pub networks_config: Option<PathBuf>,
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
-    /// What of the Kubernetes API is read.
+    /// The objects of the Kubernetes API to read.
     pub scope: KubernetesScope,
-    /// `--kubernetes-idle-timeout`: how long a connection to the Kubernetes API may be silent before it counts as dead.
+    /// `--kubernetes-idle-timeout`: time without activity after which a connection to the Kubernetes API is closed.
     pub idle_timeout: Duration,
-    /// How often the Kubernetes API may be asked, if there is a limit.
+    /// The rate limit of the Kubernetes API, if there is one.
     pub rate: Option<ApiRate>,
-    /// `SHARED_MESH_CONFIG`: a ConfigMap below that of the revision.
+    /// `SHARED_MESH_CONFIG`: a ConfigMap that the one of the revision overrides.
     pub shared_mesh_config: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl Default for SourcesConfig {
     }
 }
 
-/// What is read, in the order in which it counts.
+/// The selected sources, in order of precedence.
 pub(super) struct Plan {
     /// The sources of objects.
     sources: Vec<Planned>,
@@ -98,8 +98,9 @@ enum Planned {
 }
 
 impl Plan {
-    /// Decides what is read: what flags say; else the directory, with the services of a cluster where those are wanted; else what
-    /// mesh config says (`configSources`), with the services of the cluster that this runs in; else the Kubernetes API.
+    /// Selects the sources: those of the flags; otherwise the directory, with the services of a cluster if enabled;
+    /// otherwise those of the mesh config (`configSources`), with the services of the local cluster; otherwise the
+    /// Kubernetes API.
     pub(super) async fn make(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
             ([], Some(file)) if file.exists() => addresses_in_file(file)?,
@@ -150,7 +151,7 @@ impl Plan {
         self.sources.iter().any(configures)
     }
 
-    /// What is read of the Kubernetes API; `None` where nothing is.
+    /// The objects of the Kubernetes API to read; `None` if it is not used.
     pub(super) fn scope(&self, config: &SourcesConfig) -> Option<KubernetesScope> {
         let kinds = self.sources.iter().find_map(|source| match source {
             Planned::Kubernetes(kinds) => Some(*kinds),
@@ -159,7 +160,7 @@ impl Plan {
         Some(KubernetesScope { kinds, ..config.scope.clone() })
     }
 
-    /// The sources in brief.
+    /// A short description of the sources.
     pub(super) fn describe(&self) -> String {
         let names: Vec<_> = self.sources.iter().map(|source| source.name().to_string()).collect();
         names.join(", ")
@@ -177,7 +178,7 @@ impl From<SourceAddress> for Planned {
 }
 
 impl Planned {
-    /// What the source is called in problems.
+    /// The name of the source in problems.
     fn name(&self) -> Arc<str> {
         match self {
             Self::Files(path) => Arc::from(format!("fs://{}", path.display())),
@@ -192,7 +193,7 @@ fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
     addresses_in(&regular_file::read_text(file).unwrap_or_default())
 }
 
-/// The sources that mesh config names.
+/// The config sources in a mesh config.
 fn addresses_in(text: &str) -> anyhow::Result<Vec<SourceAddress>> {
     let config = MeshConfig::istio_defaults().apply(text).map(|typed| typed.value);
     let sources = config.map(|config| config.config_sources).unwrap_or_default();
@@ -200,7 +201,7 @@ fn addresses_in(text: &str) -> anyhow::Result<Vec<SourceAddress>> {
     addresses.context("configSources of the mesh config")
 }
 
-/// The sources that the mesh config in a ConfigMap names.
+/// The config sources in the mesh config of a ConfigMap.
 async fn addresses_in_map(
     client: &kube::Client,
     namespace: &Namespace,
@@ -222,7 +223,7 @@ async fn addresses_in_map(
             }
         }
     }
-    // It may be readable later; what it then says of the mesh counts.
+    // It may become readable later; its mesh settings are applied then.
     Ok(Vec::new())
 }
 
@@ -234,7 +235,7 @@ fn map_name(revision: &str) -> String {
     }
 }
 
-/// What the tasks of sources share.
+/// The shared state of the sources' tasks.
 pub(super) struct Starter<'a> {
     /// Settings from flags and environment.
     pub(super) config: &'a SourcesConfig,
@@ -246,23 +247,23 @@ pub(super) struct Starter<'a> {
     pub(super) pod: &'a Arc<str>,
     /// The namespace of the control plane.
     pub(super) namespace: &'a Namespace,
-    /// Has files read anew.
+    /// Notified to read files again.
     pub(super) reload: &'a Arc<Notify>,
-    /// Told at the end.
+    /// Cancelled at shutdown.
     pub(super) stop: &'a CancellationToken,
     pub(super) tasks: &'a mut Tasks,
 }
 
-/// What is counted of sources.
+/// Metrics of sources.
 #[derive(Clone, Debug)]
 pub(super) struct SourceMetrics {
-    /// How fetches of keys go.
+    /// Metrics of key fetches.
     keys: KeyMetrics,
-    /// How streams of other control planes go.
+    /// Metrics of streams from other control planes.
     xds: XdsMetrics,
 }
 
-/// Counts how sources do; fetches of keys under istiod's names.
+/// Registers the metrics of sources; those of key fetches have istiod's names.
 pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
     let keys = KeyMetrics::default();
     let KeyMetrics { fetched, failed } = keys.clone();
@@ -274,7 +275,7 @@ pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
 }
 
 impl Starter<'_> {
-    /// Starts the sources and the pump behind them. `remotes` tells when remote clusters were read.
+    /// Starts the sources and the pump. `remotes` sends an event when remote clusters were read.
     pub(super) fn start(
         mut self,
         (plan, remotes): (Plan, mpsc::Receiver<Batch>),
@@ -331,7 +332,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// Starts what fetches the keys of token issuers; gives where to ask, and what it tells.
+    /// Starts the fetcher of token issuers' keys. Returns the channel of its requests, and its events.
     fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
         let (to_keys, demands) = mpsc::channel(BATCHES);
         let (sender, events) = mpsc::channel(BATCHES);
@@ -344,7 +345,7 @@ impl Starter<'_> {
         (to_keys, events)
     }
 
-    /// Starts what reads mesh config: from files where there are any, else from ConfigMaps where there is a cluster.
+    /// Starts the source of mesh config: files if there are any, otherwise ConfigMaps if there is a cluster.
     fn start_mesh(&mut self, client: Option<&kube::Client>, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
         let SourcesConfig { shared_mesh_config, scope, .. } = self.config;
         let there = |file: &Option<PathBuf>| file.clone().filter(|file| client.is_none() || file.exists());
@@ -375,7 +376,7 @@ impl Starter<'_> {
         events
     }
 
-    /// Starts what reads a directory.
+    /// Starts the source for a directory.
     fn start_files(&mut self, root: PathBuf, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
         let (stop, reload) = (self.stop.clone(), Arc::new(Notify::new()));
@@ -385,7 +386,7 @@ impl Starter<'_> {
         events
     }
 
-    /// Starts what reads another control plane.
+    /// Starts the source for another control plane.
     fn start_xds(&mut self, server: XdsServer, secrets: Option<kube::Client>) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
         let XdsServer { address, tls, services_alone } = server;
@@ -400,7 +401,7 @@ impl Starter<'_> {
         events
     }
 
-    /// Starts what reads the Kubernetes API.
+    /// Starts the source for the Kubernetes API.
     fn start_kubernetes(&mut self, config: KubernetesSourceConfig) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
         let stop = self.stop.clone();

@@ -7,18 +7,18 @@ use tokio::net::TcpListener;
 
 use super::Config;
 
-/// The addresses of the ports by name, each with the port that the operating system chose where 0 was asked for.
+/// The addresses of the ports by name, with the actual port if 0 was requested.
 pub(super) struct Addresses(Vec<(&'static str, Option<SocketAddr>)>);
 
 impl Addresses {
-    /// Of what listens; `None` is a port that is off.
+    /// The addresses of listeners; `None` is a disabled port.
     pub(super) fn of(listeners: &[(&'static str, Option<TcpListener>)]) -> std::io::Result<Self> {
         let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
         let addresses = listeners.iter().map(|(name, listener)| Ok((*name, address(listener)?)));
         addresses.collect::<std::io::Result<_>>().map(Self)
     }
 
-    /// Logs the addresses before any port is served: a client that let the operating system choose asks there why it is not ready.
+    /// Logs the addresses before any port is served: a client that requested port 0 needs them to poll readiness.
     pub(super) fn log(&self) {
         tracing::info!(addresses = self.to_string(), "listening");
     }

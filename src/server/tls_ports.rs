@@ -1,4 +1,4 @@
-//! The ports that need a certificate, and with it the first reading of the configuration.
+//! The ports that need a certificate, and therefore the first sync of the configuration.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,7 @@ use navarch_webhook::registration::Announcements;
 use navarch_webhook::{self, Webhooks};
 use navarch_xds::Ads;
 
-/// What the TLS ports are opened with.
+/// Dependencies of the TLS ports.
 pub(super) struct TlsPorts {
     /// xDS and certificates.
     pub(super) secure: Option<OpenPort>,
@@ -33,9 +33,9 @@ pub(super) struct TlsPorts {
     /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,
     pub(super) hooks: Arc<Webhooks>,
-    /// What is counted of the CA.
+    /// Metrics of the CA.
     pub(super) ca_metrics: ca::Metrics,
-    /// What is counted of its calls.
+    /// Metrics of the CA's calls.
     pub(super) call_metrics: GrpcMetrics,
     /// The keeper of the CA's roots and the current certificates, once there is a CA.
     pub(super) kept: (Arc<OnceLock<RotationCommands>>, Arc<OnceLock<Certificates>>),
@@ -55,9 +55,9 @@ impl TlsPorts {
         let (client, connections, injector) = (self.client.clone(), self.ads.connections(), self.hooks.injector());
         let (mut told, to_remotes) = (ToldRemotes::default(), self.remotes.clone());
         if self.secure.is_some() || self.https.is_some() {
-            // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
-            // As long as it is not known nobody may be given a certificate; istiod, too, serves its ports after the first
-            // reading.
+            // The mesh config contains the trust domain, on which every signed identity and the name of a new root
+            // depend. Before it is known, no certificate may be issued; istiod also serves its ports after the first
+            // sync.
             tokio::select! {
                 synced = push.wait_synced() => synced?,
                 ended = tasks.join_next() => return Err(ended_unasked(ended)),
@@ -129,7 +129,7 @@ impl TlsPorts {
                 Ok(())
             });
         }
-        // Nobody else sets them.
+        // They are set only here.
         let (commands, certificates) = self.kept;
         let _ = commands.set(security.commands);
         let _ = certificates.set(Certificates { authority, serving });

@@ -1,8 +1,8 @@
 //! Traces of changes for an OpenTelemetry collector (`OTEL_*`): each from the watch event to the last ACK.
 //!
-//! Nothing is threaded through the work itself: what a push did is in the push thread's records, and what became of it in each stream's
-//! last responses. A task looks at both twice a second while changes are on their way, and makes the spans of a change once it has
-//! come to rest. Without a collector there is no task, and records are kept all the same.
+//! The traced code itself is not instrumented: the push thread's records describe a push, and each stream's response
+//! history describes its distribution. A task checks both twice a second while changes are in progress, and creates
+//! the spans of a change once it is complete. Without a collector there is no task; the records are kept in any case.
 
 mod change;
 mod open;
@@ -24,9 +24,9 @@ use self::open::OpenTrace;
 use self::spans::Clock;
 use super::{Config, Tasks, spawn, until};
 
-/// How often streams are looked at while changes are on their way.
+/// Interval of the check while changes are in progress.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The most changes that are followed at once.
+/// Maximum number of changes that are followed at once.
 const MAX_OPEN: usize = 128;
 
 /// Follows changes.
@@ -37,13 +37,13 @@ struct Follower {
     metrics: Metrics,
     sampler: Sampler,
     ids: Ids,
-    /// The last revision that was looked at.
+    /// The last processed revision.
     seen: u64,
     /// The changes that are followed, oldest first.
     open: VecDeque<OpenTrace>,
 }
 
-/// Starts what makes and sends traces, where they are asked for.
+/// Starts the task that creates and sends traces, if enabled.
 pub(super) fn start(
     config: &Config,
     (push, ads): (&PushHandle, &Ads),
@@ -110,7 +110,7 @@ impl Follower {
         }
     }
 
-    /// Begins to follow the changes that have come.
+    /// Starts to follow new changes.
     async fn take_changes(&mut self) -> Result<(), Ended> {
         let seen = self.seen;
         let looked = self.push.inspect(move |inspect| {
@@ -137,7 +137,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Looks how far changes have come, and sends the traces of those that are at rest; at the end those of all.
+    /// Updates the progress of changes, and sends the traces of completed ones; at shutdown, of all.
     fn look(&mut self, is_end: bool) {
         let Some(first) = self.open.front().map(|trace| trace.change.revision) else { return };
         self.open.iter_mut().for_each(OpenTrace::begin_look);

@@ -19,7 +19,7 @@ pub(super) enum WorkloadRegistration {
     Kubernetes {
         /// Writes them.
         registrar: Registrar,
-        /// Whether sidecars take HBONE.
+        /// Whether sidecars accept HBONE.
         sidecars_take_hbone: bool,
     },
     /// WorkloadEntries come from files and are never written.
@@ -82,7 +82,7 @@ pub fn would_register(proxy: &Proxy) -> Option<Workload> {
     claim(proxy).map(|claim| workload(proxy, claim, true))
 }
 
-/// The entry that a proxy names.
+/// The entry that a proxy refers to.
 fn claim(proxy: &Proxy) -> Option<Claim> {
     let text = |key: &str| proxy.meta(key).filter(|text| !text.is_empty());
     let claim = text("AUTO_REGISTER_GROUP").map(Claim::Group).or_else(|| text("WORKLOAD_ENTRY").map(Claim::Entry));

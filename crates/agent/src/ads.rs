@@ -81,7 +81,7 @@ pub struct AdsConfig {
     pub metrics: AgentMetrics,
 }
 
-/// Which of the two protocols a stream speaks.
+/// The protocol of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     /// State of the world.
@@ -89,7 +89,7 @@ enum Protocol {
     Delta,
 }
 
-/// What all streams share.
+/// The shared state of all streams.
 #[derive(Debug)]
 struct Core {
     config: AdsConfig,
@@ -142,7 +142,7 @@ impl Protocol {
 }
 
 impl Proxy {
-    /// Begins a stream.
+    /// Starts a stream.
     fn begin(&self, protocol: Protocol, request: Request<Body>) -> Response<Body> {
         let requests = Streaming::new_request(wire::Opaque.decoder(), request.into_body(), None, Some(usize::MAX));
         let (outbox, responses) = wire::channel();

@@ -1,5 +1,5 @@
-//! The command line of `pilot-agent`: its commands, flags and environment. By the name `istio-iptables` or `istio-clean-iptables`
-//! the program is that one command; `navarch agent …` takes the same commands.
+//! The command line of `pilot-agent`: its commands, flags and environment. If the program is named `istio-iptables`
+//! or `istio-clean-iptables`, it runs that command; `navarch agent …` accepts the same commands.
 
 mod exec;
 mod iptables;
@@ -32,20 +32,20 @@ Commands:
   istio-clean-iptables              Take these rules away
   version                           Print version and commit";
 
-/// A command of the agent that people may call.
+/// A documented command of the agent.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentCommand {
-    /// What is typed for it, as in `proxy`.
+    /// The name on the command line, such as `proxy`.
     pub name: &'static str,
-    /// What stands after the name.
+    /// The arguments after the name.
     pub arguments: &'static str,
-    /// What it does, as sentences.
+    /// What it does, in full sentences.
     pub about: &'static str,
-    /// The flags that it takes, in the order of its help.
+    /// Its flags, in the order of the help text.
     pub flags: &'static [Flag],
 }
 
-/// All commands that people may call.
+/// All documented commands.
 pub const COMMANDS: &[AgentCommand] = &[
     AgentCommand {
         name: "proxy",
@@ -80,7 +80,7 @@ pub const COMMANDS: &[AgentCommand] = &[
     AgentCommand { name: "version", arguments: "", about: "Print version and commit.", flags: &[] },
 ];
 
-/// The command that is selected by the name of the program, if any.
+/// The command that the name of the program selects, if any.
 pub fn command_of_name(program: Option<&str>) -> Option<Vec<String>> {
     match Path::new(program?).file_name()?.to_str()? {
         "pilot-agent" => Some(Vec::new()),
@@ -89,19 +89,19 @@ pub fn command_of_name(program: Option<&str>) -> Option<Vec<String>> {
     }
 }
 
-/// Runs one of the agent's commands in the environment of the process. An exit code that does not fit a process is a failure.
+/// Runs one of the agent's commands in the environment of the process. An exit code out of range becomes a failure.
 ///
 /// # Errors
-/// What made the command fail, with what to do about it.
+/// The error of the command, with a hint how to fix it.
 pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let code = run_command(arguments)?;
     Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Runs one of the agent's commands; gives the exit code.
+/// Runs one of the agent's commands; returns the exit code.
 fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
     let variables: Variables = environment().into_iter().collect();
-    // Flags of logging may stand before the command.
+    // Logging flags are also allowed before the command.
     let place = arguments.iter().position(|word| !word.starts_with('-'));
     let Some((command, rest)) = place.and_then(|place| {
         let (before, after) = arguments.split_at_checked(place)?;
@@ -134,7 +134,7 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
     }
 }
 
-/// The variables of the process that are text.
+/// The environment variables of the process that are valid UTF-8.
 #[must_use]
 pub fn environment() -> Vec<(String, String)> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
@@ -148,13 +148,13 @@ fn print(text: &str) {
     println!("{text}");
 }
 
-/// Whether help is wanted in place of the command.
+/// Whether help is requested instead of the command.
 fn asks_for_help(arguments: &[String]) -> bool {
     let flags = arguments.iter().take_while(|word| *word != "--");
     flags.into_iter().any(|word| matches!(word.as_str(), "--help" | "-h"))
 }
 
-/// The help text of a command; `None` for words that are no command for people.
+/// The help text of a command; `None` for words that are not a documented command.
 fn help(command: &str) -> Option<String> {
     let AgentCommand { name, arguments, about, flags } = COMMANDS.iter().find(|one| one.name == command)?;
     let usage = format!("{name} {arguments}");
@@ -169,7 +169,7 @@ fn help(command: &str) -> Option<String> {
     Some(text)
 }
 
-/// Says in one line what was given and is not obeyed, if anything is.
+/// Logs one warning about ignored settings, if there are any.
 fn say_ignored(what: &str, names: &[impl AsRef<str>]) {
     if !names.is_empty() {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();

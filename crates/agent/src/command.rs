@@ -23,27 +23,27 @@ pub struct ProxyCommand {
     pub template_file: String,
     /// `--log_output_level`.
     pub log_output_level: String,
-    /// Flags that were given and have no effect.
+    /// Flags that are set but have no effect.
     pub without_effect: Vec<String>,
-    /// All settings that are not of the proxy config.
+    /// All settings outside the proxy config.
     pub settings: Settings,
 }
 
 /// Why the agent cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// The command line cannot be read.
+    /// The command line is invalid.
     #[error(transparent)]
     Flag(#[from] FlagError),
-    /// There is no such kind of proxy.
+    /// The kind of proxy is unknown.
     #[error("unknown proxy type {0:?}: use sidecar, router, waypoint, ztunnel or agentgateway")]
     Kind(String),
-    /// The name of a socket is a path.
+    /// A socket name is a path.
     #[error("WORKLOAD_IDENTITY_SOCKET_FILE={0:?} must be a file name, not a path")]
     SocketPath(String),
 }
 
-/// Where the mesh config is looked for.
+/// The path of the mesh config.
 const MESH_CONFIG: &str = "./etc/istio/config/mesh";
 /// The kinds of proxies.
 const KINDS: [&str; 5] = ["sidecar", "router", "waypoint", "ztunnel", "agentgateway"];
@@ -79,7 +79,7 @@ const FLAGS: &[Flag] = &[
     Flag::switch("log_as_json", "Log JSON objects; Envoy does so too"),
 ];
 
-/// Flags of [`FLAGS`] that are taken for pilot-agent's sake, each with the value that says what happens anyway.
+/// Flags of [`FLAGS`] that are only accepted for compatibility, each with the value that matches the agent's behaviour.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("stsPort", "0"),
     ("tokenManagerPlugin", ""),
@@ -89,7 +89,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("log_caller", ""),
 ];
 
-/// The flags that were given and have no effect, unknown ones with them.
+/// The flags that are set but have no effect, including unknown ones.
 fn without_effect(line: &CommandLine) -> Vec<String> {
     let is_given = |(flag, usual): &&(&str, &str)| line.flags.get(flag).is_some_and(|value| value != usual);
     let known = WITHOUT_EFFECT.iter().filter(is_given).map(|(flag, _)| format!("--{flag}"));
@@ -97,13 +97,13 @@ fn without_effect(line: &CommandLine) -> Vec<String> {
 }
 
 impl ProxyCommand {
-    /// All flags that are known.
+    /// All known flags.
     pub const FLAGS: &[Flag] = FLAGS;
 
-    /// Reads flags, words after `proxy`, and variables.
+    /// Parses flags, words after `proxy`, and variables.
     ///
     /// # Errors
-    /// When a flag cannot be read or there is no such kind of proxy.
+    /// If a flag is invalid or the kind of proxy is unknown.
     pub fn read(arguments: &[String], variables: &Variables) -> Result<Self, CommandError> {
         let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
         let kind = line.words.first().cloned().unwrap_or_else(|| "sidecar".to_owned());

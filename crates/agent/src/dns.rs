@@ -5,8 +5,8 @@
 //!                  └──▶ forward: one resolver after the other, with time limits ─▶ their answer, unchanged
 //! ```
 //!
-//! Answers from the table cost no task and no lock; what is forwarded is bounded in number. A resolver that is the agent
-//! itself is left out, and a question that comes back is not asked again.
+//! Answers from the table need no task and no lock; the number of forwarded queries is limited. The agent's own
+//! addresses are not used as resolvers, and a query that loops back is not forwarded again.
 
 mod answer;
 mod forward;
@@ -49,7 +49,7 @@ pub enum BeforeTable {
 }
 
 impl DnsConfig {
-    /// Where to listen for `DNS_PROXY_ADDR`: `localhost` is each loopback address of whose kind a resolver is.
+    /// The listen addresses for `DNS_PROXY_ADDR`: `localhost` is the loopback address of each family that has a resolver.
     ///
     /// # Errors
     /// If the address is invalid.
@@ -63,8 +63,7 @@ impl DnsConfig {
         Ok(v4.into_iter().chain(v6.then(|| loopback(Ipv6Addr::LOCALHOST.into()))).collect())
     }
 
-    /// The file that names the resolvers: where the agent is the machine's resolver, on port 53, another than the usual may
-    /// have been kept.
+    /// The file with the resolvers. If the agent is the machine's resolver, on port 53, the original file may have been saved elsewhere.
     #[must_use]
     pub fn resolver_file(address: &str) -> PathBuf {
         let kept = PathBuf::from("/var/lib/istio/resolv.conf");

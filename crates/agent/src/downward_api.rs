@@ -1,10 +1,10 @@
-//! The files in which a pod's labels and annotations are mounted, and small texts of the same kind.
+//! Parses the files with a pod's labels and annotations, and similar small texts.
 
 use std::collections::BTreeMap;
 
-/// Where labels are mounted.
+/// The file with the labels.
 pub const LABELS_FILE: &str = "./etc/istio/pod/labels";
-/// Where annotations are mounted.
+/// The file with the annotations.
 pub const ANNOTATIONS_FILE: &str = "./etc/istio/pod/annotations";
 
 /// Parses lines of `key="quoted value"`; lines without a `=` are ignored. `None` if a value is badly quoted.
@@ -14,7 +14,7 @@ pub fn parse(text: &str) -> Option<BTreeMap<String, String>> {
     pairs.map(|(key, value)| Some((key.to_owned(), unquote(value.trim_end_matches('\r'))?))).collect()
 }
 
-/// The text within double quotes, as Go's `%q` writes it.
+/// The text within double quotes, as written by Go's `%q`.
 fn unquote(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let (mut bytes, mut signs) = (Vec::with_capacity(inner.len()), inner.chars());
@@ -28,7 +28,7 @@ fn unquote(text: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Takes what follows a backslash.
+/// Parses the characters after a backslash.
 fn unescape(signs: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
     match signs.next()? {
         'n' => bytes.push(b'\n'),
@@ -47,17 +47,17 @@ fn unescape(signs: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> 
     Some(())
 }
 
-/// A number of exactly this many hexadecimal digits.
+/// Parses exactly this many hexadecimal digits.
 fn hex(signs: &mut std::str::Chars<'_>, digits: u32) -> Option<u32> {
     (0..digits).try_fold(0_u32, |number, _| Some((number << 4) | signs.next()?.to_digit(16)?))
 }
 
-/// Adds a sign in UTF-8.
+/// Appends a character in UTF-8.
 fn push(sign: char, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(sign.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// Host and port of `host:port`; the host of `[host]:port` loses its brackets. `None` where it has another form.
+/// Splits `host:port`; the host of `[host]:port` has no brackets. `None` if the format is different.
 #[must_use]
 pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
@@ -70,7 +70,7 @@ pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
     Some((bare, port.parse().ok().filter(|_| digits)?))
 }
 
-/// Whether a text is `host:port` with a host and a port that can be.
+/// Whether a text is `host:port` with a host and a valid port.
 pub(super) fn is_host_and_port(address: &str) -> bool {
     host_and_port(address).is_some_and(|(host, port)| !host.is_empty() && port != 0)
 }

@@ -1,4 +1,4 @@
-//! The command line that Envoy is started with.
+//! Envoy's command line.
 
 use super::node::{AddressMode, Addresses};
 use super::settings::Settings;
@@ -6,7 +6,7 @@ use navarch_api::duration::Duration;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::yaml::{self, Schema};
 
-/// The arguments. `bootstrap` is the path of the bootstrap, `over` the JSON that is laid over it, if any.
+/// Envoy's arguments. `bootstrap` is the path of the bootstrap, `over` the JSON that overrides it, if any.
 #[must_use]
 pub fn envoy_arguments(
     config: &ProxyConfig,
@@ -64,7 +64,7 @@ pub fn envoy_arguments(
     arguments
 }
 
-/// Parts `info,misc:error` into the level of all and those of components. Parts of another form are dropped.
+/// Splits `info,misc:error` into the default level and the component levels. Invalid parts are ignored.
 fn log_levels(text: &str) -> (String, String) {
     let (mut level, mut components) = ("", Vec::new());
     for part in text.split(',') {
@@ -77,10 +77,10 @@ fn log_levels(text: &str) -> (String, String) {
     (level.to_owned(), components.join(","))
 }
 
-/// The text of a bootstrap override as JSON, with the node's address for `$(HOST_IP)`.
+/// The YAML of a bootstrap override as JSON, with the node's address for `$(HOST_IP)`.
 ///
 /// # Errors
-/// When it is no YAML.
+/// If it is not YAML.
 pub fn override_json(text: &str, host_ip: &str) -> Result<String, yaml::SyntaxError> {
     let text = if host_ip.contains(':') {
         let bracketed = format!("[{host_ip}]");

@@ -1,9 +1,10 @@
-//! What the Envoy at hand can do beyond, or short of, what every Envoy can.
+//! Detects features of the installed Envoy that not all builds have.
 //!
-//! Envoy itself tells the control plane of all its extensions (`node.extensions`), so only the bootstrap, which no control
-//! plane sees, is the agent's to fit. Of what the bootstrap may hold a stock Envoy lacks Istio's workload discovery alone;
-//! it refuses a bootstrap with it. So where discovery is wanted, Envoy is asked once, with `--mode validate`, to load a
-//! bootstrap that holds nothing else. Neither version nor build name tell as much: both are alike for both builds.
+//! Envoy itself reports all of its extensions to the control plane (`node.extensions`), so only the bootstrap must be
+//! adapted by the agent. The only part of the bootstrap that a stock Envoy lacks is Istio's workload discovery, and
+//! it rejects a bootstrap with it. So if discovery is needed, Envoy is run once with `--mode validate` and a
+//! bootstrap that contains nothing else. Version and build name cannot be used instead: they are the same for both
+//! builds.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,10 +12,10 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-/// How long Envoy may take to answer; it needs a tenth of a second.
+/// Timeout of the validation; Envoy needs a tenth of a second.
 const ENVOY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is asked.
+/// A bootstrap with Istio's workload discovery only.
 const PROBE: &str = r#"{
   "node": { "id": "probe", "cluster": "probe" },
   "bootstrap_extensions": [{
@@ -27,7 +28,7 @@ const PROBE: &str = r#"{
   }]
 }"#;
 
-/// What is asked of access logs: a bootstrap with one whose tag has a format.
+/// A bootstrap with an access log that has a tag with a format.
 const LOG_PROBE: &str = r#"{
   "node": { "id": "probe", "cluster": "probe" },
   "static_resources": {
@@ -59,28 +60,28 @@ const LOG_PROBE: &str = r#"{
   }
 }"#;
 
-/// What an Envoy can do.
+/// The features of an Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Whether it learns of its peers by discovery (`istio.workload.BootstrapExtension`).
+    /// Whether it supports peer discovery (`istio.workload.BootstrapExtension`).
     pub workload_discovery: bool,
 }
 
 impl Features {
-    /// Those of Istio's build.
+    /// The features of Istio's build.
     pub const ISTIO: Self = Self { workload_discovery: true };
 
-    /// Those of a build without Istio's extensions.
+    /// The features of a build without Istio's extensions.
     pub const STOCK: Self = Self { workload_discovery: false };
 
-    /// Asks the program. One that does not answer counts as stock.
+    /// Detects the features of a program. If it does not run, it counts as stock.
     pub async fn ask(program: &Path) -> Self {
         let loads = loads(program, PROBE).await;
         tracing::info!(workload_discovery = loads, "checked whether Envoy has Istio's extensions");
         if loads { Self::ISTIO } else { Self::STOCK }
     }
 
-    /// Whether the program writes access logs over gRPC with tags in formats of its own.
+    /// Whether the program supports tags with formats in gRPC access logs.
     pub async fn writes_tags(program: &Path) -> bool {
         let loads = loads(program, LOG_PROBE).await;
         tracing::info!(loads, "checked whether Envoy supports formatted tags in access logs");
@@ -88,7 +89,7 @@ impl Features {
     }
 }
 
-/// Whether the program loads a bootstrap.
+/// Whether the program accepts a bootstrap.
 async fn loads(program: &Path, bootstrap: &str) -> bool {
     let mut command = Command::new(program);
     command.args(["--mode", "validate", "-l", "off", "--disable-hot-restart", "--config-yaml", bootstrap]);

@@ -1,89 +1,89 @@
-//! Command lines as Go's pflag reads them, so that those written for pilot-agent and istio-iptables mean the same here.
+//! Command lines in the syntax of Go's pflag, so that those for pilot-agent and istio-iptables have the same meaning here.
 //!
-//! `--name value`, `--name=value`, `-n value`, `-n=value` and `-nvalue`; a switch takes a value only after `=`. Of a flag
-//! that is given twice the last counts. `--` ends the flags.
+//! `--name value`, `--name=value`, `-n value`, `-n=value` and `-nvalue`; a switch has a value only after `=`. If a
+//! flag is repeated, the last value applies. `--` ends the flags.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A flag that a command line may have.
+/// The declaration of a flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// The name after two dashes.
     pub name: &'static str,
     /// The letter after one dash.
     pub letter: Option<char>,
-    /// What its value is.
+    /// The type of its value.
     pub value: FlagValue,
-    /// The default value; empty if there is none.
+    /// The default value; may be empty.
     pub default: &'static str,
     /// What the flag does, in one line.
     pub help: &'static str,
 }
 
-/// What kind of value a flag has.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagValue {
     /// Any text.
     Text,
-    /// On or off.
+    /// A boolean.
     Switch,
 }
 
-/// What to do about a flag that is not known.
+/// How unknown flags are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownFlags {
-    /// Refuse the command line.
+    /// An unknown flag is an error.
     Refuse,
-    /// Pass over the flag and the value that seems to belong to it, as pilot-agent does for older templates.
+    /// Ignores the flag and the value that seems to belong to it, as pilot-agent does for older templates.
     PassOver,
 }
 
-/// A command line that has been read.
+/// A parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
-    /// The values of the flags that were given, by name.
+    /// The values of the set flags, by name.
     pub flags: BTreeMap<&'static str, String>,
-    /// What is no flag, in order.
+    /// The positional arguments, in order.
     pub words: Vec<String>,
     /// The unknown flags, which were ignored.
     pub unknown: Vec<String>,
 }
 
-/// Why a command line cannot be read.
+/// Errors of parsing a command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// There is no such flag.
+    /// The flag is unknown.
     #[error("unknown flag: {0}")]
     Unknown(String),
-    /// The command line ends where a value should be.
+    /// The value of a flag is missing.
     #[error("flag needs a value: {0}")]
     NoValue(String),
-    /// The value is of the wrong kind.
+    /// The value has the wrong type.
     #[error("--{flag}={value:?} is not a valid {expected}")]
     Value {
         /// The flag.
         flag: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
 impl Flag {
-    /// A flag with a text.
+    /// A flag with a text value.
     #[must_use]
     pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Self {
         Self { name, letter: None, value: FlagValue::Text, default, help }
     }
 
-    /// A flag that is on or off, and off where it is not given.
+    /// A boolean flag, which is false by default.
     #[must_use]
     pub const fn switch(name: &'static str, help: &'static str) -> Self {
         Self { name, letter: None, value: FlagValue::Switch, default: "", help }
     }
 
-    /// The same flag, which has a letter too.
+    /// Adds the one-letter form of a flag.
     #[must_use]
     pub const fn letter(self, letter: char) -> Self {
         Self { letter: Some(letter), ..self }
@@ -91,10 +91,10 @@ impl Flag {
 }
 
 impl CommandLine {
-    /// Reads `arguments` by the list of known flags.
+    /// Parses `arguments` with these known flags.
     ///
     /// # Errors
-    /// When a flag lacks its value, or is not known and that matters.
+    /// If the value of a flag is missing, or a flag is unknown and `unknown` refuses it.
     pub fn read(known: &[Flag], unknown: UnknownFlags, arguments: &[String]) -> Result<Self, FlagError> {
         let mut line = Self::default();
         let mut rest: VecDeque<&str> = arguments.iter().map(String::as_str).collect();
@@ -112,7 +112,7 @@ impl CommandLine {
         Ok(line)
     }
 
-    /// Takes a flag with two dashes, and its value from the words that follow where it has none of its own.
+    /// Parses a flag with two dashes, and its value from the next argument if it has none after `=`.
     fn long(
         &mut self,
         known: &[Flag],
@@ -135,7 +135,7 @@ impl CommandLine {
         }
     }
 
-    /// Takes the flags behind one dash: switches, and at the end perhaps one with a value.
+    /// Parses the flags after one dash: switches, and possibly one flag with a value at the end.
     fn letters(
         &mut self,
         known: &[Flag],
@@ -165,7 +165,7 @@ impl CommandLine {
         Ok(())
     }
 
-    /// Takes a flag that is known.
+    /// Stores the value of a known flag.
     fn take(&mut self, flag: Flag, value: Option<&str>, rest: &mut VecDeque<&str>) -> Result<(), FlagError> {
         let value = match (flag.value, value) {
             (_, Some(value)) => value,
@@ -178,10 +178,10 @@ impl CommandLine {
         Ok(())
     }
 
-    /// What `parse` makes of a flag's value; `None` where the flag is not given.
+    /// The value of a flag, parsed with `parse`; `None` if the flag is not set.
     ///
     /// # Errors
-    /// When the value is not what it should be.
+    /// If the value is invalid.
     pub fn parsed<T>(
         &self,
         flag: &'static str,
@@ -193,7 +193,7 @@ impl CommandLine {
     }
 }
 
-/// Drops the value of an unknown flag where it stands as a word of its own.
+/// Skips the value of an unknown flag if it is a separate argument.
 fn pass_over(value: Option<&str>, rest: &mut VecDeque<&str>) {
     if value.is_none() && rest.front().is_some_and(|next| !next.starts_with('-')) {
         rest.pop_front();

@@ -1,4 +1,4 @@
-//! Paths as Go's `path.Join` joins them, for where a path is part of what the outside sees.
+//! Joins paths as Go's `path.Join` does, for paths that are visible outside.
 
 /// The path of `name` in `folder`, without `.`, `..` and doubled slashes.
 #[must_use]

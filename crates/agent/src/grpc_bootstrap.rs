@@ -1,17 +1,17 @@
-//! The bootstrap of applications that speak xDS themselves (proxyless gRPC), through the agent.
+//! The bootstrap of applications that use xDS themselves (proxyless gRPC), through the agent.
 
 use serde_json::{Value, json};
 
 use super::go_path;
 use super::node::Node;
 
-/// How such an application names the listener for an address that it serves on.
+/// The name template of the listener for a server address of such an application.
 const LISTENER_TEMPLATE: &str = "xds.istio.io/grpc/lds/inbound/%s";
 
-/// How often files of certificates are read anew.
+/// The interval at which certificate files are read again.
 const REFRESH: &str = "900s";
 
-/// The bootstrap; `socket` is the agent's xDS socket, `certificates` the folder with the workload's certificates, or empty.
+/// The bootstrap. `socket` is the agent's xDS socket, `certificates` the directory with the workload's certificates, or empty.
 #[must_use]
 pub fn grpc_bootstrap(node: &Node, socket: &str, certificates: &str) -> Value {
     let mut metadata = node.metadata.clone();
@@ -26,7 +26,7 @@ pub fn grpc_bootstrap(node: &Node, socket: &str, certificates: &str) -> Value {
             "id": node.id,
             "metadata": metadata,
             "locality": node.locality.to_json(),
-            // As pilot-agent writes it; gRPC ignores it.
+            // For parity with pilot-agent; gRPC ignores it.
             "UserAgentVersionType": null,
         },
         "server_listener_resource_name_template": LISTENER_TEMPLATE,

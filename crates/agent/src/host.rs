@@ -1,4 +1,4 @@
-//! What the machine says of itself: interfaces, resolvers, users.
+//! Information about the machine: interfaces, resolvers, users.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use super::iptables::HostFacts;
 use super::node::Interface;
 use navarch_api::regular_file;
 
-/// Where the resolvers are.
+/// The file with the resolvers.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// The interfaces that have addresses, in the kernel's order.
@@ -38,13 +38,13 @@ pub fn interfaces() -> Vec<Interface> {
     interfaces
 }
 
-/// The IP address of a socket address, if it has one.
+/// The IP address of a socket address, if it is one.
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }
 
-/// What istio-iptables asks of the machine. `user` is the name that Envoy runs under.
+/// The information that istio-iptables needs. `user` is the name of Envoy's user.
 #[must_use]
 pub fn facts(user: &str, resolv_conf: &Path) -> HostFacts {
     let user = nix::unistd::User::from_name(user).ok().flatten();

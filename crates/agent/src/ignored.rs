@@ -1,9 +1,9 @@
-//! The environment variables of pilot-agent that are not read.
+//! The environment variables of pilot-agent that the agent does not read.
 
 use super::variables::Variables;
 
-/// pilot-agent's variables that are not read, each with the value that says what the agent does anyway, if any does. A test
-/// sees to it that none is read.
+/// pilot-agent's variables that are not read, each with the value that matches the agent's behaviour, if there is
+/// one. A test verifies that none is read.
 pub const UNREAD: &[(&str, Option<&str>)] = &[
     ("CREDENTIAL_FETCHER_TYPE", Some("JWT")),
     ("CREDENTIAL_IDENTITY_PROVIDER", None),
@@ -13,7 +13,7 @@ pub const UNREAD: &[(&str, Option<&str>)] = &[
     ("XDS_AUTH_PROVIDER", None),
 ];
 
-/// Variables of pilot-agent that are set and have no effect.
+/// Variables of pilot-agent that are set but have no effect.
 #[must_use]
 pub fn ignored(variables: &Variables) -> Vec<&'static str> {
     let is_ignored = |(name, usual): &&(&str, Option<&str>)| {

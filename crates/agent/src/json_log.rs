@@ -1,5 +1,5 @@
-//! Logs of JSON objects with the members that Istio's have (`level`, `time`, `scope`, `msg`), so that what reads those reads these:
-//! `istioctl bug-report` with a time to begin at drops lines that it cannot read.
+//! Log lines as JSON objects with Istio's members (`level`, `time`, `scope`, `msg`), for tools that parse Istio's
+//! logs: `istioctl bug-report` with a start time drops lines that it cannot parse.
 
 use std::fmt::{self, Debug, Write as _};
 
@@ -13,11 +13,11 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Writes each event as one line, with the time of a clock.
+/// Writes each event as one line, with timestamps of this clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonLines<T = SystemTime>(T);
 
-/// One line. Members come in the order in which people read them.
+/// One line, with the members in the order that is best to read.
 #[derive(Serialize)]
 struct Line<'a> {
     level: &'static str,
@@ -30,7 +30,7 @@ struct Line<'a> {
     fields: Map<String, Value>,
 }
 
-/// The members of [`Line`]. A field of an event with such a name gets an underscore behind it.
+/// The members of [`Line`]. An event field with one of these names gets an underscore appended.
 const MEMBERS: [&str; 5] = ["level", "time", "scope", "msg", "span"];
 
 impl<S, N, T> FormatEvent<S, N> for JsonLines<T>
@@ -40,7 +40,7 @@ where
     T: FormatTime,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        // Events of the crate `log` carry their own module and level in fields.
+        // Events of the `log` crate contain their own module and level as fields.
         let normalized = event.normalized_metadata();
         let metadata = normalized.as_ref().unwrap_or_else(|| event.metadata());
         let mut time = String::new();
@@ -76,7 +76,7 @@ where
     Ok(text)
 }
 
-/// Istio's word for a level.
+/// Istio's name of a level.
 fn level(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
@@ -87,7 +87,7 @@ fn level(level: Level) -> &'static str {
     }
 }
 
-/// What an event says.
+/// The message and fields of an event.
 #[derive(Debug, Default)]
 struct EventFields {
     message: String,

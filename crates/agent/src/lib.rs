@@ -1,4 +1,4 @@
-//! The node side: what stands beside an Envoy and speaks for it.
+//! The node side: the agent that runs next to Envoy.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
@@ -40,5 +40,5 @@ pub mod upstream;
 pub mod variables;
 pub mod wasm;
 
-/// Tells the time of day.
+/// Returns the wall clock time.
 pub type Clock = fn() -> std::time::SystemTime;

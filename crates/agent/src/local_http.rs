@@ -97,7 +97,7 @@ impl Question {
     /// Sends the request over an existing connection.
     ///
     /// # Errors
-    /// As of [`Question::ask`].
+    /// As [`Question::ask`].
     pub async fn ask_over(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,

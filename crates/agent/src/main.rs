@@ -1,15 +1,15 @@
-//! `pilot-agent`: the node side of the mesh, by the name that Istio's pods call.
+//! `pilot-agent`: the node side of the mesh, with the name that Istio's pods use.
 
 use std::process::ExitCode;
 
-/// Gives the memory of what passed through back to the system.
+/// Returns freed memory to the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str)).unwrap_or_default();
-    // The agent starts itself again by `agent` where the file has another name, as `navarch agent` has it.
+    // The agent executes itself with `agent` if the file has another name, as for `navarch agent`.
     let rest = arguments.into_iter().skip(1).enumerate().filter(|(place, word)| *place > 0 || word != "agent");
     let words: Vec<_> = command.into_iter().chain(rest.map(|(_, word)| word)).collect();
     navarch_agent::cli::run(&words)

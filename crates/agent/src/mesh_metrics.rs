@@ -1,4 +1,4 @@
-//! The mesh's metrics (`istio_requests_total` and others) for an Envoy that lacks Istio's filter: made out of its access logs.
+//! The mesh's metrics (`istio_requests_total` and others) for an Envoy without Istio's filter, computed from its access logs.
 //!
 //! ```text
 //! Envoy ──entries──▶ service ──▶ log (one for each name: what is counted) ──▶ labels ──▶ families ──▶ status server
@@ -8,8 +8,8 @@
 //!                                     held: entries that wait for it
 //! ```
 //!
-//! Names, labels, values and buckets are those of Istio's `istio.stats`. Everything that grows with what clients send has a
-//! limit; what is over it is counted as such.
+//! Names, labels, values and buckets match Istio's `istio.stats`. Everything that grows with clients' requests has a
+//! limit; what exceeds it is counted.
 
 mod asking;
 mod connections;
@@ -50,48 +50,48 @@ use overrides::Overrides;
 use peers::Peers;
 use wire::{HttpEntry, TcpEntry};
 
-/// The most label sets of all metrics together: each is a line, or of a histogram two dozen.
+/// Maximum number of label sets of all metrics together: each is a line, or two dozen for a histogram.
 const MAX_SETS: usize = 10_000;
-/// The most kinds of entries whose labels are kept at hand; beyond it they are made anew.
+/// Maximum number of cached label sets by entry key; labels of further entries are computed each time.
 const MAX_KINDS: usize = 10_000;
 /// Maximum number of distinct access logs. Each change of a Telemetry creates new ones.
 const MAX_LOGS: usize = 256;
 
-/// The metrics. Clones are the same.
+/// The metrics. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct MeshMetrics {
-    /// Who counts.
+    /// The workload of this proxy.
     own: Arc<Workload>,
     /// The release of the proxy.
     release: Arc<str>,
-    /// What was counted. Never locked across an await.
+    /// The counted values. Never locked across an await.
     state: Arc<Mutex<State>>,
-    /// Told when there is something to ask the control plane.
+    /// Notified when there is a subscription to change.
     wanted: Arc<Notify>,
 }
 
-/// What was counted, and what is kept to count on.
+/// The counted values, and the state for counting.
 #[derive(Debug)]
 struct State {
     /// By name of the log.
     logs: HashMap<String, LogId>,
-    /// What is made of each.
+    /// The configuration of each log.
     overrides: Vec<Arc<Log>>,
     families: Families,
-    /// Where entries alike are counted.
+    /// Handles by entry key.
     kinds: HashMap<Box<[u8]>, Handles>,
     connections: Connections,
     peers: Peers,
     lookups: Lookups,
     held: Held,
-    /// Room to write the key of an entry.
+    /// A buffer for the key of an entry.
     key: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogId(u32);
 
-/// A log, and what is made of it.
+/// An access log and its configuration.
 #[derive(Debug)]
 struct Log {
     id: LogId,
@@ -100,13 +100,13 @@ struct Log {
 }
 
 impl MeshMetrics {
-    /// For a workload with a proxy of this release; nothing is counted yet.
+    /// Metrics for a workload with a proxy of this release.
     #[must_use]
     pub fn new(own: Workload, release: &str) -> Self {
         Self::with_limit(own, release, MAX_SETS)
     }
 
-    /// With another limit.
+    /// Metrics with another limit of label sets.
     fn with_limit(own: Workload, release: &str, sets: usize) -> Self {
         let state = State {
             logs: HashMap::new(),
@@ -124,7 +124,7 @@ impl MeshMetrics {
         Self { own: Arc::new(own), release: release.into(), state: Arc::new(Mutex::new(state)), wanted: Arc::default() }
     }
 
-    /// The log of this name; `None` if it is none out of which metrics are made, or too many are known.
+    /// The log of this name; `None` if metrics are not computed from it, or there are too many logs.
     fn log(&self, name: &str) -> Option<Arc<Log>> {
         let mut state = self.state.lock();
         if let Some(LogId(id)) = state.logs.get(name) {
@@ -171,13 +171,13 @@ impl MeshMetrics {
         }
     }
 
-    /// What stands before the lines of each metric that there may be (`# HELP` and `# TYPE`).
+    /// The `# HELP` and `# TYPE` lines of all metrics.
     #[must_use]
     pub fn heads() -> String {
         families::heads()
     }
 
-    /// The next piece of the exposition, a few dozen label sets; `None` at its end.
+    /// The next part of the exposition, a few dozen label sets; `None` at the end.
     pub(crate) fn page(&self, cursor: &mut Cursor) -> Option<String> {
         let mut state = self.state.lock();
         if cursor.is_begin() {

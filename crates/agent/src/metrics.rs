@@ -1,4 +1,4 @@
-//! What the agent counts of its work, under pilot-agent's names (`istio_agent_…`).
+//! The agent's metrics, under pilot-agent's names (`istio_agent_…`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,62 +17,62 @@ use tonic::Code;
 use crate::Clock;
 use navarch_api::counter::Count;
 
-/// pilot-agent's kind of a request for a certificate.
+/// pilot-agent's label value for certificate requests.
 const CSR: &str = "csr";
-/// The workload's own certificate.
+/// pilot-agent's label value for the workload's own certificate.
 const WORKLOAD: &str = "default";
 
-/// Handles of all metrics. Clones are the same; by default nobody sees them.
+/// Handles of all metrics. Clones share them; by default they are not registered.
 #[derive(Clone, Debug)]
 pub struct AgentMetrics {
-    /// Messages of Envoy that were passed on.
+    /// Forwarded requests of Envoy.
     xds_requests: Count,
-    /// Messages of the control plane that came.
+    /// Responses of the control plane.
     xds_responses: Count,
-    /// Connections to the control plane that did not come about.
+    /// Failed connections to the control plane.
     connection_failures: Count,
-    /// How streams to the control plane ended.
+    /// Ended streams to the control plane.
     upstream_ends: Family<EndLabel, Count>,
-    /// How streams of Envoy ended.
+    /// Ended streams of Envoy.
     downstream_ends: Family<EndLabel, Count>,
-    /// What was asked of the CA, and how long it took in all (ms).
+    /// Requests to the CA, and their total duration (ms).
     requests: Family<RequestLabel, Count>,
     failed_requests: Family<RequestLabel, Count>,
     request_time: Family<RequestLabel, Count>,
-    /// Questions to the DNS server.
+    /// Queries to the DNS server.
     dns_requests: Counter,
-    /// Questions that others were asked.
+    /// Forwarded DNS queries.
     dns_forwarded: Counter,
     dns_failures: Counter,
     dns_time: Histogram,
-    /// Scrapes that failed, by whose metrics they were to get.
+    /// Failed scrapes, by target.
     scrape_failures: Family<ScrapeLabel, Counter>,
-    /// Requests to the CA that followed one that had failed.
+    /// Requests to the CA after a failed one.
     retries: Family<RequestLabel, Count>,
-    /// Folders that could not be listened to, and files that held no secret.
+    /// Directories that could not be watched, and files without a valid secret.
     file_watcher_failures: Counter,
     file_secret_failures: Counter,
-    /// Bytes of Envoy's largest request.
+    /// Size of Envoy's largest request in bytes.
     largest_request: Gauge,
-    /// When the agent began, and the seconds from then until the pod was first ready.
+    /// Start of the agent, and seconds from then until the pod was first ready.
     begun: Instant,
     startup: Gauge<f64, AtomicU64>,
-    /// Wasm modules that are kept.
+    /// Cached Wasm modules.
     modules: Gauge,
-    /// Modules that were looked for, by whether they were there.
+    /// Lookups of Wasm modules, by hit or miss.
     module_lookups: Family<HitLabel, Count>,
-    /// Modules that were fetched, and extension configs that named them, by how it went.
+    /// Fetches of Wasm modules, and conversions of extension configs, by result.
     module_fetches: Family<ResultLabel, Count>,
     conversions: Family<ResultLabel, Count>,
-    /// Milliseconds that such configs took.
+    /// Duration of conversions in milliseconds.
     conversion_time: Histogram,
-    /// For how many seconds certificates are still good.
+    /// Seconds until certificates expire.
     certificates: Family<ResourceLabel, Gauge>,
-    /// When the workload's certificate ends, and by what clock.
+    /// Expiry of the workload's certificate, and the clock for it.
     ends: Arc<Mutex<Option<(SystemTime, Clock)>>>,
 }
 
-/// How a stream ended.
+/// The kind of a stream's end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabel {
     /// `error` or `cancelled`.
@@ -81,13 +81,13 @@ struct EndLabel {
 
 impl EndLabel {
     fn of(code: Code) -> Self {
-        // Ends that belong to the life of a stream are no errors.
+        // Normal ends of a stream are not errors.
         let is_cancelled = matches!(code, Code::Ok | Code::Cancelled | Code::DeadlineExceeded);
         Self { r#type: if is_cancelled { "cancelled" } else { "error" } }
     }
 }
 
-/// What is asked for.
+/// The kind of a CA request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabel {
     request_type: &'static str,
@@ -98,13 +98,13 @@ struct ScrapeLabel {
     r#type: &'static str,
 }
 
-/// Whether something was there.
+/// Whether a lookup found the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HitLabel {
     hit: &'static str,
 }
 
-/// How something went.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
     result: &'static str,
@@ -115,14 +115,14 @@ struct ResourceLabel {
     resource_name: &'static str,
 }
 
-/// Whose metrics could not be got.
+/// The target of a failed scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrapeTarget {
-    /// Envoy's.
+    /// Envoy.
     Envoy,
-    /// The application's.
+    /// The application.
     Application,
-    /// The agent's own, and with them all others.
+    /// The agent itself, and with it all targets.
     Agent,
 }
 
@@ -133,7 +133,7 @@ impl Default for AgentMetrics {
 }
 
 impl AgentMetrics {
-    /// Of an agent that began then.
+    /// Metrics of an agent that was started at this time.
     #[must_use]
     pub fn begun(begun: Instant) -> Self {
         Self {
@@ -228,7 +228,7 @@ impl AgentMetrics {
         registry.register("cert_expiry_seconds", "Seconds until certificates expire", m.certificates);
     }
 
-    /// A request of Envoy was passed on.
+    /// Counts a forwarded request of Envoy.
     pub(crate) fn requested(&self) {
         self.xds_requests.inc();
     }
@@ -239,27 +239,27 @@ impl AgentMetrics {
         self.largest_request.inner().fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// A response came.
+    /// Counts a response of the control plane.
     pub(crate) fn answered(&self) {
         self.xds_responses.inc();
     }
 
-    /// The control plane could not be reached.
+    /// Counts a failed connection to the control plane.
     pub(crate) fn unreachable(&self) {
         self.connection_failures.inc();
     }
 
-    /// A stream to the control plane ended so, and Envoy's with it.
+    /// Counts the end of a stream to the control plane, which ends Envoy's stream, too.
     pub(crate) fn ended(&self, code: Code) {
         self.upstream_ends.get_or_create(&EndLabel::of(code)).inc();
     }
 
-    /// A stream of Envoy ended so.
+    /// Counts the end of Envoy's stream.
     pub(crate) fn left(&self, code: Code) {
         self.downstream_ends.get_or_create(&EndLabel::of(code)).inc();
     }
 
-    /// The CA was asked, which took so long.
+    /// Counts a request to the CA and its duration.
     pub(crate) fn asked_ca(&self, took: Duration, is_signed: bool) {
         let label = RequestLabel { request_type: CSR };
         self.requests.get_or_create(&label).inc();
@@ -269,27 +269,27 @@ impl AgentMetrics {
         }
     }
 
-    /// The CA is asked again, as it gave no certificate before.
+    /// Counts a retry of a failed request to the CA.
     pub(crate) fn asks_ca_again(&self) {
         self.retries.get_or_create(&RequestLabel { request_type: CSR }).inc();
     }
 
-    /// A folder could not be listened to.
+    /// Counts a directory that could not be watched.
     pub(crate) fn watcher_failed(&self) {
         self.file_watcher_failures.inc();
     }
 
-    /// Files held no secret.
+    /// Counts files without a valid secret.
     pub(crate) fn file_failed(&self) {
         self.file_secret_failures.inc();
     }
 
-    /// The workload's certificate ends then, by this clock.
+    /// Records the expiry of the workload's certificate, by this clock.
     pub(crate) fn certificate_ends(&self, ends: SystemTime, clock: Clock) {
         *self.ends.lock() = Some((ends, clock));
     }
 
-    /// Brings what depends on the time of day up to date, before a scrape.
+    /// Updates time-dependent metrics before a scrape.
     pub(crate) fn refresh(&self) {
         let Some((ends, clock)) = *self.ends.lock() else { return };
         let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
@@ -297,12 +297,12 @@ impl AgentMetrics {
         self.certificates.get_or_create(&ResourceLabel { resource_name: WORKLOAD }).set(left);
     }
 
-    /// A question came.
+    /// Counts a DNS query.
     pub(crate) fn dns_asked(&self) {
         self.dns_requests.inc();
     }
 
-    /// Resolvers were asked, which took so long.
+    /// Counts a forwarded DNS query and its duration.
     pub(crate) fn dns_forwarded(&self, took: Duration, is_answered: bool) {
         self.dns_forwarded.inc();
         self.dns_time.observe(took.as_secs_f64());
@@ -311,7 +311,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Metrics could not be got.
+    /// Counts a failed scrape.
     pub(crate) fn scrape_failed(&self, target: ScrapeTarget) {
         let r#type = match target {
             ScrapeTarget::Envoy => "envoy",
@@ -321,31 +321,31 @@ impl AgentMetrics {
         self.scrape_failures.get_or_create(&ScrapeLabel { r#type }).inc();
     }
 
-    /// A Wasm module was looked for.
+    /// Counts a lookup of a Wasm module.
     pub(crate) fn module_looked_up(&self, is_there: bool) {
         let hit = if is_there { "true" } else { "false" };
         self.module_lookups.get_or_create(&HitLabel { hit }).inc();
     }
 
-    /// A Wasm module was fetched, or not: pilot-agent's word for it.
+    /// Counts a fetch of a Wasm module, with pilot-agent's result label.
     pub(crate) fn module_fetched(&self, result: &'static str) {
         self.module_fetches.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// So many Wasm modules are kept.
+    /// Records the number of cached Wasm modules.
     pub(crate) fn keeps_modules(&self, count: usize) {
         self.modules.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// The config of a Wasm filter was passed on, in pilot-agent's word and after so long.
+    /// Counts a conversion of a Wasm filter config, with pilot-agent's result label, and its duration.
     pub(crate) fn module_converted(&self, result: &'static str, took: Duration) {
         self.conversions.get_or_create(&ResultLabel { result }).inc();
         self.conversion_time.observe(took.as_secs_f64() * 1000.0);
     }
 
-    /// The pod is ready; the first time counts.
+    /// Records that the pod is ready; only the first call has an effect.
     pub(crate) fn ready(&self) {
-        // A time is a count of nanoseconds, so one that has passed is above 0.
+        // Elapsed time has a resolution of nanoseconds, so it is above 0.
         if self.startup.get() == 0.0 {
             self.startup.set(self.begun.elapsed().as_secs_f64());
         }

@@ -1,4 +1,4 @@
-//! Who the proxy is: what Envoy says of itself to the control plane.
+//! The proxy's node: identity and metadata that Envoy sends to the control plane.
 
 mod addresses;
 mod keys;
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// A proxy's node, with what of its metadata the bootstrap is made of.
+/// A proxy's node, with the metadata that the bootstrap depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
     /// `type~address~pod.namespace~domain`.
     pub id: String,
-    /// The metadata with meaning, as JSON.
+    /// The known metadata, as JSON.
     pub metadata: Map<String, Value>,
-    /// All that users wrote, also what nobody knows.
+    /// All metadata set by users, including unknown keys.
     pub raw: Map<String, Value>,
     /// Where the proxy runs.
     pub locality: Locality,
@@ -28,7 +28,7 @@ pub struct Node {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A place, from the large to the small; empty where it is not known.
+/// A locality, from region to subzone; unknown parts are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
     /// The region.
@@ -40,19 +40,19 @@ pub struct Locality {
 }
 
 impl Node {
-    /// A text of the metadata; empty where it is not there.
+    /// A text value of the metadata; empty if it is not set.
     #[must_use]
     pub fn text(&self, key: &str) -> &str {
         self.metadata.get(key).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Whether a switch of the metadata is on.
+    /// Whether a boolean of the metadata is true.
     #[must_use]
     pub fn flag(&self, key: &str) -> bool {
         self.text(key) == "true"
     }
 
-    /// What Envoy sends: the metadata with meaning, and what users wrote beside it.
+    /// The metadata that Envoy sends: the known metadata, and all other keys set by users.
     #[must_use]
     pub fn all_metadata(&self) -> Map<String, Value> {
         let mut all = self.raw.clone();
@@ -62,7 +62,7 @@ impl Node {
 }
 
 impl Locality {
-    /// Reads `region/zone/subzone`, or the same with dots where there is no slash.
+    /// Parses `region/zone/subzone`, or the same with dots if it has no slash.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut parts = text.split(if text.contains('/') { '/' } else { '.' }).map(str::to_owned);
@@ -70,7 +70,7 @@ impl Locality {
         Self { region: next(), zone: next(), sub_zone: next() }
     }
 
-    /// As JSON, without what is not known.
+    /// As JSON, without empty parts.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let parts = [("region", &self.region), ("zone", &self.zone), ("sub_zone", &self.sub_zone)];

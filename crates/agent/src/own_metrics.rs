@@ -10,18 +10,18 @@ use super::metrics::AgentMetrics;
 use navarch_api::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 use navarch_net::rejections::Rejections;
 
-/// What is counted.
+/// The counted values.
 #[derive(Debug)]
 pub struct OwnMetrics {
     /// Scrapes of merged metrics.
     scrapes: AtomicU64,
-    /// Clients that were turned away.
+    /// Rejected clients.
     rejections: Rejections,
-    /// What the agent counts of its work.
+    /// Metrics of the agent's work.
     work: AgentMetrics,
-    /// When the machine began.
+    /// Boot time of the machine.
     booted: Option<f64>,
-    /// All that is not written by hand: work, and rejections under names of Navarch's own.
+    /// All metrics that are not written by hand: work, and rejections under Navarch's own names.
     registry: Registry,
 }
 
@@ -32,7 +32,7 @@ impl Default for OwnMetrics {
 }
 
 impl OwnMetrics {
-    /// With what the agent counts of its work.
+    /// Includes the metrics of the agent's work.
     #[must_use]
     pub fn new(work: AgentMetrics) -> Self {
         let mut registry = Registry::default();
@@ -41,7 +41,7 @@ impl OwnMetrics {
         Self { scrapes: AtomicU64::default(), rejections, work, booted: process_usage::booted(), registry }
     }
 
-    /// Counts a scrape, and gives all metrics in Prometheus' text format.
+    /// Counts a scrape, and returns all metrics in Prometheus' text format.
     #[must_use]
     pub fn scrape(&self) -> String {
         let scrapes = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;
@@ -65,7 +65,7 @@ impl OwnMetrics {
         text
     }
 
-    /// Where clients that are turned away are counted.
+    /// The counter of rejected clients.
     #[must_use]
     pub fn rejections(&self) -> Rejections {
         self.rejections.clone()

@@ -1,7 +1,7 @@
-//! The cloud around the proxy, if there is one: what it says of region, zone and instance.
+//! The cloud platform of the proxy, if any: region, zone and instance.
 //!
-//! `CLOUD_PLATFORM` names it (`aws`, `azure`, `gcp`, `none`); else it is found out, within a limit of time. Labels of
-//! Google's instances are left out: they would need credentials of their own.
+//! `CLOUD_PLATFORM` selects it (`aws`, `azure`, `gcp`, `none`); otherwise it is detected, with a timeout. Labels of
+//! Google's instances are omitted, as reading them needs further credentials.
 
 mod aws;
 mod azure;
@@ -17,23 +17,23 @@ use super::local_http::Question;
 use super::node::Locality;
 use super::variables::Variables;
 
-/// How long finding out may take altogether.
+/// Timeout of the whole detection.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where clouds answer an instance's questions.
+/// The address of the metadata server.
 const METADATA_V4: &str = "169.254.169.254";
-/// The most of an answer that is read.
+/// Maximum size of a response.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// What a cloud says.
+/// The properties of a cloud platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Platform {
-    /// What telemetry tells of, such as `gcp_project`.
+    /// Metadata for telemetry, such as `gcp_project`.
     pub metadata: BTreeMap<String, String>,
-    /// Where the instance runs.
+    /// The locality of the instance.
     pub locality: Locality,
     /// The instance's labels.
     pub labels: BTreeMap<String, String>,
-    /// Whether a pod runs here: then labels of the instance are not the workload's.
+    /// Whether the proxy runs in a pod: then labels of the instance are not the workload's.
     pub kubernetes: bool,
 }
 
@@ -44,7 +44,7 @@ impl Default for Platform {
 }
 
 impl Platform {
-    /// What variables alone say: all of Google's cloud where `GCP_METADATA` is set. `None` where the cloud is to be asked.
+    /// The platform from variables only: all of Google's if `GCP_METADATA` is set. `None` if the metadata server must be asked.
     #[must_use]
     pub fn of_variables(variables: &Variables) -> Option<Self> {
         match variables.text("CLOUD_PLATFORM").to_ascii_lowercase().as_str() {
@@ -54,7 +54,7 @@ impl Platform {
         }
     }
 
-    /// Asks the cloud. `v6` is whether the proxy has IPv6, by which some answer too.
+    /// Reads the platform from the metadata server. `v6` is whether the proxy has IPv6, which some servers support.
     pub async fn discover(variables: &Variables, v6: bool, resolv_conf: &str) -> Self {
         if let Some(known) = Self::of_variables(variables) {
             return known;
@@ -79,7 +79,7 @@ impl Platform {
     }
 }
 
-/// Puts a question to a cloud; `None` where it does not answer well.
+/// Sends a request to a metadata server; `None` if it fails.
 async fn put(
     (method, host, path): (Method, &str, &str),
     headers: &[(&'static str, &str)],

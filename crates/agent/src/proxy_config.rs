@@ -1,14 +1,14 @@
-//! The effective `ProxyConfig`: defaults, mesh config, environment and annotation, each laid over what comes before.
+//! The effective `ProxyConfig`: defaults, overridden by mesh config, environment and annotation, in this order.
 
 use std::collections::BTreeMap;
 
 use super::downward_api;
 use navarch_api::mesh::{MeshConfig, ProxyConfig};
 
-/// What a pod's own proxy config is written in.
+/// The annotation with a pod's own proxy config.
 const CONFIG_ANNOTATION: &str = "proxy.istio.io/config";
 
-/// What the effective config is made of.
+/// The sources of the effective config.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSources<'a> {
     /// The text of the mesh config, if there is a file.
@@ -17,34 +17,34 @@ pub struct ConfigSources<'a> {
     pub environment: &'a str,
     /// The pod's annotations.
     pub annotations: Option<&'a BTreeMap<String, String>>,
-    /// The old flag for the name of the service cluster.
+    /// The deprecated flag for the service cluster.
     pub service_cluster: &'a str,
-    /// The old flag for the number of threads; 0 if it is not given.
+    /// The deprecated flag for the number of threads; 0 if it is not set.
     pub concurrency: i32,
-    /// How many processors the container may use; 0 if that is not known.
+    /// Number of processors of the container; 0 if unknown.
     pub cpu_limit: i32,
 }
 
-/// Why there is no effective config.
+/// Errors of computing the effective config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyConfigError {
-    /// A text cannot be read.
+    /// A source cannot be parsed.
     #[error("failed to parse the {place}: {reason}")]
     Text {
-        /// Where it is from.
+        /// The source.
         place: &'static str,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("proxy config: {0}")]
     Setting(&'static str),
 }
 
-/// Lays the sources over one another.
+/// Merges the sources.
 ///
 /// # Errors
-/// When one cannot be read, or what comes out makes no sense.
+/// If a source cannot be parsed, or the result is invalid.
 pub fn effective(sources: &ConfigSources<'_>) -> Result<ProxyConfig, ProxyConfigError> {
     let annotation = |name: &str| sources.annotations.and_then(|annotations| annotations.get(name));
     let mut config = ProxyConfig::istio_defaults();
@@ -84,12 +84,12 @@ pub fn effective(sources: &ConfigSources<'_>) -> Result<ProxyConfig, ProxyConfig
     Ok(config)
 }
 
-/// A fault of a text, by where it is from.
+/// The error of a source.
 fn fault<E: std::fmt::Display>(place: &'static str) -> impl Fn(E) -> ProxyConfigError {
     move |error| ProxyConfigError::Text { place, reason: error.to_string() }
 }
 
-/// Checks what nothing could be started with.
+/// Checks the settings that Envoy cannot start without.
 fn check(config: &ProxyConfig) -> Result<(), ProxyConfigError> {
     let port = |port: i32| u16::try_from(port).is_ok_and(|port| port != 0);
     let named =

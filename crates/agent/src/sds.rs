@@ -1,7 +1,7 @@
-//! The SDS server for the local Envoy, on a Unix socket: the workload's certificate and roots, and those in files.
+//! The SDS server for the local Envoy, on a Unix socket: the workload's certificate and roots, and file secrets.
 //!
-//! A stream waits for what it asks for: while the CA cannot be reached nothing is answered, and Envoy goes on with what it
-//! has. Whatever changes is sent at once.
+//! A subscription waits for its secret: while the CA is unreachable there is no response, and Envoy keeps its current
+//! secret. Changes are sent at once.
 
 mod answer;
 mod stream;
@@ -28,30 +28,30 @@ use navarch_api::mesh::PrivateKeyProvider;
 /// Configuration of the SDS server.
 #[derive(Clone, Debug, Default)]
 pub struct SdsConfig {
-    /// The list of revoked certificates that goes with roots, where the file is there (`/var/run/secrets/istio/crl`).
+    /// The certificate revocation list that is sent with roots, if the file exists (`/var/run/secrets/istio/crl`).
     pub revocations: Option<PathBuf>,
-    /// The hardware that handles keys (`privateKeyProvider`), for an Envoy that can use it.
+    /// The hardware provider for private keys (`privateKeyProvider`), for Envoys that support it.
     pub hardware: Option<PrivateKeyProvider>,
 }
 
 /// The service.
 #[derive(Clone, Debug)]
 struct Sds {
-    /// What it serves.
+    /// The secrets to serve.
     secrets: Secrets,
     config: Arc<SdsConfig>,
     tasks: TaskTracker,
-    /// Ends them.
+    /// Ends all streams.
     stop: CancellationToken,
 }
 
-/// The answers of a stream.
+/// The responses of a stream.
 type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves secrets until shutdown.
 ///
 /// # Errors
-/// When the socket fails.
+/// If the socket fails.
 pub async fn serve(
     listener: UnixListener,
     secrets: Secrets,
@@ -95,7 +95,7 @@ impl SecretDiscoveryService for Sds {
 
 impl Sds {
     fn begin<P: stream::Protocol>(&self, request: Request<Streaming<P::Request>>) -> Response<Answers<P::Response>> {
-        // One waits: what is sent next is decided when there is room for it.
+        // Capacity of one: the next response is computed when there is room for it.
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         let run = stream::run::<P>(request.into_inner(), sender, self.secrets.clone(), self.config.clone());
         let stop = self.stop.clone();

@@ -55,7 +55,7 @@ pub struct ServicesConfig {
     pub control_plane: UpstreamConfig,
     /// DNS, if the agent serves it.
     pub names: Option<NamesConfig>,
-    /// Whether the trust bundle is taken from the proxy config (`PROXY_CONFIG_XDS_AGENT`; it is, unless that says no).
+    /// Whether the trust bundle of the proxy config is used (`PROXY_CONFIG_XDS_AGENT`; default true).
     pub takes_trust_bundle: bool,
     /// Health checks of the workload, if its health is reported to the control plane.
     pub health: Option<HealthConfig>,
@@ -63,7 +63,7 @@ pub struct ServicesConfig {
     pub mesh_metrics: Option<MeshMetrics>,
     /// The Wasm module cache, if the agent fetches modules.
     pub modules: Option<ModulesConfig>,
-    /// Whether applications speak xDS themselves in place of Envoy (`DISABLE_ENVOY`).
+    /// Whether applications use xDS themselves instead of Envoy (`DISABLE_ENVOY`).
     pub without_envoy: bool,
     /// Metrics of all services.
     pub metrics: AgentMetrics,

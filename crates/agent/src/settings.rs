@@ -1,26 +1,26 @@
-//! The agent's settings, as pilot-agent's variables and flags set them.
+//! The agent's settings, from pilot-agent's variables and flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::variables::Variables;
 
-/// The version of Istio whose proxies this agent's are: what control planes tell features by.
+/// The Istio version that the proxy reports: control planes select features by it.
 pub const ISTIO_VERSION: &str = "1.32.0";
 
-/// Settings that are not of the effective proxy config.
+/// Settings outside the effective proxy config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a variable of pilot-agent in its own right")]
 pub struct Settings {
-    /// The version of Istio that the proxy says it has.
+    /// The reported Istio version of the proxy.
     pub istio_version: String,
-    /// `ENVOY_STATUS_PORT`: where Envoy answers for readiness.
+    /// `ENVOY_STATUS_PORT`: the port of Envoy's readiness listener.
     pub envoy_status_port: u16,
-    /// `ENVOY_PROMETHEUS_PORT`: where Envoy gives its metrics.
+    /// `ENVOY_PROMETHEUS_PORT`: the port of Envoy's metrics.
     pub envoy_prometheus_port: u16,
-    /// `ENVOY_SECURE_METRICS_PORT`: the same over mTLS; 0 is off.
+    /// `ENVOY_SECURE_METRICS_PORT`: the port of Envoy's metrics over mTLS; 0 is off.
     pub secure_metrics_port: u16,
-    /// `ENVOY_SECURE_MERGED_METRICS_PORT`: all metrics over mTLS; 0 is off.
+    /// `ENVOY_SECURE_MERGED_METRICS_PORT`: the port of all metrics over mTLS; 0 is off.
     pub secure_merged_metrics_port: u16,
     /// `--stsPort`; 0 is off.
     pub sts_port: u16,
@@ -28,7 +28,7 @@ pub struct Settings {
     pub minimum_drain: Duration,
     /// `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`: whether draining ends when no connection is left.
     pub exit_on_zero_active_connections: bool,
-    /// `PEER_METADATA_DISCOVERY`, where it is set.
+    /// `PEER_METADATA_DISCOVERY`, if set.
     pub metadata_discovery: Option<bool>,
     /// `ENVOY_SKIP_DEPRECATED_LOGS`.
     pub skip_deprecated_logs: bool,
@@ -36,7 +36,7 @@ pub struct Settings {
     pub workload_identity_socket: String,
     /// `--outlierLogPath`.
     pub outlier_log_path: String,
-    /// `GRPC_XDS_BOOTSTRAP`: where the bootstrap of proxyless gRPC is written; empty is nowhere.
+    /// `GRPC_XDS_BOOTSTRAP`: the path of the bootstrap for proxyless gRPC; empty is off.
     pub grpc_bootstrap: PathBuf,
     /// `DISABLE_ENVOY`.
     pub disable_envoy: bool,
@@ -50,13 +50,13 @@ pub struct Settings {
     pub strip_fragment: bool,
     /// `COMPLIANCE_POLICY`.
     pub compliance_policy: String,
-    /// `HOST_IP`: stands in for `$(HOST_IP)` in addresses of tracers.
+    /// `HOST_IP`: replaces `$(HOST_IP)` in tracer addresses.
     pub host_ip: String,
-    /// `OUTPUT_CERTS`: where key and certificates are written; empty is nowhere.
+    /// `OUTPUT_CERTS`: the directory for key and certificates; empty is off.
     pub output_certs: String,
-    /// `ISTIO_BOOTSTRAP_OVERRIDE`: a file that is laid over the bootstrap.
+    /// `ISTIO_BOOTSTRAP_OVERRIDE`: a file that overrides parts of the bootstrap.
     pub bootstrap_override: String,
-    /// `ISTIO_BOOTSTRAP`: a template in place of the built-in bootstrap.
+    /// `ISTIO_BOOTSTRAP`: a template that replaces the built-in bootstrap.
     pub bootstrap_template: String,
     /// `ISTIO_ENVOY_ENABLE_CORE_DUMP`.
     pub core_dump: bool,
@@ -69,7 +69,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the variables; flags are still to be laid over.
+    /// Reads the variables. Flags, which override them, are not applied yet.
     #[must_use]
     pub fn read(variables: &Variables) -> Self {
         let port = |name: &str, default| variables.number(name, default);

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 
-/// Who may connect: the agent's user and group. What answers there gives private keys away.
+/// The mode of sockets, for the agent's user and group only: they serve private keys.
 const MODE: u32 = 0o660;
-/// How long a socket may take to say that somebody listens.
+/// Timeout of the check whether a process listens on a socket.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Listens on a socket; one that was left behind is replaced.
+/// Listens on a socket, and replaces a stale one.
 ///
 /// # Errors
-/// When the folder or the socket cannot be made.
+/// If the directory or the socket cannot be created.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -29,7 +29,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Whether somebody else, such as SPIRE, already listens on a socket. A dead one is not somebody.
+/// Whether another process, such as SPIRE, listens on a socket. A stale socket does not count.
 pub async fn is_served(path: &Path) -> bool {
     matches!(tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await, Ok(Ok(_)))
 }

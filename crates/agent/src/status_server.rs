@@ -69,7 +69,7 @@ pub struct StatusConfig {
     pub name_table: Arc<dyn Fn() -> Option<Value> + Send + Sync>,
     /// The agent's own metrics as text.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// The mesh's metrics, where the agent makes them.
+    /// The mesh's metrics, if the agent computes them.
     pub mesh_metrics: Option<MeshMetrics>,
     /// Counter of failed scrapes.
     pub work: AgentMetrics,
@@ -77,7 +77,7 @@ pub struct StatusConfig {
     pub orders: mpsc::Sender<Order>,
     /// Counter of rejected clients.
     pub rejections: Rejections,
-    /// `NAVARCH_MAX_STATUS_CONNECTIONS`: the most connections at once, a quarter of them for this machine alone. Default 128.
+    /// `NAVARCH_MAX_STATUS_CONNECTIONS`: maximum number of connections, a quarter of them reserved for loopback. Default 128.
     pub connections: usize,
 }
 
@@ -165,7 +165,7 @@ async fn metrics(
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
-/// A probe of the application, by the path that the injector put in place of the probe's own.
+/// Probes the application, by the path that the injector wrote instead of the probe's own.
 async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     match shared.config.probes.get(&path) {

@@ -1,11 +1,11 @@
-//! TLS to who is asked as a client of the web: by the roots of the system, or unchecked where that was asked for.
+//! TLS of the agent's HTTP clients: with the system's roots, or without verification if configured.
 
 use std::sync::Arc;
 
 use navarch_net::any_certificate::AnyCertificate;
 use rustls::{ClientConfig, RootCertStore};
 
-/// TLS for probes, which take every certificate; with `http2` it is offered before HTTP/1.1.
+/// TLS for probes, which accept any certificate; with `http2`, HTTP/2 is offered before HTTP/1.1.
 ///
 /// # Errors
 /// As [`config`].
@@ -20,7 +20,7 @@ pub(super) fn of_probes(http2: bool) -> Result<Arc<ClientConfig>, rustls::Error>
 /// TLS for a client.
 ///
 /// # Errors
-/// When the provider has no version of TLS, which it has.
+/// If the provider supports no version of TLS, which does not occur.
 pub(super) fn config(insecure: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())

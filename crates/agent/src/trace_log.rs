@@ -21,21 +21,21 @@ use tokio::time::{Duration, Instant};
 
 use message::{Logged, Message, Request};
 
-/// The most lines of a second: connections may come by the thousand, and the log is for reading.
+/// Maximum number of lines per second: there may be thousands of connections, and people read the log.
 const LINES: u32 = 50;
-/// The longest batch of messages that the kernel sends at once, with room to spare.
+/// Buffer size for a batch of messages from the kernel, with room to spare.
 const BATCH: usize = 64 << 10;
 
-/// A socket on which the kernel tells of logged packets. It is one of datagrams, as those between processes are; to wait for
-/// one and to take it is the same for both, and the runtime has no type of its own for netlink.
+/// A netlink socket that receives logged packets. Its type is that of Unix datagrams, as tokio has no type for
+/// netlink; waiting and receiving are the same for both.
 #[derive(Debug)]
 pub struct TraceLog(UnixDatagram);
 
 impl TraceLog {
-    /// Asks the kernel for the packets of a group.
+    /// Subscribes to the packets of a group.
     ///
     /// # Errors
-    /// When there is no such log in the kernel, or no right to read it, or somebody else does.
+    /// If the kernel has no packet log, permissions are missing, or another process reads the group.
     pub fn open(group: u16) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
@@ -55,10 +55,10 @@ impl TraceLog {
         UnixDatagram::from_std(StdDatagram::from(fd)).map(Self)
     }
 
-    /// Writes lines until dropped.
+    /// Logs packets until dropped.
     ///
     /// # Errors
-    /// When the socket fails.
+    /// If the socket fails.
     pub async fn run(self) -> io::Result<()> {
         let mut buffer = vec![0; BATCH];
         let mut limit = Limit::new(Instant::now());
@@ -97,25 +97,25 @@ fn line(rule: &str, payload: &[u8], user: Option<u32>) {
     }
 }
 
-/// How many lines there may be.
+/// The rate limit of lines.
 #[derive(Debug)]
 struct Limit {
-    /// When the present second began.
+    /// Start of the current second.
     since: Instant,
-    /// How many there were in it.
+    /// Number of lines in the current second.
     lines: u32,
     /// Dropped lines that are not reported yet.
     left_out: u64,
 }
 
-/// Whether there is a line.
+/// Whether a line may be written.
 #[derive(Debug, PartialEq, Eq)]
 enum LogLine {
-    /// There is room for a line.
+    /// A line may be written.
     Line,
-    /// There is room, and this many lines were dropped before it.
+    /// A line may be written, and this many lines were dropped before it.
     LineAfter(u64),
-    /// There is none.
+    /// The line is dropped.
     Nothing,
 }
 
@@ -125,7 +125,7 @@ impl Limit {
         Self { since: now, lines: 0, left_out: 0 }
     }
 
-    /// Asks for a line.
+    /// Requests a line.
     fn take(&mut self, now: Instant) -> LogLine {
         if now.duration_since(self.since) >= Duration::from_secs(1) {
             (self.since, self.lines) = (now, 0);

@@ -1,4 +1,4 @@
-//! Environment variables, handed in: this room never reads the process's own.
+//! Environment variables, passed in by the caller: this module never reads those of the process.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use navarch_api::duration;
 use navarch_api::go_text::parse_bool;
 
-/// The variables that the agent is started with.
+/// The agent's environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// The value of a variable that is set, also when it is empty.
+    /// The value of a variable, even if it is empty; `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The value of a variable, empty where it is not set.
+    /// The value of a variable; empty if it is not set.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
 
-    /// The value of a variable, or `default` where it is not set.
+    /// The value of a variable, or `default` if it is not set.
     #[must_use]
     pub fn text_or(&self, name: &str, default: &str) -> String {
         self.get(name).unwrap_or(default).to_owned()
     }
 
-    /// A truth value as Go spells them. A value that is none counts as unset, with a warning, as pilot-agent has it.
+    /// A boolean in Go's notation. As in pilot-agent, an invalid value counts as unset, with a warning.
     #[must_use]
     pub fn flag(&self, name: &str, default: bool) -> bool {
         self.parsed(name, parse_bool).unwrap_or(default)
     }
 
-    /// A span of time as Go spells them; what is none counts as unset, with a warning.
+    /// A duration in Go's notation. An invalid value counts as unset, with a warning.
     #[must_use]
     pub fn duration(&self, name: &str, default: Duration) -> Duration {
         self.parsed(name, parse_duration).unwrap_or(default)
     }
 
-    /// A number; what is none counts as unset, with a warning.
+    /// A number. An invalid value counts as unset, with a warning.
     #[must_use]
     pub fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> T {
         self.parsed(name, |text| text.parse().ok()).unwrap_or(default)
@@ -52,7 +52,7 @@ impl Variables {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What `parse` makes of a variable; `None` where it is unset or no such value.
+    /// The parsed value of a variable; `None` if it is unset or invalid.
     fn parsed<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let text = self.get(name)?;
         let value = parse(text);
@@ -69,7 +69,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Variables {
     }
 }
 
-/// A span of time as Go's `time.ParseDuration` reads it, if it is not negative.
+/// Parses a duration like Go's `time.ParseDuration`; `None` if it is negative.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     duration::Duration::parse(text).ok()?.as_std()
 }

@@ -1,13 +1,13 @@
-//! Wasm modules: fetched and put into files before Envoy hears of them.
+//! Wasm modules: fetched and stored in files before Envoy gets their config.
 //!
 //! ```text
 //! extension config, listener ─▶ convert ─▶ cache ─┬▶ http: one file, maybe packed ─────────▶ <folder>/<name>/<sha256>.wasm
 //!                                                 └▶ registry: manifest ─▶ layer ─▶ unpack ─▶
 //! ```
 //!
-//! The control plane and registries are trusted in nothing but names: downloads are bounded in size, time and redirects,
-//! addresses of machines' metadata servers are never connected to, and files are named by digests only. If a module cannot
-//! be fetched, it is replaced by a filter that allows or denies everything, according to its fail strategy.
+//! The control plane and registries are not trusted: downloads are bounded in size, time and redirects, addresses of
+//! metadata servers are never connected to, and files are named by digests only. If a module cannot be fetched, it is
+//! replaced by a filter that allows or denies everything, according to its fail strategy.
 
 mod cache;
 mod convert;
@@ -37,30 +37,30 @@ use navarch_net::destination::AddressPolicy;
 /// Configuration of the Wasm module cache.
 #[derive(Clone, Debug)]
 pub struct ModulesConfig {
-    /// Where modules are kept.
+    /// The cache directory.
     pub folder: PathBuf,
-    /// `WASM_MODULE_EXPIRY`: how long a module that nobody asks for is kept. Default 24 h.
+    /// `WASM_MODULE_EXPIRY`: how long an unused module is kept. Default 24 h.
     pub expiry: Duration,
-    /// `WASM_PURGE_INTERVAL`: how often is looked for such. Default 1 h.
+    /// `WASM_PURGE_INTERVAL`: interval at which unused modules are removed. Default 1 h.
     pub purge_interval: Duration,
-    /// `WASM_INSECURE_REGISTRIES`: hosts whose certificates are not checked and that may be asked in plain text; `*` is all.
+    /// `WASM_INSECURE_REGISTRIES`: hosts whose certificates are not verified and that may be accessed in plain text; `*` is all.
     pub insecure: BTreeSet<String>,
-    /// `WASM_HTTP_REQUEST_TIMEOUT`: how long one request may take. Default 15 s.
+    /// `WASM_HTTP_REQUEST_TIMEOUT`: timeout of one request. Default 15 s.
     pub request_timeout: Duration,
-    /// `WASM_HTTP_REQUEST_MAX_RETRIES`: how often a download is tried. Default 5.
+    /// `WASM_HTTP_REQUEST_MAX_RETRIES`: maximum number of download attempts. Default 5.
     pub attempts: u32,
-    /// `ISTIO_WASM_MAX_BINARY_SIZE_BYTES`: the largest module. Default 256 MiB.
+    /// `ISTIO_WASM_MAX_BINARY_SIZE_BYTES`: maximum size of a module. Default 256 MiB.
     pub max_bytes: u64,
-    /// `BLOCKED_CIDRS_IN_WASM_FETCH`: addresses that are not asked, besides those of machines' metadata.
+    /// `BLOCKED_CIDRS_IN_WASM_FETCH`: blocked addresses, in addition to those of metadata servers.
     pub addresses: AddressPolicy,
 }
 
-/// Fetches modules. Clones are one.
+/// Fetches modules. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct Modules(Arc<cache::Cache>);
 
 impl ModulesConfig {
-    /// The defaults, with modules in this folder.
+    /// The defaults, with this cache directory.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -75,42 +75,42 @@ impl ModulesConfig {
         }
     }
 
-    /// Whether a host, with its port if one is given, may be asked without checks.
+    /// Whether a host, with its port if given, is accessed without verification.
     fn is_insecure(&self, host: &str) -> bool {
         self.insecure.contains("*") || self.insecure.contains(host)
     }
 }
 
 impl Modules {
-    /// With an empty cache.
+    /// Modules with an empty cache.
     #[must_use]
     pub fn new(config: ModulesConfig, clock: Clock) -> Self {
         Self(Arc::new(cache::Cache::new(config, clock)))
     }
 
-    /// The same, counted there.
+    /// The same, with metrics.
     #[must_use]
     pub fn counted_by(config: ModulesConfig, clock: Clock, metrics: AgentMetrics) -> Self {
         Self(Arc::new(cache::Cache::new(config, clock).counted_by(metrics)))
     }
 
-    /// Replaces modules far away by files in these extension configs; says whether anything was changed.
+    /// Replaces remote modules by files in these extension configs. Returns whether anything was changed.
     ///
     /// # Errors
-    /// When a config cannot be read.
+    /// If a config cannot be decoded.
     pub async fn localize(&self, resources: impl Iterator<Item = &mut Any> + Send) -> Result<bool, ConvertError> {
         let all = resources.map(|resource| convert::localize(&self.0, resource));
         let outcomes = futures_util::future::join_all(all).await;
         outcomes.into_iter().try_fold(false, |changed, outcome| Ok(outcome? || changed))
     }
 
-    /// Whether listeners in these bytes may name modules in place; else there is nothing to be done with them.
+    /// Whether encoded listeners may contain modules; otherwise they need no conversion.
     #[must_use]
     pub fn may_be_named(listeners: &[u8]) -> bool {
         listener::may_name_module(listeners)
     }
 
-    /// As [`Modules::localize`], for listeners. One that cannot be read stays as it is: Envoy will say what is wrong with it.
+    /// Like [`Modules::localize`], for listeners. Invalid listeners are unchanged: Envoy will reject them.
     pub async fn localize_listeners(&self, resources: impl Iterator<Item = &mut Any> + Send) -> bool {
         let all = resources.map(|resource| listener::localize(&self.0, resource));
         let outcomes = futures_util::future::join_all(all).await;

@@ -5,33 +5,33 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The longest that a stream waits to be let in before it is refused; as istiod's.
+/// The maximum time that a stream waits for admission before it is refused, as in istiod.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A token bucket of one token: at most one stream per interval, in the order in which they came.
+/// A token bucket with one token: at most one stream per interval, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Admission {
-    /// Time per stream; `None` lets all in.
+    /// Time per stream; `None` is no limit.
     interval: Option<Duration>,
-    /// When the next may begin.
+    /// When the next stream may begin.
     next: Mutex<Option<Instant>>,
 }
 
-/// Too many streams begin.
+/// The stream would wait for longer than the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
 impl Admission {
-    /// Lets `per_second` streams in; all if it is not positive.
+    /// Admits `per_second` streams per second; without limit if it is not positive.
     pub(super) fn new(per_second: f64) -> Self {
         let interval = (per_second > 0.0).then(|| Duration::try_from_secs_f64(1.0 / per_second).ok()).flatten();
         Self { interval, next: Mutex::new(None) }
     }
 
-    /// When a stream that came at `now` may begin.
+    /// When a stream that arrived at `now` may begin.
     ///
     /// # Errors
-    /// When it would have to wait for too long; it then takes nobody's place.
+    /// If the stream would have to wait for too long. It then uses no token.
     pub(super) fn admit(&self, now: Instant) -> Result<Instant, TooMany> {
         let Some(interval) = self.interval else { return Ok(now) };
         let mut next = self.next.lock();

@@ -1,4 +1,4 @@
-//! How far the changes of a snapshot have come, stream by stream.
+//! The progress of a snapshot's changes, by stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,55 +11,55 @@ use crate::session::push_ring::PushRecord;
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 
-/// One stream, as far as it is about the changes since a snapshot.
+/// The progress of the changes since a snapshot on one stream.
 #[derive(Clone, Debug)]
 pub struct ChangeProgress {
     /// Unique within the process.
     pub number: u64,
     /// `<pod>.<namespace>-<number>`.
     pub id: Arc<str>,
-    /// Who it is.
+    /// The proxy.
     pub proxy: Arc<Proxy>,
-    /// The responses that tell of these changes, of those that are remembered, oldest first.
+    /// The responses in the history that contain these changes, oldest first.
     pub responses: Vec<ChangeResponse>,
-    /// The first snapshot of whose changes something is not sent.
+    /// The first snapshot with unsent changes.
     pub unsent: Option<u64>,
 }
 
-/// One response that tells of changes.
+/// One response that contains changes.
 #[derive(Clone, Debug)]
 pub struct ChangeResponse {
     /// Unique within the stream.
     pub number: u64,
     /// Type of its resources.
     pub kind: ResourceType,
-    /// The snapshots, the first and the last, whose changes it tells of.
+    /// The first and the last snapshot whose changes it contains.
     pub changes: [u64; 2],
     /// When it was sent.
     pub at: Instant,
-    /// How many resources it held.
+    /// Number of resources.
     pub count: u32,
-    /// How many names it took away.
+    /// Number of removed names.
     pub removed: u32,
-    /// The bytes of its resources.
+    /// Size of its resources in bytes.
     pub bytes: u32,
-    /// What the client answered.
+    /// The ACK or NACK of the client.
     pub answer: Option<Answer>,
 }
 
-/// What a client answered to a response.
+/// The ACK or NACK of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How long it took to.
+    /// Time between the response and the answer.
     pub after: Duration,
-    /// Whether it took the response.
+    /// Whether it is an ACK.
     pub is_taken: bool,
-    /// Why it did not, in its words, where that is its last word on the type.
+    /// The error message of a NACK, if it is the newest of the type.
     pub said: Option<Arc<str>>,
 }
 
 impl Connections {
-    /// Looks at each stream of which some changes since a snapshot are sent or to be sent. Costs a look at all streams.
+    /// Calls `look` with the progress of each stream. Locks the session of every stream.
     pub fn each_with_changes_since(&self, revision: u64, mut look: impl FnMut(ChangeProgress)) {
         for connection in self.open() {
             let progress = connection.progress_since(revision);
@@ -71,9 +71,9 @@ impl Connections {
 }
 
 impl Connection {
-    /// How far the changes since a snapshot have come here.
+    /// The progress of the changes since a snapshot on this stream.
     fn progress_since(&self, revision: u64) -> ChangeProgress {
-        // What leaves the mailbox meanwhile is found in the session.
+        // Read before the session is locked: an update that leaves the mailbox meanwhile is found in the session.
         let waiting = self.mailbox.first_change();
         let session = self.session.lock();
         let responses = session.pushes.iter().filter_map(|sent| {

@@ -22,7 +22,7 @@ use navarch_push::resource::{Collection, ResourceType};
 /// All open streams.
 #[derive(Debug, Default)]
 pub struct Connections {
-    /// By number.
+    /// Streams by number.
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
 }
 
@@ -135,7 +135,7 @@ impl Connections {
         open.iter().map(|connection| connection.look()).collect()
     }
 
-    /// The streams of a proxy, by its name `<pod>.<namespace>`: the newest last.
+    /// The streams of the proxy with the name `<pod>.<namespace>`, newest last.
     #[must_use]
     pub fn of_proxy(&self, name: &str) -> Vec<ConnectionInfo> {
         let open = self.open.lock();
@@ -144,7 +144,7 @@ impl Connections {
         found.iter().map(|connection| connection.look()).collect()
     }
 
-    /// The last responses of the stream of this id, oldest first.
+    /// The last responses of the stream with this id, oldest first.
     #[must_use]
     pub fn pushes(&self, id: &str) -> Vec<PushInfo> {
         let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
@@ -169,7 +169,7 @@ impl Connections {
         open.iter().map(|connection| connection.session.lock().pushes.bytes()).sum()
     }
 
-    /// The stream of this name in the engine.
+    /// The stream with this id in the engine.
     #[must_use]
     pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {
         let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
@@ -193,7 +193,7 @@ impl Connections {
         self.open.lock().len()
     }
 
-    /// Ends the stream of this id. False if there is none.
+    /// Ends the stream with this id. Returns false if it does not exist.
     pub fn disconnect(&self, id: &str) -> bool {
         let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
         found.inspect(|connection| connection.mailbox.close()).is_some()
@@ -216,12 +216,12 @@ impl Connections {
         }
     }
 
-    /// A stream has begun.
+    /// Adds a stream that has begun.
     pub(super) fn add(&self, connection: Arc<Connection>) {
         self.open.lock().insert(connection.number, connection);
     }
 
-    /// A stream has ended.
+    /// Removes a stream that has ended.
     pub(super) fn remove(&self, number: u64) {
         self.open.lock().remove(&number);
     }

@@ -1,7 +1,7 @@
-//! Questions of operators' tools over xDS: `istio.io/debug`, `istio.io/debug/…` and `istio.io/connections`.
+//! The debug API over xDS, for operators' tools: `istio.io/debug`, `istio.io/debug/…` and `istio.io/connections`.
 //!
-//! istioctl asks them of every istiod that it finds, on streams that say `GENERATOR: event` in their node. An answer is no
-//! subscription: each request gets one response, and nothing is sent when things change.
+//! istioctl sends these requests to every istiod instance, on streams with `GENERATOR: event` in the node metadata.
+//! They are no subscriptions: each request gets one response, and later changes are not sent.
 
 use std::fmt;
 use std::future::Future;
@@ -18,47 +18,47 @@ use crate::session::discovery_request::Protocol;
 use crate::session::watch::SentResponse;
 use navarch_push::proxy::Proxy;
 
-/// The type whose resource names are debug pages; types below it are after a `/`.
+/// The type whose resource names are debug pages. Other pages are types with the prefix `istio.io/debug/`.
 const DEBUG: &str = "istio.io/debug";
 /// The type of the list of connected clients.
 const CONNECTIONS: &str = "istio.io/connections";
 
-/// What a client asks of the debug API over xDS.
+/// A request to the debug API over xDS.
 #[derive(Clone, Debug)]
 pub struct DebugQuestion {
     /// The type URL: `istio.io/debug`, one below it, or `istio.io/connections`.
     pub type_url: String,
-    /// What is asked for: the page with its parameters, or the proxy.
+    /// The requested page with its parameters, or the proxy.
     pub names: Vec<String>,
-    /// Who asks. Without an identity nobody has shown who it is.
+    /// The client. It is unauthenticated if it has no identity.
     pub asker: Arc<Proxy>,
 }
 
-/// The answer to a question.
+/// The response to a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DebugAnswer {
-    /// The resources, each with its name (of which only the delta protocol speaks).
+    /// The resources, each with its name, which only the delta protocol sends.
     pub resources: Vec<(String, Any)>,
-    /// Who answers, where the answer says so: `ControlPlane.identifier`.
+    /// `ControlPlane.identifier` of the response, if set.
     pub control_plane: Option<String>,
 }
 
-/// An answer that is being made.
+/// A response that is being computed.
 pub type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<DebugAnswer, Status>> + Send + 'a>>;
 
-/// Who answers such questions.
+/// Computes the responses of the debug API.
 pub trait DebugPages: fmt::Debug + Send + Sync {
-    /// The answer; the status with which the stream ends where the asker may not ask this.
+    /// Returns the response, or the status that ends the stream if the client is not authorized.
     fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_>;
 }
 
-/// Whether a type is one of these.
+/// Whether a type belongs to the debug API.
 pub(super) fn is_debug(url: &str) -> bool {
     url == CONNECTIONS || url.strip_prefix(DEBUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl DebugAnswer {
-    /// The answer as a response's bytes.
+    /// Encodes the response.
     pub(super) fn encode(self, protocol: Protocol, type_url: String, told: &SentResponse) -> Vec<u8> {
         let control_plane = self.control_plane.map(|identifier| ControlPlane { identifier });
         let (version, nonce) = (told.version.to_string(), told.nonce.to_string());

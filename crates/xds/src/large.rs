@@ -1,7 +1,8 @@
-//! Large requests: one that names 80,000 resources takes some 20 ms to read and to compare with what was asked for before. The runtime
-//! has a thread per processor, and whatever else is ready would wait so long for one of them. The work is done on a thread that ends
-//! with it: what a request allocates is freed by other threads, and mimalloc gives that back once the thread that allocated comes to
-//! it or has ended. A thread of the blocking pool goes on with other things, and kept 40 to 130 MB after attacks by names.
+//! Large requests. One that names 80,000 resources takes some 20 ms to decode and to compare with the current
+//! subscription. The runtime has one thread per processor, so other tasks would be delayed by that time. The work
+//! therefore runs on a thread of its own that ends with it: other threads free what a request allocates, and mimalloc
+//! returns that memory only when the allocating thread collects it or has ended. Threads of the blocking pool live
+//! on, and kept 40 to 130 MB after attacks with many names.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,24 +14,23 @@ use tonic::Status;
 use navarch_net::background;
 use navarch_net::fair_semaphore::{FairPermit, FairSemaphore};
 
-/// Bytes above which a request is large. An Envoy that asks for the endpoints of a thousand clusters says so in 60 kB.
+/// Bytes above which a request is large. An Envoy that subscribes to the endpoints of a thousand clusters sends 60 kB.
 const LARGE: usize = 128 << 10;
-/// The stack of a thread for one, in bytes: what threads of the standard library have.
+/// Stack size of the thread in bytes: the default of the standard library.
 const STACK: usize = 2 << 20;
 
-/// Turns of clients at the work that large requests make: one at once for each processor, and with more than one processor no client
-/// has the last.
+/// Permits for large requests: one per processor. With more than one processor, a single client cannot hold the last permit.
 #[derive(Debug)]
 pub(crate) struct LargeRequests {
     turns: Arc<FairSemaphore<IpAddr>>,
 }
 
-/// A client's turn; the work of a request that is not large needs none.
+/// A client's permit; empty for a request that is not large.
 #[derive(Debug)]
 pub(crate) struct LargeTurn(Option<FairPermit<IpAddr>>);
 
 impl LargeRequests {
-    /// Nobody has a turn yet. Who waits is bounded by the streams that there are.
+    /// All permits are free. The number of waiting requests is bounded by the number of streams.
     pub(crate) fn new() -> Self {
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         Self { turns: FairSemaphore::new(processors, usize::MAX) }
@@ -45,14 +45,14 @@ impl LargeRequests {
     }
 }
 
-/// What comes of work on a thread of its own; nothing when the work panics.
+/// The result of work on a thread of its own. The channel closes without a value if the work panics.
 pub(crate) type LargeWork<T> = oneshot::Receiver<T>;
 
 impl LargeTurn {
-    /// Begins work beside the runtime; the turn ends with the work.
+    /// Starts work on a thread of its own. The permit is released when the work ends.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// If the thread cannot be started.
     pub(crate) fn spawn<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -61,7 +61,7 @@ impl LargeTurn {
         let run = move || {
             let done = work();
             drop(self);
-            // Nobody waits when the stream has ended.
+            // The receiver is gone if the stream has ended.
             drop(sender.send(done));
         };
         let started = background::spawn("large request", STACK, run);
@@ -69,11 +69,11 @@ impl LargeTurn {
         started.map(|()| receiver).map_err(no_thread)
     }
 
-    /// Does the work, that of a large request beside the runtime; gives the turn back with what came of the work. Given up, the work
-    /// ends by itself, and the turn with it.
+    /// Runs the work, that of a large request on a thread of its own, and returns the permit with the result. If the
+    /// future is dropped, the work runs to its end and then releases the permit.
     ///
     /// # Errors
-    /// When the system gives no thread, or the work of a large request panics.
+    /// If the thread cannot be started, or the work of a large request panics.
     pub(crate) async fn work<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,

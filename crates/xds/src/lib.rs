@@ -5,13 +5,13 @@
 //!                                                                  ▲ requests: subscriptions, ACK, NACK
 //! ```
 //!
-//! Delta is the native protocol: an answer is the difference between what the client has and what it shall have.
-//! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the same
-//! step (`encoding_cache`); a stream adds only a small head with its nonce.
+//! Delta is the native protocol: a response is the difference between the state of the client and the wanted state.
+//! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the
+//! same step (`encoding_cache`); a stream adds only a small head with its nonce.
 //!
-//! A stream owns its `session` and moves bytes; everything it decides is decided there, without I/O or clock. All that runs on
-//! a connection is one task (`transport::connection_task`). Knows collections, names and proxies; never what is in a resource, but
-//! for which endpoints a cluster waits for.
+//! A stream's task only transfers bytes. All decisions are made in its `session`, without I/O or clock. Everything
+//! that runs on a connection is one task (`transport::connection_task`). This crate handles collections, names and
+//! proxies. It does not read the content of resources, except for the endpoints that a cluster waits for.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 

@@ -1,42 +1,41 @@
-//! The limits of one client, by the names of istiod's settings.
+//! Limits per client, named after istiod's settings.
 
 use std::time::Duration;
 
 use crate::session::push_ring::REMEMBERED;
 
-/// What one client may do, and how the connections are kept alive.
+/// Limits per client, and the keepalive settings of connections.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit: where istiod limits
-    /// what it works on at once, here clients take turns.
+    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit: istiod
+    /// needs one to limit concurrent work, which is scheduled fairly among clients here.
     pub streams_per_second: f64,
-    /// `ISTIO_GPRC_MAXRECVMSGSIZE`: bytes of one request. Default 4 MiB; 16 MiB in ambient mode.
+    /// `ISTIO_GPRC_MAXRECVMSGSIZE`: maximum size of one request in bytes. Default 4 MiB; 16 MiB in ambient mode.
     pub request_bytes: usize,
-    /// `ISTIO_GPRC_MAXSTREAMS`: streams on one connection. Default 100,000.
+    /// `ISTIO_GPRC_MAXSTREAMS`: maximum number of streams on one connection. Default 100,000.
     pub streams_per_connection: u32,
-    /// `--keepaliveInterval`: quiet after which a client is asked for a sign of life. Default 30 s.
+    /// `--keepaliveInterval`: time without activity after which a client gets a PING. Default 30 s.
     pub keepalive_interval: Duration,
-    /// `--keepaliveTimeout`: how long it may take to give it. Default 10 s.
+    /// `--keepaliveTimeout`: time within which the client must acknowledge the PING. Default 10 s.
     pub keepalive_timeout: Duration,
-    /// `--keepaliveMaxServerConnectionAge`: how long a connection may live, a tenth more or less. Default 30 min, as Istio's chart
-    /// has it; `None` is for ever.
+    /// `--keepaliveMaxServerConnectionAge`: maximum age of a connection, with a jitter of 10%. Default 30 min, as in
+    /// Istio's chart; `None` is no limit.
     pub max_age: Option<Duration>,
-    /// How long streams of a connection that came of age may go on. Default 10 s.
+    /// How long streams may go on when their connection has reached its maximum age. Default 10 s.
     pub max_age_grace: Duration,
-    /// How long a stream may take to send its first request. Default 10 s.
+    /// Timeout for the first request of a stream. Default 10 s.
     pub first_request: Duration,
-    /// How long the rest of a request may take once some of it is there. Default 30 s.
+    /// Timeout for the rest of a request after its first bytes. Default 30 s.
     pub request_rest: Duration,
-    /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream may watch whose client was not proved to be anybody.
-    /// Default 50,000.
+    /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream of an unauthenticated client may subscribe to. Default 50,000.
     pub unproved_names: usize,
-    /// `NAVARCH_PUSH_HISTORY`: responses in the history of each stream: about 100 bytes each. Default 20, and
-    /// [`Limits::MAX_PUSH_HISTORY`] at the most.
+    /// `NAVARCH_PUSH_HISTORY`: responses in the history of each stream, about 100 bytes each. Default 20; at most
+    /// [`Limits::MAX_PUSH_HISTORY`].
     pub push_history: usize,
 }
 
 impl Limits {
-    /// The longest history of a stream: 100 kB.
+    /// The maximum history of a stream: 100 kB.
     pub const MAX_PUSH_HISTORY: usize = 1000;
 }
 

@@ -18,20 +18,20 @@ use navarch_api::counter::Count;
 use navarch_api::hash::KeyedMap;
 use navarch_push::resource::ResourceType;
 
-/// Versions of proxies that have a row each; of more there is one for all.
+/// Maximum number of proxy versions with a time series of their own; all others share one.
 const MAX_VERSIONS: usize = 100;
 const MAX_VERSION_BYTES: usize = 64;
-/// Bytes of `<pod>.<namespace>`.
+/// Maximum bytes of `<pod>.<namespace>`.
 const MAX_NAME_BYTES: usize = 320;
-/// The label value of all other texts.
+/// The label value that replaces all invalid values.
 const UNKNOWN: &str = "unknown";
 
-/// Handles of all metrics that are registered here. Cloning shares them.
+/// Handles of all metrics of this crate. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `pilot_xds`.
     connected: Family<VersionLabel, Gauge>,
-    /// How many proxies there are of each version that has a row.
+    /// Number of proxies per version that has a time series.
     versions: Arc<Mutex<KeyedMap<Arc<str>, i64>>>,
     /// `pilot_xds_pushes`.
     pushes: Family<TypeLabel, Count>,
@@ -61,13 +61,13 @@ pub struct Metrics {
     errors: Count,
     /// `pilot_xds_recv_max`.
     largest_request: Gauge,
-    /// What is counted of each type's responses, found once: it is counted for each of thousands of proxies.
+    /// Handles for each type's responses, looked up once, as they are used for each of thousands of proxies.
     responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
-    /// The streams whose history is counted, once there are any.
+    /// The streams whose history is measured, once set.
     connections: Arc<OnceLock<Arc<Connections>>>,
 }
 
-/// Counts at each scrape what the histories of streams take.
+/// Measures the memory of the streams' histories at each scrape.
 #[derive(Debug)]
 struct HistoryBytes(Arc<OnceLock<Arc<Connections>>>);
 
@@ -80,14 +80,14 @@ impl Collector for HistoryBytes {
     }
 }
 
-/// What is counted of the responses of one type.
+/// Handles for the responses of one type.
 #[derive(Clone, Debug)]
 struct Responses {
-    /// Of `pilot_xds_pushes`.
+    /// Handle of `pilot_xds_pushes`.
     pushes: Count,
-    /// Of `pilot_xds_push_time`.
+    /// Handle of `pilot_xds_push_time`.
     push_time: Histogram,
-    /// Of `pilot_xds_config_size_bytes`.
+    /// Handle of `pilot_xds_config_size_bytes`.
     size: Histogram,
 }
 
@@ -97,24 +97,24 @@ struct VersionLabel {
     version: Arc<str>,
 }
 
-/// The type: its short name, or its URL where Istio has that.
+/// The type: its short name, or its URL where Istio uses that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TypeLabel {
     /// The name or URL.
     r#type: &'static str,
 }
 
-/// Which proxy rejected, and with what code. Bounded by the connected proxies: [`Metrics::forget`] takes them out.
+/// The proxy that rejected a response, and the code. Bounded by the connected proxies: [`Metrics::forget`] removes entries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RejectLabel {
     /// `<pod>.<namespace>`.
     node: Arc<str>,
-    /// The gRPC code by name.
+    /// The name of the gRPC code.
     err: String,
 }
 
 impl Metrics {
-    /// Registers all.
+    /// Registers all metrics.
     pub fn register(registry: &mut Registry) -> Self {
         let seconds = || Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]);
         let metrics = Self {
@@ -167,13 +167,13 @@ impl Metrics {
         metrics
     }
 
-    /// The history of these streams is counted from now on; of the first that are named.
+    /// Sets the streams whose history is measured. Only the first call has an effect.
     pub(super) fn count_history_of(&self, connections: Arc<Connections>) {
-        // A second server that shares the metrics would be counted together with the first in all others.
+        // All other metrics sum up the streams of servers that share them, too.
         let _ = self.connections.set(connections);
     }
 
-    /// A proxy came that says it is of this version. Gives the version under which it is counted.
+    /// Counts a proxy that connected. Returns the version label under which it is counted.
     pub(super) fn connected(&self, version: &str) -> Arc<str> {
         let mut versions = self.versions.lock();
         let known =
@@ -185,7 +185,7 @@ impl Metrics {
         version
     }
 
-    /// A proxy went that was counted under this version.
+    /// Removes a disconnected proxy from the count of this version label.
     pub(super) fn disconnected(&self, version: &Arc<str>) {
         let mut versions = self.versions.lock();
         let label = VersionLabel { version: version.clone() };
@@ -201,7 +201,7 @@ impl Metrics {
         }
     }
 
-    /// A response was handed to the wire.
+    /// Records a response that was handed to HTTP/2.
     pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
         let place = ResourceType::ALL.iter().position(|other| *other == kind);
         let Some(slot) = place.and_then(|place| self.responses.get(place)) else { return };
@@ -218,22 +218,22 @@ impl Metrics {
         responses.size.observe(u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from));
     }
 
-    /// A response waited this long until the wire had room.
+    /// Records how long a response waited for HTTP/2 flow control.
     pub(super) fn waited(&self, time: Duration) {
         self.send_time.observe(time.as_secs_f64());
     }
 
-    /// A proxy was sent all of a change, this long after the change was worked out.
+    /// Records the time from the computation of a change until a proxy was sent all of it.
     pub(super) fn converged(&self, after: Duration) {
         self.convergence.observe(after.as_secs_f64());
     }
 
-    /// A proxy's stream takes a change up, this long after it was worked out.
+    /// Records the time from the computation of a change until a proxy's stream received it.
     pub(super) fn taken_up(&self, after: Duration) {
         self.queue.observe(after.as_secs_f64());
     }
 
-    /// A proxy rejected a response. What it gives is to be forgotten when the proxy goes.
+    /// Counts a rejected response. The returned label must be passed to [`Metrics::forget`] when the proxy disconnects.
     pub(super) fn rejected(&self, kind: ResourceType, node: &Arc<str>, code: i32) -> RejectLabel {
         self.rejects.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
         let node = if is_name(node) { node.clone() } else { Arc::from(UNKNOWN) };
@@ -244,30 +244,30 @@ impl Metrics {
         label
     }
 
-    /// Takes a proxy's rejections out.
+    /// Removes the rejections of a proxy.
     pub(super) fn forget(&self, kind: ResourceType, label: &RejectLabel) {
         if let Some(family) = self.rejections_of(kind) {
             family.remove(label);
         }
     }
 
-    /// A request was about a response that is not the last.
+    /// Counts a request with an outdated nonce.
     pub(super) fn expired(&self, kind: ResourceType) {
         self.expired_nonces.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
     }
 
-    /// A stream ended by an error.
+    /// Counts a stream that ended with an error.
     pub(super) fn failed(&self) {
         self.errors.inc();
     }
 
-    /// A request of this many bytes came.
+    /// Records the size of a request.
     pub(super) fn received(&self, bytes: usize) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.largest_request.inner().fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The gauge of a type's rejections; Istio has none for the rarer types.
+    /// The gauge for rejections of a type. Istio has none for the rarer types.
     fn rejections_of(&self, kind: ResourceType) -> Option<&Family<RejectLabel, Gauge>> {
         match kind {
             ResourceType::Cluster => Some(&self.rejected_clusters),
@@ -288,14 +288,14 @@ impl Metrics {
     }
 }
 
-/// A version as a label, unless it is none: what proxies say of themselves is in the metrics for as long as they are connected.
+/// A version as a label value, or `None` if it is invalid. The value comes from the proxy and stays in the metrics while it is connected.
 fn version_label(version: &str) -> Option<&str> {
     let (version, _) = version.split_at(version.floor_char_boundary(MAX_VERSION_BYTES));
     let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'+' | b'-');
     Some(version).filter(|version| !version.is_empty() && version.bytes().all(is_sign))
 }
 
-/// Whether a text may be `<pod>.<namespace>`.
+/// Whether a text is a possible `<pod>.<namespace>`.
 fn is_name(text: &str) -> bool {
     let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_');
     text.len() <= MAX_NAME_BYTES && text.bytes().all(is_sign)

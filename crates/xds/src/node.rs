@@ -1,4 +1,4 @@
-//! Who a stream is for: the node of its first request, checked against who the caller was proved to be.
+//! The proxy of a stream: the node of its first request, checked against the authenticated identity.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use navarch_api::identity::{Caller, Identity};
 use navarch_api::settings::Settings;
 use navarch_push::proxy::{Locality, Proxy, ProxyKind};
 
-/// Which proxies are served.
+/// The kinds of proxies that are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Served {
     /// Sidecars and gateways.
     #[default]
     Envoys,
-    /// Those of ambient mode, too: `PILOT_ENABLE_AMBIENT`.
+    /// Also ztunnels and waypoints: `PILOT_ENABLE_AMBIENT`.
     Ambient,
-    /// Gateways between the networks of an ambient mesh, too: `AMBIENT_ENABLE_MULTI_NETWORK`.
+    /// Also gateways between the networks of an ambient mesh: `AMBIENT_ENABLE_MULTI_NETWORK`.
     Networks,
 }
 
 impl Served {
-    /// Those that are served under these settings.
+    /// The kinds that are served with these settings.
     #[must_use]
     pub fn under(settings: &Settings) -> Self {
         match (settings.ambient, settings.gateway_api.east_west) {
@@ -36,14 +36,14 @@ impl Served {
     }
 }
 
-/// Whole numbers are exact in a double up to here.
+/// Integers are exact in a double up to here.
 const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 
 /// The proxy that a node describes.
 ///
 /// # Errors
-/// `InvalidArgument` when the node is not a proxy's; `PermissionDenied` when the caller is somebody else; `Unimplemented` when
-/// proxies of its kind are not served.
+/// `InvalidArgument` if the node does not describe a proxy; `PermissionDenied` if the authenticated identity is
+/// another one; `Unimplemented` if proxies of this kind are not served.
 pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Result<Proxy, Status> {
     let metadata = node.metadata.map_or_else(|| Value::Object(Map::new()), |metadata| object(metadata.fields));
     let locality = node.locality.map_or_else(Locality::default, |locality| Locality {
@@ -69,7 +69,7 @@ fn joins_networks(proxy: &Proxy) -> bool {
     proxy.labels.get("gateway.istio.io/managed").is_some_and(|managed| **managed == *"istio.io-eastwest-controller")
 }
 
-/// Refuses proxies that would take what sidecars and gateways get for an empty mesh.
+/// Refuses proxies of other kinds, which would take the configuration of sidecars and gateways for an empty mesh.
 fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     let kind = match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Router => None,
@@ -88,8 +88,7 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
         return Err(Status::unimplemented(format!("proxies of type {kind} are not supported by this control plane")));
     }
     match proxy.meta("GENERATOR").as_deref() {
-        // Applications with gRPC are sidecars as well, without a proxy; operators' tools and other control planes say that they
-        // are sidecars.
+        // Proxyless gRPC applications are sidecars as well; operators' tools and other control planes declare themselves as sidecars.
         None | Some("" | "grpc" | "event" | "api") => Ok(()),
         Some(generator) => {
             let generator: String = generator.chars().take(64).collect();
@@ -100,7 +99,7 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     }
 }
 
-/// The identity under which the caller may be this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
+/// The identity that authorizes the client as this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
 fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Identity, Status> {
     let account = proxy.meta("SERVICE_ACCOUNT").unwrap_or_default();
     let fits = |identity: &&Identity| {
@@ -133,7 +132,7 @@ fn object(fields: impl IntoIterator<Item = (String, prost_types::Value)>) -> Val
     Value::Object(fields.into_iter().map(|(key, value)| (key, json(value))).collect())
 }
 
-/// A `google.protobuf.Value` as JSON. As deep as the decoder lets messages be.
+/// A `google.protobuf.Value` as JSON. The recursion is bounded by the decoder.
 fn json(value: prost_types::Value) -> Value {
     match value.kind {
         None | Some(ValueKind::NullValue(_)) => Value::Null,
@@ -145,7 +144,7 @@ fn json(value: prost_types::Value) -> Value {
     }
 }
 
-/// A number; whole ones without a fraction, as people write ports.
+/// A number; integers without a fraction, as ports are usually written.
 fn whole_or_not(number: f64) -> Value {
     let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number that fits, as was just asked")]

@@ -1,4 +1,4 @@
-//! The question whether a service account may read secrets, asked before its proxy is answered.
+//! Checks whether a service account may read secrets, before its proxy gets a response.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,30 +8,30 @@ use tokio::sync::{mpsc, oneshot};
 use navarch_api::identity::Identity;
 use navarch_api::object::NamespacedName;
 
-/// How long a stream waits for the answer. Without one the secrets come when it does.
+/// How long a stream waits for the result of the check. If it comes later, the secrets are sent then.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Whether this service account may read the secrets of its namespace. The answer goes to the push thread.
+/// A request to check whether a service account may read the secrets of its namespace. The push thread gets the result.
 #[derive(Debug)]
 pub struct AccessQuestion {
-    /// The cluster that its proxy says to be of; empty if it does not say.
+    /// The cluster from the proxy's metadata; empty if not set.
     pub cluster: Arc<str>,
     /// The service account.
     pub account: NamespacedName,
-    /// Gone when the stream that asks is, so that the answer need not be kept up to date any longer.
+    /// Dropped with the stream, after which the result need not be kept up to date.
     pub interest: Weak<()>,
-    /// SentResponse when the push thread has been.
+    /// Completes when the push thread has the result.
     pub answered: oneshot::Sender<()>,
 }
 
-/// Asks, and waits for the answer. What is given must be held as long as the answer matters.
+/// Requests the check and waits for its result. The caller must hold the returned value while it needs access.
 pub(super) async fn ask(questions: &mpsc::Sender<AccessQuestion>, cluster: Arc<str>, identity: &Identity) -> Arc<()> {
     let interest = Arc::new(());
     let (answered, answer) = oneshot::channel();
     let question =
         AccessQuestion { cluster, account: identity.account(), interest: Arc::downgrade(&interest), answered };
     if questions.send(question).await.is_ok() {
-        // Nobody answering is a no.
+        // Without a result, access is denied.
         let _ = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;
     }
     interest

@@ -69,14 +69,14 @@ pub struct AdsParts {
     pub observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
     pub served: Served,
-    /// Whether objects of Istio's kinds are for every client, not for those of the root namespace alone.
+    /// Whether all clients may subscribe to objects of Istio's kinds, not only those of the root namespace.
     pub objects_for_all: bool,
 }
 
-/// A client rejected a response.
+/// A response that a client rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
-    /// The client, by its name in the engine.
+    /// The client's id in the engine.
     pub proxy: ProxyId,
     /// Type of the rejected resources.
     pub kind: ResourceType,
@@ -128,7 +128,7 @@ pub(super) struct Core {
     pub(super) drain: CancellationToken,
     /// The wall clock at the start; later times are computed from [`Core::begun`].
     pub(super) started: Timestamp,
-    /// The same in the form of versions, to the second.
+    /// The same in the format of versions, in seconds.
     pub(super) started_text: Arc<str>,
     /// The monotonic clock at the start.
     pub(super) begun: Instant,
@@ -142,7 +142,7 @@ pub(super) struct Core {
     pub(super) observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
     pub(super) served: Served,
-    /// Whether objects of Istio's kinds are for every client.
+    /// Whether all clients may subscribe to objects of Istio's kinds.
     pub(super) objects_for_all: bool,
     /// The debug pages for operators' tools, once they are set.
     pub(super) debug: OnceLock<Arc<dyn DebugPages>>,
@@ -171,7 +171,7 @@ impl Core {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// When a moment of the wall clock comes: now where it is past, `None` where it is beyond all time.
+    /// The monotonic time of a wall clock time: now if it is past, `None` if it is out of range.
     pub(super) fn instant_of(&self, moment: Timestamp) -> Option<Instant> {
         let since_start = moment.duration_since(self.started).try_into().unwrap_or(Duration::ZERO);
         self.begun.checked_add(since_start)
@@ -182,7 +182,7 @@ impl Ads {
     /// The service's name on the wire.
     pub const NAME: &'static str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 
-    /// A service made of these.
+    /// A service of these parts.
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
         let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
@@ -222,26 +222,26 @@ impl Ads {
         self.core.connections.clone()
     }
 
-    /// Has questions of operators' tools answered from now on. They are refused before; the first to be named answers.
+    /// Sets the pages of the debug API. Requests are refused before. Only the first call has an effect.
     pub fn answer_debug(&self, pages: Arc<dyn DebugPages>) {
-        // What is named later would be made of the same.
+        // All callers pass the same pages.
         let _ = self.core.debug.set(pages);
     }
 
-    /// Serves in plain text, as many connections as come, until the drain is signalled and all streams have ended.
+    /// Serves in plain text, without a limit of connections, until the drain is signalled and all streams have ended.
     pub async fn serve(self, listener: TcpListener) {
         let (drain, incoming) = (self.core.drain.clone(), plain_connections(listener, Port::unlimited("grpc")));
         self.plain_server("grpc").serve(incoming, drain.cancelled()).await;
         self.ended().await;
     }
 
-    /// A gRPC server with the limits of this service, for a port that serves it beside others. `port` is its name in metrics.
+    /// A gRPC server with the limits of this service, for a port with several services. `port` is its name in metrics.
     #[must_use]
     pub fn server(&self, port: &'static str) -> Server {
         Server::new(port, self.core.limits.clone())
     }
 
-    /// The same with this service, whose callers are not authenticated.
+    /// A gRPC server with this service for unauthenticated clients.
     #[must_use]
     pub fn plain_server(&self, port: &'static str) -> Server {
         let ads = self.clone();
@@ -251,11 +251,11 @@ impl Ads {
         })
     }
 
-    /// Starts the stream of a call. The request has the connection's [`TcpConnectInfo`] and, where the caller is known, the
-    /// [`Caller`] among its extensions.
+    /// Starts the stream of a call. The request's extensions contain the connection's [`TcpConnectInfo`] and, if the
+    /// client is authenticated, the [`Caller`].
     ///
     /// # Errors
-    /// With the status for the client when there is no such method or the stream is refused.
+    /// With the status for the client if the method does not exist or the stream is refused.
     pub fn start(&self, request: http::Request<Body>, call: &CallContext) -> Result<(), Status> {
         match request.uri().path() {
             STATE_PATH => self.begin::<DiscoveryRequest>(request, call),
@@ -292,7 +292,7 @@ impl Ads {
         };
         let mut head = Response::new(());
         head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        // A client that is gone already needs no response.
+        // The client has disconnected.
         let Some(responses) = call.send_head(head) else { return Ok(()) };
         let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
         let requests = Requests::new(body, limits, client.clone());
@@ -303,7 +303,7 @@ impl Ads {
         Ok(())
     }
 
-    /// Has all streams end when the server does, and until then frees what no stream can use any more.
+    /// Ends all streams when the server stops. Until then, frees cached diffs that no stream can use any more.
     fn start_background_task(&self) {
         self.core.has_background_task.call_once(|| {
             let (drain, connections) = (self.core.drain.clone(), self.core.connections.clone());
@@ -311,7 +311,7 @@ impl Ads {
             drop(self.core.tasks.spawn(async move {
                 while timeout(RELEASE_INTERVAL, drain.cancelled()).await.is_err() {
                     let frames = frames.clone();
-                    // Freeing 80,000 names would keep a thread of the runtime for milliseconds.
+                    // Freeing 80,000 names would block a thread of the runtime for milliseconds.
                     drop(spawn_blocking(move || frames.release()).await);
                 }
                 connections.end();
@@ -320,7 +320,7 @@ impl Ads {
     }
 }
 
-/// Runs a stream when its turn has come.
+/// Waits until the stream is admitted, then runs it.
 async fn wait_and_run<M: Wire>(core: Arc<Core>, begin: Instant, requests: Requests<M>, outbox: Outbox, origin: Origin) {
     tokio::time::sleep_until(begin).await;
     stream::run(core, requests, outbox, origin).await;

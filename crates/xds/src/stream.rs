@@ -1,4 +1,4 @@
-//! The task of one stream: transfers requests, updates and responses. The session of the stream decides what they mean.
+//! The task of one stream: transfers requests, updates and responses. All decisions are made in its session.
 
 mod asked;
 mod rights;
@@ -43,7 +43,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// The origin of a stream.
 #[derive(Debug)]
 pub(super) struct Origin {
-    /// The client's address, if the transport says so.
+    /// The client's address, if the transport provides it.
     pub(super) peer: Option<SocketAddr>,
     /// The authenticated identity of the client, if clients are authenticated.
     pub(super) caller: Option<Caller>,
@@ -148,7 +148,7 @@ async fn serve<M: Wire>(
     }
 }
 
-/// Waits until a time, or forever if there is none.
+/// Waits until a time, or forever if it is `None`.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

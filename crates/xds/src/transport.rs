@@ -1,4 +1,4 @@
-//! HTTP/2 and gRPC below the streams: connections, the calls on them, and the messages of a call.
+//! HTTP/2 and gRPC: connections, their calls, and the messages of a call.
 
 mod calls;
 mod connection_task;

@@ -99,13 +99,13 @@ impl fmt::Debug for ApiServerLook {
 }
 
 impl Right {
-    /// A right to a verb, for all objects in all namespaces.
+    /// A right to use a verb on all objects in all namespaces.
     #[must_use]
     pub fn to(verb: &'static str, group: &'static str, resource: &str, purpose: &'static str) -> Self {
         Self { verb, group, resource: resource.to_owned(), purpose, ..Self::default() }
     }
 
-    /// The same in one namespace alone.
+    /// Limits the right to one namespace.
     #[must_use]
     pub fn within(self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self }
@@ -188,7 +188,7 @@ impl ApiServerLook {
     async fn served(&self) -> kube::Result<Served> {
         let groups: BTreeSet<&str> = self.kinds.iter().filter(|kind| kind.is_defined).map(|kind| kind.group).collect();
         let there = self.client.list_api_groups().await?.groups;
-        // Gathered first: what is borrowed from the answer must not live on while others are waited for.
+        // Collected first: a borrow of the response must not be held across an await.
         let versions: Vec<(String, String)> = there
             .iter()
             .filter(|group| groups.contains(group.name.as_str()))

@@ -1,4 +1,4 @@
-//! A digest of the configuration in force, by which replicas compare theirs.
+//! A digest of the effective configuration, by which replicas compare theirs.
 
 use std::fmt::{Debug, Write as _};
 
@@ -8,8 +8,8 @@ use navarch_api::istio as kinds;
 use navarch_push::context::PushContext;
 use navarch_store::Stored;
 
-/// The digest: mesh config, and what the objects of Istio and the Gateway API say, whatever their order and their history. Costs
-/// what there is.
+/// The digest of the mesh config and of the objects of Istio and the Gateway API, independent of their order and
+/// history. Walks over all objects.
 pub(super) fn digest(context: &PushContext) -> String {
     let mut all = vec![sha256_hex(format!("{:?}", context.mesh.config))];
     add::<kinds::DestinationRule>(context, &mut all);
@@ -44,7 +44,7 @@ fn add<T: Stored + Debug>(context: &PushContext, all: &mut Vec<String>) {
     let mut text = String::new();
     for object in T::table(&context.objects).iter() {
         text.clear();
-        // Writing to a text does not fail.
+        // Writing to a `String` never fails.
         _ = write!(text, "{} {:?} {:?} {:?}", T::KIND, object.meta.key, object.meta.labels, object.spec);
         all.push(sha256_hex(&text));
     }

@@ -1,4 +1,4 @@
-//! `/debug/view/changes`: the last changes as they happen, each from the event to the last ACK.
+//! `/debug/view/changes`: the last changes, updated live, each from the event to the last ACK.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::admin::why::other_input;
 use navarch_push::worker::PushRecord;
 use navarch_xds::connections::PushInfo;
 
-/// How many causes of one change are named.
+/// Maximum number of causes shown per change.
 const NAMED: usize = 8;
 
-/// What proxies made of a change.
+/// The answers of proxies to a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Answers {
-    /// Proxies that took all that they were sent for it.
+    /// Proxies that acknowledged all responses for it.
     taken: usize,
-    /// Proxies that refused some of it.
+    /// Proxies that rejected one of them.
     refused: usize,
-    /// Proxies that have not answered all of it.
+    /// Proxies that have not answered all of them.
     waiting: usize,
-    /// Proxies that were not sent it, and leave something older unanswered: it may have to wait for that.
+    /// Proxies that were not sent it, and have not answered an older response, which may delay it.
     behind: usize,
-    /// When the first response went out and when the last was answered.
+    /// When the first response was sent and when the last was answered.
     first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
@@ -42,7 +42,7 @@ pub(in crate::admin) async fn changes(State(state): State<AdminState>, parameter
     });
     let Ok((records, total)) = looked.await else { return reply::ended() };
     let now = Timestamp::now();
-    // Looked at after the records: what they brought may be under way.
+    // Read after the records, so that responses for all of them are included.
     let sent = state.connections.all_pushes();
     let shown: Vec<Value> = records.iter().map(|record| row(record, &sent, now)).collect();
     reply::json(&parameters, &rows.answer(total, &shown))
@@ -60,7 +60,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
         .take(NAMED)
         .map(|object| json!({ "name": object.name.to_string(), "generation": object.generation }))
         .collect();
-    // Inputs other than objects are listed only if no object changed, as they else follow from objects.
+    // Other inputs are listed only if no object changed; otherwise they are consequences of the objects.
     let others = record.changed.iter().filter(|_| record.objects.is_empty()).filter_map(other_input).take(NAMED);
     json!({
         "revision": record.revision,
@@ -80,7 +80,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
     })
 }
 
-/// What proxies made of the change that a revision brought at that moment.
+/// The answers of proxies to the change of this revision, which began at that time.
 fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> Answers {
     let mut all = Answers::default();
     for stream in sent {
@@ -106,13 +106,13 @@ fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> Answe
     all
 }
 
-/// The moment that long before.
+/// The time that is `elapsed` before `moment`.
 fn before(moment: Timestamp, elapsed: Duration) -> Timestamp {
     let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
     moment.saturating_sub(elapsed).unwrap_or(Timestamp::MIN)
 }
 
-/// The moment that long after.
+/// The time that is `elapsed` after `moment`.
 fn later(moment: Timestamp, elapsed: Duration) -> Timestamp {
     let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
     moment.saturating_add(elapsed).unwrap_or(Timestamp::MAX)

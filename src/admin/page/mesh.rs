@@ -1,4 +1,4 @@
-//! `/debug/view/mesh`: who may call whom, and over mutual TLS or not. Namespaces first, then the services of one.
+//! `/debug/view/mesh`: allowed calls between services, and whether they use mutual TLS. Namespaces first, then the services of one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
 use navarch_registry::model::{ExportTo, Service};
 
-/// The most namespaces that are shown at once.
+/// Maximum number of namespaces shown at once.
 const NAMESPACES: usize = 200;
-/// The most arrows between namespaces.
+/// Maximum number of arrows between namespaces.
 const ARROWS: usize = 1_000;
 
-/// What there is to know of a namespace.
+/// The summary of a namespace.
 #[derive(Debug, Default)]
 struct Sum {
     services: usize,
-    /// Services by what they demand.
+    /// Services by mTLS mode.
     mtls: BTreeMap<&'static str, usize>,
-    /// Services that everybody may call.
+    /// Services that accept calls from everyone.
     open: usize,
     connected: Connected,
 }
@@ -37,14 +37,14 @@ struct Sum {
 /// Connected proxies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Connected {
-    /// All of them.
+    /// Number of all proxies.
     proxies: usize,
-    /// Those of them that are waypoints, and ztunnels.
+    /// Number of waypoints, and of ztunnels.
     waypoints: usize,
     ztunnels: usize,
 }
 
-/// The namespaces, or the services of the `namespace` that is asked for.
+/// The namespaces, or the services of the requested `namespace`.
 pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     let mut proxies: BTreeMap<Namespace, Connected> = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: 
         connected.ztunnels += usize::from(info.proxy.kind == ProxyKind::Ztunnel);
     }
     let asked = parameters.clone();
-    // A large mesh takes longer than a task may hold its thread.
+    // A large mesh would block a thread of the runtime for too long.
     let work = tokio::task::spawn_blocking(move || match asked.get("namespace").filter(|name| !name.is_empty()) {
         Some(namespace) => services(&context, &Namespace::new(namespace), &asked),
         None => namespaces(&context, proxies, &asked),
@@ -71,7 +71,7 @@ pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: 
     }
 }
 
-/// Adds to each of the services of a namespace that are shown which waypoint stands before it.
+/// Adds the waypoint of each shown service of a namespace.
 async fn add_waypoints(state: &AdminState, answer: &mut Value) {
     let Some(namespace) = answer.get("namespace").and_then(Value::as_str).map(str::to_owned) else { return };
     let Some(rows) = answer.get_mut("rows").and_then(Value::as_array_mut) else { return };
@@ -94,13 +94,13 @@ fn by_namespace(context: &PushContext) -> BTreeMap<&Namespace, Vec<&Arc<Service>
     all
 }
 
-/// What policies say of a service.
+/// The access to a service according to policies.
 fn access(context: &PushContext, policies: &Policies<'_>, service: &Service) -> Access {
     let endpoints = context.directory.endpoints.get(&service.key);
     policies.access(service, endpoints.map_or(&[], |all| &all.endpoints))
 }
 
-/// Namespaces, and which of them may call services of which.
+/// Namespaces, and the allowed calls between them.
 fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, Connected>, parameters: &Parameters) -> Value {
     let all = by_namespace(context);
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
@@ -123,7 +123,7 @@ fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, Connected>, pa
     }
     let total = sums.len();
     let chosen: BTreeMap<String, Sum> = sums.into_iter().filter(|(name, _)| fits(parameters, &[name])).collect();
-    // Of those that are chosen all that leads there or away, also where the other end is not.
+    // Arrows from and to a chosen namespace are shown, even if the other end is not.
     arrows.retain(|(from, to), _| chosen.contains_key(from) || chosen.contains_key(to));
     let rows: Vec<Value> = chosen
         .iter()
@@ -137,7 +137,7 @@ fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, Connected>, pa
         .collect();
     let total_arrows = arrows.len();
     let mut arrows: Vec<_> = arrows.into_iter().collect();
-    // Those that are for most services come first where there are too many.
+    // If there are too many, those for most services come first.
     arrows.sort_by_key(|(_, services)| std::cmp::Reverse(*services));
     let arrows: Vec<Value> = arrows
         .into_iter()
@@ -150,7 +150,7 @@ fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, Connected>, pa
     })
 }
 
-/// The namespaces that callers are of, as far as policies name them.
+/// The namespaces of callers, as far as policies name them.
 fn sources(callers: &Callers) -> BTreeSet<String> {
     let of_account = |account: &String| {
         let parts: Vec<&str> = account.split('/').collect();
@@ -163,7 +163,7 @@ fn sources(callers: &Callers) -> BTreeSet<String> {
     callers.namespaces.iter().cloned().chain(accounts).filter(|name| !name.contains('*')).collect()
 }
 
-/// The services of one namespace, each with who may call it.
+/// The services of one namespace, each with its allowed callers.
 fn services(context: &PushContext, namespace: &Namespace, parameters: &Parameters) -> Value {
     let mut all = by_namespace(context).remove(namespace).unwrap_or_default();
     all.retain(|service| fits(parameters, &[&service.name, service.key.hostname.as_str()]));
@@ -190,7 +190,7 @@ fn services(context: &PushContext, namespace: &Namespace, parameters: &Parameter
     answer
 }
 
-/// What a service demands, in a word.
+/// The mTLS mode as a word.
 fn word(demand: Demand) -> &'static str {
     match demand {
         Demand::Strict => "strict",

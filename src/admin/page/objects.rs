@@ -1,4 +1,4 @@
-//! `/debug/view/objects`: the configuration with how far each object has come, and what is wrong with it.
+//! `/debug/view/objects`: the configuration objects, with their distribution progress and their problems.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ use navarch_source::{Fault, Problem};
 /// Maximum number of problems shown per object.
 const MAX_PROBLEMS: usize = 10;
 
-/// Kind, namespace and name, by which problems and objects find each other.
+/// Kind, namespace and name, to match problems with objects.
 type Key = (String, String, String);
 
-/// What there is under one name.
+/// The state of one name.
 #[derive(Debug, Default)]
 struct Entry {
-    /// What is in force; `None` where it was never accepted.
+    /// The effective object; `None` if it was never accepted.
     object: Option<AnyObject>,
-    /// Why what is written now is not in force, or in doubt.
+    /// Why the current version is not effective, or incomplete.
     problems: Vec<ProblemText>,
     /// Envoy's error, and whether the previous version is served.
     quarantined: Option<(String, bool)>,
@@ -40,7 +40,7 @@ struct ProblemText {
     text: String,
 }
 
-/// The objects that the request chooses, those with problems first.
+/// The selected objects, those with problems first.
 pub(in crate::admin) async fn objects(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let all = entries(&state.push.context(), &state);
     let kinds = kinds_of(&all);
@@ -77,7 +77,7 @@ impl Entry {
     }
 }
 
-/// Everything that is in force, was refused or is quarantined.
+/// All objects that are effective, rejected or quarantined.
 fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, Entry> {
     let mut all: BTreeMap<Key, Entry> = BTreeMap::new();
     for object in configuration(context) {
@@ -113,7 +113,7 @@ fn key(object: &AnyObject) -> Key {
     (name.kind.as_str().to_owned(), name.name.namespace.to_string(), name.name.name.to_string())
 }
 
-/// How many objects there are of each kind.
+/// Number of objects of each kind.
 fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
     let mut kinds = BTreeMap::new();
     for (kind, _, _) in all.keys() {

@@ -1,4 +1,4 @@
-//! `/debug/view/proxies`: who is connected, and whether each has what it should have.
+//! `/debug/view/proxies`: the connected proxies, and their sync state.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl SyncState {
         }
     }
 
-    /// Of a proxy: that of its worst type.
+    /// The state of a proxy: that of its worst type.
     fn of_proxy(info: &ConnectionInfo) -> Self {
         info.types.iter().map(Self::of).min().unwrap_or(Self::Synced)
     }
@@ -45,7 +45,7 @@ impl SyncState {
     }
 }
 
-/// The proxies that the request chooses, the worst first; the numbers are those of all that its `filter` leaves.
+/// The selected proxies, worst first; the numbers are those of all proxies that match `filter`.
 pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let is_chosen = |info: &ConnectionInfo| {
         let version = info.proxy.meta("ISTIO_VERSION").unwrap_or_default();
@@ -81,7 +81,7 @@ pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameter
     reply::json(&parameters, &answer)
 }
 
-/// The kind of a proxy, as its node says it: `sidecar`, `router`, `waypoint`, `ztunnel`.
+/// The kind of a proxy from its node ID: `sidecar`, `router`, `waypoint`, `ztunnel`.
 pub(super) fn kind_of(info: &ConnectionInfo) -> &str {
     info.proxy.node_id.split('~').next().unwrap_or_default()
 }

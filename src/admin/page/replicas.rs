@@ -1,6 +1,6 @@
-//! `/debug/view/replicas`: which replica of the control plane answers, with whom connected, and which others there are.
+//! `/debug/view/replicas`: this replica of the control plane with its connected proxies, and the other replicas.
 //!
-//! Each replica knows its own proxies alone. Of the others it knows what the API server says: their pods.
+//! Each replica has information about its own proxies only. The others are known by their pods at the API server.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use navarch_api::kubernetes::{Pod, PodPhase};
 use navarch_push::context::PushContext;
 use navarch_store::Stored as _;
 
-/// The label of control planes, and their value of it: by it istioctl and the commands of `navarch` find them.
+/// The label of control planes and its value, by which istioctl and the commands of `navarch` find them.
 const APP: (&str, &str) = ("app", "istiod");
-/// The label of the revision that a control plane is of.
+/// The label with the revision of a control plane.
 const REVISION: &str = "istio.io/rev";
-/// How many others are named.
+/// Maximum number of other replicas shown.
 const NAMED: usize = 50;
 
 /// This replica, and the others.
@@ -37,7 +37,7 @@ pub(in crate::admin) async fn replicas(State(state): State<AdminState>, paramete
     reply::json(&parameters, &answer)
 }
 
-/// The other replicas by their pods. They are known where this one is among the pods that are read.
+/// The other replicas by their pods. They are known if this one is among the pods that are read.
 fn others(context: &PushContext, own: &str) -> Value {
     let namespace = &context.mesh.settings.system_namespace;
     let is_replica = |pod: &&std::sync::Arc<navarch_api::object::Object<Pod>>| {

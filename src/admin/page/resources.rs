@@ -1,4 +1,4 @@
-//! `/debug/view/resources`: what one proxy was sent, by name, and one resource as text.
+//! `/debug/view/resources`: the resources of one proxy by name, and one resource as text.
 
 use axum::Extension;
 use axum::extract::State;
@@ -14,7 +14,7 @@ use navarch_push::resource::{Resource, ResourceType};
 use navarch_security::rules::Visibility;
 use navarch_xds::connections::ConnectionInfo;
 
-/// The resources of the `type`, or of all, that the `filter` leaves; with `name` as well the one of that name, whole.
+/// The resources of the `type`, or of all types, that match `filter`; with `name`, the complete resource of this name.
 pub(in crate::admin) async fn resources(
     State(state): State<AdminState>,
     Extension(visibility): Extension<Visibility>,
@@ -66,7 +66,7 @@ fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) 
     reply::json(parameters, &answer)
 }
 
-/// One resource, without anything secret.
+/// One resource, without secrets.
 fn whole(info: &ConnectionInfo, kind: ResourceType, name: &str, parameters: &Parameters) -> Response {
     let all = config_dump::sent(info, kind).map(|all| &all.resources);
     let at = all.and_then(|all| all.iter().position(|resource| resource.name.as_str() == name));

@@ -39,7 +39,7 @@ impl Rows {
     }
 }
 
-/// Whether all words of the parameter `filter` are in one of these texts each, case aside.
+/// Whether each word of the parameter `filter` is in one of these texts, ignoring case.
 pub(super) fn fits(parameters: &Parameters, texts: &[&str]) -> bool {
     let Some(filter) = parameters.get("filter") else { return true };
     let texts: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();

@@ -78,12 +78,12 @@ pub(super) struct Access {
 pub(super) struct Policies<'a> {
     mtls: NamespaceMtls,
     authorization: Vec<&'a Arc<Object<AuthorizationPolicy>>>,
-    /// The addresses of the namespace's pods for which a ztunnel stands.
+    /// The addresses of the namespace's pods whose traffic a ztunnel captures.
     captured: BTreeSet<String>,
 }
 
 impl<'a> Policies<'a> {
-    /// Those that hold in a namespace: its own and the root namespace's.
+    /// The policies that apply to a namespace: its own and the root namespace's.
     pub(super) fn of(context: &'a PushContext, namespace: &Namespace) -> Self {
         let root = Namespace::new(&context.mesh.config.root_namespace);
         let is_root = *namespace == root;

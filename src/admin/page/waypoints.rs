@@ -18,10 +18,10 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::ResourceType;
 use navarch_registry::model::ServiceKey;
 
-/// The node that asks.
+/// The node ID of the request.
 const ASKER: &str = "ztunnel~127.0.0.1~page.navarch~cluster.local";
 
-/// The waypoint before each service of a namespace among these hosts, by its host; nothing without ambient mode.
+/// The waypoint of each of these hosts of a namespace, by host; empty without ambient mode.
 pub(super) async fn before(state: &AdminState, namespace: &str, hosts: &[String]) -> BTreeMap<String, Value> {
     let context = state.push.context();
     if !context.mesh.settings.ambient || hosts.is_empty() {
@@ -45,7 +45,7 @@ pub(super) async fn before(state: &AdminState, namespace: &str, hosts: &[String]
     services.filter_map(|service| Some((service.hostname, service.waypoint.as_ref().and_then(waypoint)?))).collect()
 }
 
-/// The name of a waypoint: that of its Service, or its address where it is known by that.
+/// The name of a waypoint: that of its Service, or its address.
 fn named(context: &PushContext, address: &GatewayAddress) -> Option<Value> {
     match address.destination.as_ref()? {
         Destination::Hostname(host) => {

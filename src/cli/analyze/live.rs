@@ -1,4 +1,4 @@
-//! What clusters hold, to be analyzed.
+//! Reads the objects of clusters to analyze.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use super::super::discovery::duration;
 use super::revision::Revision;
 use crate::server::remote_kubeconfig;
 
-/// How many objects the API server sends at once.
+/// Number of objects per list request.
 const PAGE: u32 = 500;
-/// How many kinds are asked for at once.
+/// Maximum number of kinds that are read concurrently.
 const AT_ONCE: usize = 8;
-/// The label of Secrets that say how other clusters are reached.
+/// The label of Secrets with kubeconfigs of other clusters.
 const REMOTES: &str = "istio/multiCluster=true";
-/// What else to do where there is no kubeconfig.
+/// The advice if there is no kubeconfig.
 const OTHER_WAY: &str = "name a kubeconfig by --kubeconfig, or files and --use-kube=false";
 
 /// Which clusters are read.
@@ -53,22 +53,22 @@ pub(super) struct LiveFlags {
     timeout: Duration,
 }
 
-/// What clusters hold.
+/// The content of clusters.
 #[derive(Debug)]
 pub(super) struct Live {
-    /// Objects, those that count most first.
+    /// Objects; of duplicates, the first one takes precedence.
     pub(super) objects: Vec<Arc<Resource>>,
     pub(super) mesh: Mesh,
     /// Why kinds could not be read.
     pub(super) missing: BTreeMap<Kind, String>,
-    /// What else is not known.
+    /// Other missing information.
     pub(super) gaps: Vec<String>,
-    /// Whether other clusters are there, too.
+    /// Whether the mesh has other clusters.
     pub(super) is_one_of_several: bool,
 }
 
 impl LiveFlags {
-    /// Whether a cluster is asked for.
+    /// Whether a flag selects a cluster.
     pub(super) fn is_given(&self) -> bool {
         let Self { kubeconfig, context, remote_contexts, revision, timeout: _ } = self;
         kubeconfig.is_some() || context.is_some() || !remote_contexts.is_empty() || revision.is_some()
@@ -77,7 +77,7 @@ impl LiveFlags {
     /// The cluster of the kubeconfig.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no kubeconfig.
     pub(super) async fn open(&self) -> anyhow::Result<ClusterClient> {
         self.open_context(self.context.as_deref()).await
     }
@@ -88,10 +88,10 @@ impl LiveFlags {
         opened.context(OTHER_WAY)
     }
 
-    /// What a cluster and the remote clusters that it names hold of these kinds.
+    /// Reads the objects of these kinds of a cluster and of its remote clusters.
     ///
     /// # Errors
-    /// When the cluster does not answer in time, or has no such namespace.
+    /// If the cluster does not respond in time, or the namespace does not exist.
     pub(super) async fn read(
         &self,
         opened: &ClusterClient,
@@ -148,7 +148,7 @@ impl LiveFlags {
         for secret in listed {
             let name = format!("Secret {}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
             for (key, content) in secret.data.into_iter().flatten() {
-                // The Secret is somebody else's: it must not have this process run programs or read files.
+                // The Secret is not trusted: its kubeconfig must not run programs or read files here.
                 let made = match remote_kubeconfig::cluster_of(&content.0) {
                     Ok(cluster) => remote_kubeconfig::client(&content.0, &BTreeSet::new(), None)
                         .await
@@ -174,7 +174,7 @@ async fn check(opened: &ClusterClient, namespace: &str) -> anyhow::Result<()> {
     }
     match Api::<Namespace>::all(opened.client.clone()).get_opt(namespace).await {
         Ok(None) => bail!("{}: namespace {namespace:?} not found: set another with -n, or all with -A", opened.name),
-        // Whoever may not read it may know of it nevertheless.
+        // Without the right to read it, the namespace may still exist.
         Ok(Some(_)) | Err(kube::Error::Api(_)) => Ok(()),
         Err(error) => {
             Err(error).with_context(|| format!("{} does not answer: try kubectl get namespaces", opened.name))
@@ -183,7 +183,7 @@ async fn check(opened: &ClusterClient, namespace: &str) -> anyhow::Result<()> {
 }
 
 impl Live {
-    /// Reads the settings of the mesh: the ConfigMap of the revision, else that of the default one.
+    /// Reads the mesh settings: the ConfigMap of the revision, or else that of the default revision.
     async fn read_mesh(&mut self, client: &kube::Client, revision: &str) {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.mesh.system_namespace);
         let names = [format!("istio-{revision}"), "istio".to_owned()];
@@ -215,7 +215,7 @@ impl Live {
         }
     }
 
-    /// Reads the objects of a cluster. A kind that may not be read is missing; that of a remote cluster is a gap.
+    /// Reads the objects of a cluster. If a kind may not be read, it is missing; for a remote cluster it is a gap.
     async fn read_objects(
         &mut self,
         client: &kube::Client,
@@ -254,9 +254,9 @@ impl Live {
         Ok(())
     }
 
-    /// Takes those objects of a kind that are a revision's.
+    /// Adds the objects of a kind that belong to a revision.
     fn take(&mut self, kind: Kind, cluster: Option<&Arc<str>>, listed: Vec<Value>, revision: &Revision) {
-        // Configuration is that of the whole mesh, whichever cluster has it.
+        // Configuration applies to the whole mesh, whichever cluster it is in.
         let cluster = cluster.filter(|_| kind.is_of_runtime());
         for object in listed {
             let mut other = None;
@@ -277,7 +277,7 @@ impl Live {
         }
     }
 
-    /// What was left out for want of something, in words for people.
+    /// Warnings about everything that could not be analyzed.
     pub(super) fn warnings(&self, findings: &Findings) -> Vec<String> {
         let mut warnings = self.gaps.clone();
         for (kind, reason) in &self.missing {
@@ -295,12 +295,12 @@ impl Live {
     }
 }
 
-/// A kind as kubectl names it.
+/// A kind in the notation of kubectl.
 fn name(kind: Kind) -> String {
     if kind.group().is_empty() { kind.plural().to_owned() } else { format!("{}.{}", kind.plural(), kind.group()) }
 }
 
-/// The objects of a kind, in the best version that the server has; none where it has no such kind.
+/// The objects of a kind, in the best version that the server supports; empty if the kind is not defined.
 async fn list(client: kube::Client, kind: Kind, namespace: Option<&str>) -> kube::Result<Vec<Value>> {
     for version in kind.versions() {
         let name = GroupVersionKind::gvk(kind.group(), version, kind.as_str());
@@ -321,7 +321,7 @@ async fn list(client: kube::Client, kind: Kind, namespace: Option<&str>) -> kube
     Ok(Vec::new())
 }
 
-/// All objects, page by page.
+/// All objects, read page by page.
 async fn pages(objects: &Api<DynamicObject>, fields: Option<&str>) -> kube::Result<Vec<DynamicObject>> {
     let mut parameters = ListParams::default().limit(PAGE);
     parameters.field_selector = fields.map(str::to_owned);
@@ -336,7 +336,7 @@ async fn pages(objects: &Api<DynamicObject>, fields: Option<&str>) -> kube::Resu
     }
 }
 
-/// An object as it stands in a file: those of a list do not say their kind.
+/// An object in the format of a file: objects of a list do not contain their kind.
 fn value(mut object: DynamicObject, kind: Kind, api_version: &Value) -> Value {
     object.metadata.managed_fields = None;
     let mut value = serde_json::to_value(&object).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which objects are a revision's: those that name it or one of its tags, as the control plane of that revision reads them.
+//! The objects of a revision: those labelled with it or one of its tags, as its control plane selects them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,23 +8,23 @@ use kube::Api;
 use kube::api::{ListParams, ObjectMeta};
 use navarch_kubernetes::InWords;
 
-/// The label that names a revision.
+/// The label with a revision.
 const REVISION: &str = "istio.io/rev";
-/// The label of webhooks and Services that make a tag.
+/// The label of webhooks and Services that define a tag.
 const TAG: &str = "istio.io/tag";
 
 #[derive(Debug, Default)]
 pub(super) struct Revision {
-    /// What it is called by itself.
+    /// Its own name.
     pub(super) name: String,
-    /// All words by which objects say that they are its.
+    /// The label values that select its objects.
     words: BTreeSet<String>,
-    /// Why tags are not known.
+    /// Why tags are unknown.
     pub(super) unknown: Option<String>,
 }
 
 impl Revision {
-    /// The revision of this name, or that for which the tag of this name stands.
+    /// The revision of this name, or that of the tag of this name.
     pub(super) async fn find(client: &kube::Client, system: &str, name: &str) -> Self {
         let parameters = ListParams::default().labels(&format!("{TAG},{REVISION}"));
         let webhooks = Api::<MutatingWebhookConfiguration>::all(client.clone());
@@ -33,7 +33,7 @@ impl Revision {
             tokio::join!(webhooks.list_metadata(&parameters), services.list_metadata(&parameters));
         let mut unknown = None;
         let mut tags = BTreeMap::new();
-        // A tag in both is the Service's, as istiod has it.
+        // If both define a tag, the Service takes precedence, as in istiod.
         for (kind, listed) in [
             ("MutatingWebhookConfigurations", webhooks.map(|list| metadata(list.items))),
             ("Services", services.map(|list| metadata(list.items))),
@@ -46,7 +46,7 @@ impl Revision {
         Self { unknown, ..Self::of(name, &tags) }
     }
 
-    /// That of a name, given these tags of revisions.
+    /// The revision of a name, given the revisions of tags.
     fn of(name: &str, tags: &BTreeMap<String, String>) -> Self {
         let revision = tags.get(name).map_or(name, String::as_str);
         let stand = tags.iter().filter(|(_, of)| *of == revision).map(|(tag, _)| tag.as_str());
@@ -54,18 +54,18 @@ impl Revision {
         Self { name: revision.to_owned(), words, unknown: None }
     }
 
-    /// Whether an object is its that says this. All are of a revision without a name.
+    /// Whether an object with this label value belongs to it. All objects belong to a revision without a name.
     pub(super) fn is_named(&self, word: &str) -> bool {
         self.name.is_empty() || self.words.contains(word)
     }
 }
 
-/// What lists say of objects.
+/// The metadata of listed objects.
 fn metadata<K>(items: Vec<kube::core::PartialObjectMeta<K>>) -> Vec<ObjectMeta> {
     items.into_iter().map(|object| object.metadata).collect()
 }
 
-/// The tag that an object makes, and the revision for which it stands.
+/// The tag that an object defines, and its revision.
 fn tag(object: ObjectMeta) -> Option<(String, String)> {
     let mut labels = object.labels?;
     Some((labels.remove(TAG)?, labels.remove(REVISION)?))

@@ -1,30 +1,30 @@
-//! The proxies of all replicas as one list: each replica knows its own alone, and answers for them.
+//! Merges the proxies of all replicas into one list: each replica lists its own only.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Where proxies are listed.
+/// The path of the list of proxies.
 pub(super) const LIST: &str = "/debug/view/proxies";
-/// Pages about one proxy, which the replica answers that it is connected to.
+/// Pages about one proxy, which are served by its replica.
 const OF_ONE: [&str; 4] = ["/debug/view/resources", "/debug/why/proxy", "/debug/why/push", "/debug/why/not"];
-/// Rows of one answer of a replica, and of one of ours where nothing is said.
+/// Maximum number of rows in a response of a replica, and the default for merged responses.
 pub(super) const MAX_ROWS: usize = 200;
 const DEFAULT_ROWS: usize = 50;
-/// How many rows of a replica are read for one answer, at the most: of more, filters choose.
+/// Maximum number of rows read from a replica for one response; filters select among more.
 pub(super) const MAX_OFFSET: usize = 2_000;
 
-/// Which rows are asked for, and of which proxies.
+/// The requested rows and filters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RowQuery {
     offset: usize,
     limit: usize,
-    /// All other parameters, as they came.
+    /// All other parameters, unchanged.
     chosen: String,
 }
 
-/// Some rows of one replica, and its numbers, which are those of all of its proxies.
+/// Some rows of one replica, and the numbers of all of its proxies.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ProxyRows {
@@ -34,7 +34,7 @@ pub(super) struct ProxyRows {
     rows: Vec<Map<String, Value>>,
 }
 
-/// What one replica answered, or why it did not.
+/// The response of one replica, or its error.
 pub(super) type ReplicaRows = (String, Result<Vec<ProxyRows>, String>);
 
 /// Whether a page is about one proxy.
@@ -43,7 +43,7 @@ pub(super) fn is_of_one(path: &str) -> bool {
 }
 
 impl RowQuery {
-    /// Reads the query of a request.
+    /// Parses the query of a request.
     pub(super) fn read(query: &str) -> Self {
         let (mut offset, mut limit, mut chosen) = (0, DEFAULT_ROWS, Vec::new());
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -57,19 +57,19 @@ impl RowQuery {
         Self { offset: offset.min(MAX_OFFSET - MAX_ROWS), limit, chosen: chosen.join("&") }
     }
 
-    /// How many rows of each replica may be among those.
+    /// Number of rows of each replica that can be among the requested ones.
     pub(super) fn depth(&self) -> usize {
         self.offset + self.limit
     }
 
-    /// The path by which a replica is asked for its rows from a place on.
+    /// The path that requests a replica's rows from an offset on.
     pub(super) fn path(&self, from: usize) -> String {
         let limit = (self.depth() - from).min(MAX_ROWS);
         let more = if self.chosen.is_empty() { String::new() } else { format!("&{}", self.chosen) };
         format!("{LIST}?offset={from}&limit={limit}{more}")
     }
 
-    /// The answers of replicas as one: numbers add up, and the rows stand in the order of each, with who says so.
+    /// Merges the responses of replicas: numbers are added, and rows are merged in order, each with its replica.
     pub(super) fn merged(&self, told: Vec<ReplicaRows>) -> Value {
         let (mut counts, mut kinds) = (BTreeMap::new(), BTreeMap::new());
         let (mut total, mut rows, mut replicas) = (0, Vec::new(), Vec::new());
@@ -108,7 +108,7 @@ fn add(all: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
     }
 }
 
-/// Where a row stands among others, as each replica has it: the worst first, then by name.
+/// The sort key of a row, the same as in replicas: worst first, then by name.
 fn order(row: &Map<String, Value>) -> (u8, String, String) {
     let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let standing = match row.get("state").and_then(Value::as_str) {

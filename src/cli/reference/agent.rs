@@ -1,9 +1,10 @@
-//! The environment variables of the agent in plain words: all that it reads but those that set flags of istio-iptables, which stand
-//! beside the flags, and pilot-agent's that it does not read. Columns are those of the control plane's table.
+//! Descriptions of the agent's environment variables: all that it reads except those for flags of istio-iptables,
+//! which are listed with the flags, and pilot-agent's that it does not read. Columns are those of the control plane's
+//! table.
 
 use super::table::Section;
 
-/// All variables, by concern.
+/// All variables, by topic.
 pub(super) const SECTIONS: &[Section] = &[
     Section { title: "Proxy and its node", rows: NODE },
     Section { title: "Envoy and its bootstrap", rows: ENVOY },
@@ -13,7 +14,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { title: "istio-iptables", rows: CAPTURE },
 ];
 
-/// Who the proxy is.
+/// Identity of the proxy.
 const NODE: &str = "
 CLOUD_PLATFORM | - | The cloud that is asked for region and zone: `aws`, `azure`, `gcp` or `none`; found out if unset
 GCP_METADATA | - | What Google's cloud would say, as `project|number|cluster|location`
@@ -33,7 +34,7 @@ PROXY_CONFIG | - | The proxy config as YAML or JSON; it counts more than the mes
 SERVICE_ACCOUNT | `default` | Service account of the pod
 ";
 
-/// What Envoy is started with.
+/// Envoy's start.
 const ENVOY: &str = "
 COMPLIANCE_POLICY | - | `fips-140-2` and `fips-140-3` hold the TLS of Envoy's own connections to the control plane to what they allow
 DISABLE_ENVOY | `false` | No Envoy is started, for applications that speak xDS themselves
@@ -54,7 +55,7 @@ ISTIO_ENVOY_ENABLE_CORE_DUMP | `false` | Envoy leaves a core file when it crashe
 MINIMUM_DRAIN_DURATION | `5s` | How long Envoy drains before its connections are counted, with `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`
 ";
 
-/// The workload's own certificate, and the servers that the agent speaks to.
+/// The workload's certificate, and the servers that the agent connects to.
 const SECRETS: &str = "
 CA_ADDR | the proxy config's `discoveryAddress` | Address of the CA
 CA_HEADER_* | - | Headers of requests to the CA: the name behind the prefix is the header's
@@ -98,7 +99,7 @@ PILOT_AGENT_MERGE_ENVOY_STATS | `true` | Merged metrics hold Envoy's
 REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION | `false` | Probes ask the application on `localhost`, not on the pod's address
 ";
 
-/// DNS, and the fetching of modules.
+/// DNS, and Wasm modules.
 const NAMES: &str = "
 BLOCKED_CIDRS_IN_WASM_FETCH | - | Ranges of addresses from which modules are never fetched, comma-separated
 DNS_FORWARD_PARALLEL | `false` | All resolvers are asked at once
@@ -116,7 +117,7 @@ WASM_MODULE_EXPIRY | 24h | How long a module that nobody uses is kept
 WASM_PURGE_INTERVAL | 1h | How often unused modules are looked for
 ";
 
-/// Variables of istio-iptables that set no flag.
+/// Variables of istio-iptables without a flag.
 const CAPTURE: &str = "
 DRY_RUN_FILE_PATH | - | File into which `--dry-run` writes, too
 ENVOY_USER | `istio-proxy` | User that Envoy runs as, where `--proxy-uid` is not given

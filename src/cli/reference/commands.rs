@@ -7,12 +7,12 @@ use navarch_agent::iptables::Options;
 
 use super::table::table;
 
-/// Adds a command of `navarch` and its subcommands. `level` is what begins its heading.
+/// Adds a command of `navarch` and its subcommands. `level` is the prefix of its heading.
 pub(super) fn of_navarch(command: &Command, level: &str, page: &mut String) {
     of_command(command, command.get_name(), level, page);
 }
 
-/// Adds a command by the name that it is called by.
+/// Adds a command with this name.
 fn of_command(command: &Command, name: &str, level: &str, page: &mut String) {
     page.push_str(&format!("{level} {name}\n\n"));
     if let Some(about) = command.get_long_about().or_else(|| command.get_about()) {
@@ -64,7 +64,7 @@ fn value_name(argument: &Arg) -> String {
     }
 }
 
-/// A text without the stop at its end, as the rows of other tables are.
+/// A text without its final period, as in the rows of other tables.
 fn sentence(text: &str) -> String {
     text.trim_end_matches('.').to_owned()
 }

@@ -1,11 +1,12 @@
-//! The environment variables of the control plane in plain words: all that it reads, and all that istiod reads.
+//! Descriptions of the control plane's environment variables: all that it reads, and all that istiod reads.
 //!
-//! One row each: name, default, what it does. A default in backticks is the value that changes nothing, which a test tries; `-` is
-//! that nothing is set. A fourth column says what happens here where the variable is not read and no value says that.
+//! Each row has name, default and effect. A default in backticks is the value that changes nothing, which a test
+//! verifies; `-` is unset. If the variable is not read and no value matches the behaviour here, a fourth column
+//! describes it.
 
 use super::table::Section;
 
-/// All variables, by concern.
+/// All variables, by topic.
 pub(super) const SECTIONS: &[Section] = &[
     Section { title: "Itself and its cluster", rows: CLUSTER },
     Section { title: "Certificates and who may connect", rows: SECURITY },
@@ -18,7 +19,7 @@ pub(super) const SECTIONS: &[Section] = &[
     Section { title: "Injection, webhooks and what is written to the cluster", rows: WRITING },
 ];
 
-/// Who the control plane is, and what it reads.
+/// Identity of the control plane, and its sources.
 const CLUSTER: &str = "
 CLUSTER_ID | `Kubernetes` | Name of the cluster that the control plane runs in; the flag `--cluster-id` counts more
 COMPLIANCE_POLICY | - | What TLS is held to: `fips-140-2`, `fips-140-3`, `pqc`, or nothing; the injector hands it on to proxies
@@ -45,7 +46,7 @@ UNSAFE_ENABLE_ADMIN_ENDPOINTS | `false` | Debug pages that change what is served
 UNSAFE_PILOT_ENABLE_RUNTIME_ASSERTIONS | `false` | Checks of istiod on itself, which end it when they fail
 ";
 
-/// The CA, identities, tokens, and who may see what.
+/// The CA, identities, tokens, and access.
 const SECURITY: &str = "
 AUDIENCE | - | Audience that tokens of `TOKEN_ISSUER` must have | `JWT_RULE` names issuers and audiences
 BLOCKED_CIDRS_IN_JWKS_URIS | - | Ranges of addresses from which keys of token issuers are never fetched, comma-separated
@@ -145,7 +146,7 @@ PILOT_SEND_UNHEALTHY_ENDPOINTS | `false` | Unhealthy endpoints are sent as such,
 RESOLVE_HOSTNAME_GATEWAYS | `true` | Host names of gateways between networks are resolved by the control plane
 ";
 
-/// OpenTelemetry's.
+/// OpenTelemetry.
 const TRACES: &str = "
 OTEL_BSP_EXPORT_TIMEOUT | `30000` | Milliseconds for which it is tried to send a batch of spans
 OTEL_BSP_MAX_EXPORT_BATCH_SIZE | `512` | Most spans of one request
@@ -177,7 +178,7 @@ OTEL_TRACES_SAMPLER | `parentbased_always_on` | Which changes have a trace: `alw
 OTEL_TRACES_SAMPLER_ARG | `1` | With `traceidratio`: the share of changes that have one, between 0 and 1
 ";
 
-/// What Envoys get.
+/// Envoy's configuration.
 const ENVOY: &str = "
 BLOCKED_CIDRS_IN_WASM_FETCH | - | Ranges of addresses from which Wasm modules are never fetched | the agent reads it, and fetches them
 DISABLE_SHADOW_HOST_SUFFIX | `true` | Mirrored requests keep their authority; `false` adds `-shadow` to it
@@ -271,7 +272,7 @@ PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE | `0` | The same of a stream | always Env
 PILOT_PREFER_SENDING_HBONE | `false` | Envoys send by HBONE where both sides can
 ";
 
-/// What is written to the cluster, and the webhooks.
+/// Writing to the cluster, and the webhooks.
 const WRITING: &str = "
 ENABLE_NATIVE_SIDECARS | `auto` | Injected proxies are native sidecars: `true`, `false`, or `auto`, which is where all nodes can
 INJECTION_WEBHOOK_CONFIG_NAME | `istio-sidecar-injector` | The MutatingWebhookConfiguration that gets the roots; none if set to nothing

@@ -1,4 +1,4 @@
-//! The parts of `docs/operations.md` that are made from the code: the ports of a proxy, and all metrics.
+//! The generated parts of `docs/operations.md`: the ports of a proxy, and all metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use regex::Regex;
 use super::table::{Default, table};
 use super::{agent, all};
 
-/// The page with a part exchanged, which stands between two comments. `None` where the comments are missing.
+/// Replaces the part of the page between two comments. `None` if the comments are missing.
 pub(super) fn with_part(page: &str, name: &str, part: &str) -> Option<String> {
     let (begin, end) =
         (format!("<!-- {name}: made from the code, as configuration.md -->\n"), format!("<!-- {name}: end -->\n"));
@@ -18,7 +18,7 @@ pub(super) fn with_part(page: &str, name: &str, part: &str) -> Option<String> {
     Some(format!("{before}{begin}{part}{end}{after}"))
 }
 
-/// The ports of a proxy, with what sets them.
+/// The ports of a proxy, with their settings.
 pub(super) fn ports() -> String {
     let config = ProxyConfig::istio_defaults();
     let flag = |name: &str| {
@@ -49,15 +49,15 @@ pub(super) fn ports() -> String {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Metric {
-    /// The name that its lines have.
+    /// The name in the exposition.
     name: String,
     /// `counter`, `gauge` or `histogram`.
     kind: String,
-    /// What it tells.
+    /// The help text.
     help: String,
 }
 
-/// The metrics that a text in Prometheus' format tells of.
+/// The metrics in a text in Prometheus' format.
 pub(super) fn told(exposition: &str) -> Vec<Metric> {
     let named = |prefix| {
         let lines = exposition.lines().filter_map(move |line: &str| line.strip_prefix(prefix)?.split_once(' '));
@@ -68,7 +68,7 @@ pub(super) fn told(exposition: &str) -> Vec<Metric> {
     let metric = |(name, kind): (&&str, &&str)| {
         let total = format!("{name}_total");
         let help = helps.get(name).unwrap_or_else(|| panic!("{name} has no help")).trim_end_matches('.').to_owned();
-        // A gauge may have the name of a counter but for `_total`.
+        // A gauge may have the name of a counter without `_total`.
         let is_total = *kind == "counter" && lines.contains(total.as_str());
         let name = if is_total { total } else { (*name).to_owned() };
         Metric { name, kind: (*kind).to_owned(), help }
@@ -76,8 +76,8 @@ pub(super) fn told(exposition: &str) -> Vec<Metric> {
     kinds.iter().map(metric).collect()
 }
 
-/// The families of a registry of which there is nothing to tell yet, by its debug form, in which a prefix stands before all that has
-/// it. What a family counts by is in `sources`, those of the files that register: the field after the name, and its type.
+/// The families of a registry without values yet, from its debug output, where a prefix precedes all metrics with it.
+/// The labels of a family are in `sources`, the files that register them: the field after the name, and its type.
 pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec<Metric> {
     const FOUND: &str = r#"Registry \{ prefix: (None|Some\(Prefix\("(\w+)"\)\))|Descriptor \{ name: "([^"]+)", help: "([^"]+)", unit: "#;
     let has_lines = |name: &str| exposition.contains(&format!("# TYPE {name} "));

@@ -1,10 +1,11 @@
-//! Tables of variables, as they are written in the sources and as they stand on the page.
+//! Tables of variables: parses those in the sources, and writes those of the page.
 
-/// Variables of one concern.
+/// Variables of one topic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Section {
     pub(super) title: &'static str,
-    /// A line for each variable, ordered by name; columns are parted by ` | `.
+    /// A line for each variable, ordered by name; columns are separated by `
+    /// `.
     pub(super) rows: &'static str,
 }
 
@@ -13,22 +14,22 @@ pub(super) struct Section {
 pub(super) struct Variable {
     /// The name; one that ends in `*` matches all names with this prefix.
     pub(super) name: &'static str,
-    /// What holds where it is unset.
+    /// The default.
     pub(super) default: Default,
-    /// What it does.
+    /// The effect.
     pub(super) effect: &'static str,
-    /// What happens where it is not read and no value of it says that.
+    /// The behaviour if it is not read and no value matches that.
     pub(super) instead: Option<&'static str>,
 }
 
-/// What holds where a variable is unset.
+/// The default of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Default {
-    /// Nothing.
+    /// No default.
     Unset,
-    /// The same as with this value.
+    /// This value.
     Value(&'static str),
-    /// What these words say.
+    /// A description.
     Words(&'static str),
 }
 
@@ -39,7 +40,7 @@ impl Section {
 }
 
 impl Variable {
-    /// Reads a row.
+    /// Parses a row.
     fn parse(row: &'static str) -> Self {
         let mut columns = row.split(" | ");
         let mut column = || columns.next().map(str::trim).filter(|column| !column.is_empty());
@@ -56,7 +57,7 @@ impl Variable {
         Self { name, default, effect, instead }
     }
 
-    /// The default as it stands on the page.
+    /// The default as written on the page.
     pub(super) fn shown_default(&self) -> String {
         match self.default {
             Default::Unset => String::new(),
@@ -66,7 +67,7 @@ impl Variable {
     }
 }
 
-/// A table of Markdown; nothing where there are no rows.
+/// A Markdown table; empty without rows.
 pub(super) fn table<const COLUMNS: usize>(titles: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
     if rows.is_empty() {
         return String::new();

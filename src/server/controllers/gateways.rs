@@ -1,4 +1,4 @@
-//! Starts what writes for the Gateway API.
+//! Starts the controllers of the Gateway API.
 
 use futures_util::future::OptionFuture;
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use navarch_status::{
 };
 
 impl Controllers<'_> {
-    /// Starts what makes GatewayClasses, and gives proxies to Gateways.
+    /// Starts the controllers that create GatewayClasses and the proxies of Gateways.
     pub(super) fn gateways(
         &mut self,
         scope: watch::Receiver<NamespaceScope>,
@@ -44,13 +44,13 @@ impl Controllers<'_> {
         self.lead("deployment of Gateways", Lock::GatewayDeployment, default_revision, work);
     }
 
-    /// Starts what writes the status of the Gateway API's objects of this revision, and makes the Services of their InferencePools.
+    /// Starts the status writer for the Gateway API's objects of this revision, and the controller of InferencePools' Services.
     pub(super) fn gateway_statuses(&mut self, push: &PushHandle, default_revision: &watch::Receiver<String>) {
         let inference = push.context().mesh.settings.gateway_api.inference;
         let statuses = self.statuses(Family::GatewayApi, push);
         let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
         let own = RevisionObjects { cluster, namespace: self.namespace.to_owned(), revision };
-        // The Services follow the statuses of the pools.
+        // The Services depend on the statuses of the pools.
         let work = move |stop: CancellationToken| {
             let (told, told_own) = watch::channel(None);
             let responsibility = Responsibility::Revision(told_own);

@@ -1,4 +1,4 @@
-//! What the control plane must be allowed to do by its flags and environment, for `navarch doctor` to see whether it is.
+//! The rights that the control plane needs according to its flags and environment, for the checks of `navarch doctor`.
 
 use super::super::sources::Plan;
 use super::super::{Config, ListenAddress};
@@ -6,12 +6,12 @@ use crate::admin::{ApiServerLook, Hooks, Right};
 use navarch_api::gateway_api;
 use navarch_webhook::registration::HookKind;
 
-/// The API server as it is looked at; `None` where none is used.
+/// The checks of the API server; `None` if none is used.
 pub(in crate::server) fn look(config: &Config, plan: &Plan) -> Option<ApiServerLook> {
     let client = plan.client.clone()?;
     let settings = &config.settings.gateway_api;
     let mut kinds = plan.scope(&config.sources).map(|scope| scope.read_kinds()).unwrap_or_default();
-    // What is experimental is missing nearly everywhere.
+    // Experimental kinds are missing in most clusters.
     kinds.retain(|kind| match kind.group {
         gateway_api::EXPERIMENTAL_GROUP => settings.enabled && settings.alpha,
         gateway_api::INFERENCE_GROUP => settings.enabled && settings.inference,
@@ -22,16 +22,16 @@ pub(in crate::server) fn look(config: &Config, plan: &Plan) -> Option<ApiServerL
     Some(ApiServerLook::new(client, kinds, rights(config, plan), hooks(config)))
 }
 
-/// The webhook configurations that are kept right.
+/// The webhook configurations that this control plane maintains.
 fn hooks(config: &Config) -> Hooks {
     let webhooks = &config.webhooks;
     let all = [(HookKind::Mutating, &webhooks.injection), (HookKind::Validating, &webhooks.validation)];
-    // Where others end TLS, the roots are theirs.
+    // If another server terminates TLS, it also has its own roots.
     let kept = all.into_iter().filter(|(_, name)| !name.is_empty() && config.https != ListenAddress::Off);
     Hooks { kinds: kept.map(|(kind, _)| kind).collect(), revision: webhooks.revision.clone() }
 }
 
-/// What is written, and asked. What is read goes by the kinds.
+/// The rights to write and to create reviews. Rights to read depend on the kinds.
 fn rights(config: &Config, plan: &Plan) -> Vec<Right> {
     let namespace = config.settings.system_namespace.as_str();
     let only = config.writing.only.as_deref().unwrap_or_default();

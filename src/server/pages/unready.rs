@@ -1,4 +1,4 @@
-//! What `/ready` says, for those who look at the pod.
+//! Reports the reasons of `/ready` as an Event of the pod.
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ const MAX_PENDING_EVENTS: usize = 64;
 /// Maximum time to release the leader locks of remote clusters.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Reads remote clusters as Secrets and files come and go.
+/// Reads remote clusters as their Secrets and files are added, changed and removed.
 pub(super) struct Clusters {
     pub(super) config: RemotesConfig,
     /// The cluster that configures the mesh.

@@ -1,5 +1,5 @@
-//! Kubeconfigs of remote clusters. Whoever may write them must not have this process run programs or send files of its machine
-//! elsewhere, so only what they hold themselves is used (Istio's `sanitizeKubeConfig`).
+//! Kubeconfigs of remote clusters. Their authors must not be able to make this process run programs or send its files
+//! elsewhere, so only inline data is used (Istio's `sanitizeKubeConfig`).
 
 use std::collections::BTreeSet;
 
@@ -8,27 +8,27 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use super::super::api_rate::ApiRate;
 use super::super::kubernetes;
 
-/// Why a kubeconfig is not used. Says nothing of what it holds.
+/// Why a kubeconfig is rejected. The error does not contain its content.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the kubeconfig is empty")]
     Empty,
-    /// It is none.
+    /// It is not a kubeconfig.
     #[error("failed to parse the kubeconfig: {0}")]
     Unreadable(String),
-    /// It would have this process do what it must not.
+    /// It uses an option that is not allowed.
     #[error("the kubeconfig uses {0}, which is not allowed; see PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS")]
     Insecure(String),
-    /// No client can be made of it.
+    /// No client can be created from it.
     #[error("failed to create a client from the kubeconfig")]
     Unusable(#[source] anyhow::Error),
 }
 
-/// A client by a kubeconfig, of which these otherwise insecure options may be used. Nothing is sent yet.
+/// A client from a kubeconfig that may use these otherwise insecure options. No request is sent yet.
 ///
 /// # Errors
-/// When it cannot be read, or is refused.
+/// If it cannot be parsed, or is rejected.
 pub(crate) async fn client(
     content: &[u8],
     allowed: &BTreeSet<String>,
@@ -45,10 +45,10 @@ pub(crate) async fn client(
     kubernetes::client_of(config, rate).map_err(KubeconfigError::Unusable)
 }
 
-/// The name of the cluster that a kubeconfig is for: that of its current context, else of its first context or cluster by name.
+/// The cluster name of a kubeconfig: that of its current context, or else of its first context or cluster by name.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be parsed.
 pub(crate) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigError> {
     let config = read(content)?;
     let mut contexts: Vec<(&str, &str)> = Vec::new();

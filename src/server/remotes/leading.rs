@@ -1,8 +1,9 @@
-//! What a control plane does for a remote cluster that it leads: it tells it of the CA as it tells its own, and the API server
-//! there how to know the webhooks. ServiceExports it makes in all remote clusters, where it may.
+//! The work of a control plane for a remote cluster that it leads: it publishes the CA's roots, as in its own
+//! cluster, and registers the webhooks' CA at the API server. ServiceExports are created in all remote clusters, if
+//! permitted.
 //!
-//! A control plane outside of all clusters (`EXTERNAL_ISTIOD`) leads those remote clusters whose system namespace names its own
-//! cluster in an annotation; every other one leads none (Istio's `checkShouldLead`).
+//! A control plane outside of all clusters (`EXTERNAL_ISTIOD`) leads those remote clusters whose system namespace
+//! names its own cluster in an annotation; every other one leads none (Istio's `checkShouldLead`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,24 +26,24 @@ use navarch_status::{
 use navarch_webhook::Metrics;
 use navarch_webhook::registration::{Announcements, HookKind, Registration};
 
-/// The annotation of a system namespace that names the clusters whose control planes lead here.
+/// The annotation of a system namespace with the clusters whose control planes lead this cluster.
 const LEADERS: &str = "topology.istio.io/controlPlaneClusters";
 
-/// The waits between attempts to read it.
+/// Delays between attempts to read it.
 const RETRY: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(10)];
-/// The wait after these.
+/// The delay after these.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What is written to remote clusters that are led.
+/// The contents that are written to remote clusters that are led.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) struct ToldRemotes {
-    /// Of the CA, if it signs for workloads.
+    /// Those of the CA, if it signs for workloads.
     pub(in crate::server) published: Option<Published>,
-    /// Of the webhooks, if they are served by TLS.
+    /// Those of the webhooks, if they are served with TLS.
     pub(in crate::server) webhooks: Option<HookRoots>,
 }
 
-/// By which roots the webhooks are known.
+/// The roots of the webhooks.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct HookRoots {
     /// The roots in PEM.
@@ -56,26 +57,26 @@ pub(in crate::server) struct HookRoots {
 /// Leads remote clusters.
 #[derive(Clone)]
 pub(super) struct Leading {
-    /// `EXTERNAL_ISTIOD`: it does.
+    /// `EXTERNAL_ISTIOD`: whether it leads remote clusters.
     pub(super) external: bool,
     /// The cluster that this control plane belongs to.
     pub(super) cluster: ClusterId,
     /// The system namespace.
     pub(super) namespace: String,
-    /// Under which name locks are held.
+    /// The identity in leader locks.
     pub(super) identity: String,
     pub(super) revision: String,
-    /// `ENABLE_LEADER_ELECTION`: there may be others.
+    /// `ENABLE_LEADER_ELECTION`: whether there may be other control planes.
     pub(super) elects: bool,
-    /// The objects that hold the roots and revocation lists.
+    /// The objects that contain the roots and revocation lists.
     pub(super) objects: PublishedObjects,
-    /// Which configurations of webhooks are this control plane's.
+    /// The webhook configurations of this control plane.
     pub(super) webhooks: WebhookConfig,
-    /// What is written to remote clusters, once it is known.
+    /// The contents that are written to remote clusters, once known.
     pub(super) told: watch::Receiver<Option<ToldRemotes>>,
     /// Selects the namespaces.
     pub(super) scope: watch::Receiver<NamespaceScope>,
-    /// `ENABLE_MCS_AUTO_EXPORT`: ServiceExports are made, but of these Services.
+    /// `ENABLE_MCS_AUTO_EXPORT`: whether ServiceExports are created, and for which Services not.
     pub(super) exports: Option<StaysLocal>,
 }
 
@@ -106,7 +107,7 @@ impl Leading {
         tokio::join!(publish, register);
     }
 
-    /// Tells the cluster of the CA, as its leader.
+    /// Publishes the CA's roots in the cluster, as its leader.
     async fn publish(&self, published: Published, client: &kube::Client, stop: &CancellationToken) {
         let (objects, scope) = (self.objects.clone(), self.scope.clone());
         let publisher = Publisher { cluster: Cluster(client.clone()), objects, published, scope };
@@ -114,8 +115,8 @@ impl Leading {
         self.elected(client, lock, stop, move |stop| publisher.clone().run(stop)).await;
     }
 
-    /// Makes ServiceExports of the cluster's Services, as its leader. Other than the rest it is done in every remote cluster, as
-    /// istiod does it.
+    /// Creates ServiceExports for the cluster's Services, as its leader. Unlike the rest, this is done in every
+    /// remote cluster, as in istiod.
     async fn export(self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
         let Some(stays_local) = self.exports.clone() else { return };
         if self.elects {
@@ -132,8 +133,8 @@ impl Leading {
         self.elected(&client, Lock::ServiceExport, &stop, move |stop| controller.clone().run(stop)).await;
     }
 
-    /// Whether this control plane may hold locks in a cluster. Where it may not, as with the rights of `istio-reader` alone, the
-    /// cluster's own control plane is the one that exports.
+    /// Whether this control plane may hold locks in a cluster. If not, as with the rights of `istio-reader` only, the
+    /// cluster's own control plane creates the exports.
     async fn may_lock(&self, client: &kube::Client) -> bool {
         let review = SelfSubjectAccessReview {
             spec: SelfSubjectAccessReviewSpec {
@@ -153,7 +154,7 @@ impl Leading {
         answer.status.is_some_and(|status| status.allowed)
     }
 
-    /// Does work in a cluster while this control plane holds a lock there.
+    /// Runs work in a cluster while this control plane holds a lock there.
     async fn elected<W: Future<Output = ()> + Send + 'static>(
         &self,
         client: &kube::Client,
@@ -173,8 +174,8 @@ impl Leading {
         tokio::join!(follow.run(told, stop.clone()), election.run(stop.clone(), work));
     }
 
-    /// Keeps the CA in the webhooks that inject there. Each revision has webhooks of its own, so there is no leader; those that check
-    /// objects are not touched, for objects of the mesh are the configuring cluster's.
+    /// Keeps the CA in the injection webhooks of the cluster. Each revision has its own webhooks, so there is no
+    /// leader. Validation webhooks are not changed, as the mesh's objects are in the config cluster.
     async fn register(&self, hooks: HookRoots, remote: &ClusterId, client: &kube::Client, stop: &CancellationToken) {
         if self.webhooks.injection.is_empty() {
             return;
@@ -188,12 +189,12 @@ impl Leading {
             grace: self.webhooks.grace,
             metrics: hooks.metrics,
         };
-        // Dropped with the cluster, which then keeps nobody waiting.
+        // Dropped with the cluster, so that no one waits for it afterwards.
         let registered = hooks.announcements.add(remote.as_str(), Arc::default());
         registration.run(registered, stop.clone()).await;
     }
 
-    /// Whether the annotation of the system namespace names this control plane's cluster, or all. Without the namespace: no.
+    /// Whether the annotation of the system namespace names this control plane's cluster, or all. False without the namespace.
     async fn should_lead(&self, client: &kube::Client) -> bool {
         let namespaces = Api::<Namespace>::all(client.clone());
         let found = retried("read the system namespace", || namespaces.get_opt(&self.namespace)).await;
@@ -204,7 +205,7 @@ impl Leading {
     }
 }
 
-/// What a remote cluster answers, asked again until it does.
+/// The response of a remote cluster, with retries until it succeeds.
 async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(what: &str, ask: impl Fn() -> F) -> T {
     let mut waits = RETRY.into_iter();
     loop {

@@ -1,4 +1,4 @@
-//! What is counted of remote clusters, by istiod's names (`pkg/kube/multicluster`).
+//! Metrics of remote clusters, under istiod's names (`pkg/kube/multicluster`).
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -20,7 +20,7 @@ struct ClusterLabel {
     cluster: String,
 }
 
-/// A cluster and how far it has come.
+/// A cluster and its sync status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabels {
     cluster: String,
@@ -28,13 +28,13 @@ struct StatusLabels {
     status: &'static str,
 }
 
-/// What happened to a Secret or file.
+/// The event of a Secret or file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventLabel {
     event: &'static str,
 }
 
-/// The metrics. Clones count together.
+/// The metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(in crate::server) struct Metrics {
     clusters: Family<TypeLabel, Gauge>,
@@ -44,7 +44,7 @@ pub(in crate::server) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them; the own cluster is there from the start.
+    /// Registers the metrics; the own cluster is counted from the start.
     pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("istiod_managed_clusters", "Clusters being read", metrics.clusters.clone());
@@ -68,18 +68,18 @@ impl Metrics {
         metrics
     }
 
-    /// So many remote clusters are read.
+    /// Sets the number of remote clusters.
     pub(super) fn managed(&self, clusters: usize) {
         let count = i64::try_from(clusters).unwrap_or(i64::MAX);
         self.clusters.get_or_create(&TypeLabel { cluster_type: "remote" }).set(count);
     }
 
-    /// A cluster took too long.
+    /// Counts a cluster that timed out.
     pub(super) fn timed_out(&self, cluster: &ClusterId) {
         self.timeouts.get_or_create(&ClusterLabel { cluster: cluster.to_string() }).inc();
     }
 
-    /// A cluster has this status; without one it is there no more.
+    /// Sets the status of a cluster; `None` removes it.
     pub(super) fn status(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
         for one in SyncStatus::ALL {
             let labels = StatusLabels { cluster: cluster.to_string(), cluster_type: "remote", status: one.as_str() };
@@ -90,7 +90,7 @@ impl Metrics {
         }
     }
 
-    /// A Secret or file was `add`ed, `update`d or `delete`d.
+    /// Counts an event of a Secret or file: `add`, `update` or `delete`.
     pub(super) fn event(&self, event: &'static str) {
         self.events.get_or_create(&EventLabel { event }).inc();
     }

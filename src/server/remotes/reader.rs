@@ -1,4 +1,4 @@
-//! Reads one remote cluster: the initial objects are gathered and published at once, then changes as they arrive.
+//! Reads one remote cluster: the initial objects are collected and published at once, then changes as they arrive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Orders of operators.
+//! Commands of operators.
 
 use jiff::Timestamp;
 use navarch_api::object::ObjectRef;
@@ -8,11 +8,11 @@ use navarch_status::KeptState;
 use super::Work;
 use crate::admin::{OperatorOrder, RolloutRefusal};
 
-/// Why a rollout is stopped that an operator stops.
+/// The reason of a rollout that an operator aborted.
 const ABORTED: &str = "aborted by an operator";
 
 impl Work {
-    /// Does what an operator wants.
+    /// Runs an operator's command.
     pub(super) async fn carry_out(&mut self, name: &ObjectRef, order: OperatorOrder) -> Result<(), RolloutRefusal> {
         let context = self.push.context();
         let rollout = context.rollouts.get(name).ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
@@ -34,7 +34,7 @@ impl Work {
             OperatorOrder::PromoteFull => complete(),
             OperatorOrder::Abort => KeptState::Stopped { reason: ABORTED.to_owned() },
         };
-        // One that waits for its turn does not begin by being paused.
+        // Pausing a rollout that has not started yet does not store a stage.
         let is_kept = order != OperatorOrder::Pause || rollout.share().is_some();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
             let kept = shared.insist(name, &context, &state).await;

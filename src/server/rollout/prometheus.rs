@@ -32,14 +32,14 @@ pub(super) enum Answer {
 }
 
 impl Prometheus {
-    /// At the address of `NAVARCH_PROMETHEUS_URL`.
+    /// The Prometheus at the address of `NAVARCH_PROMETHEUS_URL`.
     pub(super) fn new(address: Option<&str>) -> Self {
         // The operator configures the address, so loopback is allowed.
         let fetcher = Fetcher::new(AddressPolicy { allow_loopback: true, ..AddressPolicy::default() });
         Self { address: address.map(|address| address.trim_end_matches('/').to_owned()), fetcher }
     }
 
-    /// Asks once.
+    /// Queries once.
     pub(super) async fn ask(&self, query: &str) -> Answer {
         let Some(address) = &self.address else { return Answer::Unknown(NOWHERE.to_owned()) };
         let mut address = format!("{address}/api/v1/query?query=");
@@ -58,7 +58,7 @@ impl Prometheus {
     }
 }
 
-/// What an answer of Prometheus says: a vector holds unless it is empty, a scalar unless it is 0 or no number.
+/// The result of a Prometheus response: a vector holds unless it is empty, a scalar unless it is 0 or NaN.
 fn read(text: &str) -> Answer {
     let unknown = |why: &str| Answer::Unknown(format!("the answer of Prometheus {why}"));
     let Ok(answer) = serde_json::from_str::<Value>(text) else { return unknown("is no JSON") };

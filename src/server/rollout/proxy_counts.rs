@@ -16,12 +16,12 @@ use navarch_xds::connections::ConnectionInfo;
 use crate::admin::{Compared, last_change};
 use navarch_answers::rollout::NAMED;
 
-/// What says on which workload a pod's proxy stands, the first that there is.
+/// The metadata key with the workload of a proxy.
 const WORKLOAD: &str = "WORKLOAD_NAME";
-/// Labels that say so where metadata does not.
+/// Labels that identify the workload if the metadata does not; the first that is set applies.
 const LABELS: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
 
-/// Proxies and types that refuse something.
+/// Proxies and types with a rejected response.
 pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
 
 /// Numbers of proxies by their state of a new version.
@@ -68,8 +68,8 @@ impl Members {
         members
     }
 
-    /// How far they have come. `before` are those that refused something of a type before the stage began: they count neither as
-    /// pending nor as refusing. Costs what depends on the object.
+    /// Counts the proxies by state. `before` are those that rejected something of a type before the stage began: they
+    /// count neither as pending nor as refusing. The cost depends on the resources that depend on the object.
     pub(super) fn tally(&self, inspect: &Inspect<'_>, object: &AnyObject, before: &Refusing) -> ProxyCounts {
         let mut tally = ProxyCounts::default();
         let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
@@ -89,7 +89,7 @@ impl Members {
                 }
                 is_pending = true;
                 let refused = said.and_then(|said| said.refused.as_ref());
-                // It may have refused what came before, and not have answered yet.
+                // It may have rejected an older response, and not have answered yet.
                 if let Some((_, message)) = refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown)) {
                     tally.refused.get_or_insert_with(|| format!("{name} refused {}: {message}", kind.short_name()));
                 }
@@ -107,7 +107,7 @@ impl Members {
     }
 }
 
-/// The proxies that refuse something now.
+/// The proxies that currently reject something.
 pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
     let of_one = |info: &ConnectionInfo| {
         let refused = info.types.iter().filter(|watch| watch.rejected.is_some());
@@ -117,8 +117,8 @@ pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
     connections.iter().flat_map(of_one).collect()
 }
 
-/// The proxies that see the new version at a stage beside those of its share: of each workload of which no connected proxy would,
-/// the first in order. Those of `before` that are connected stay.
+/// The proxies that see the new version at a stage in addition to those of its share: the first proxy, in order, of
+/// each workload without a connected proxy in the share. Connected proxies of `before` stay.
 pub(super) fn chosen<'a>(
     rollout: &Rollout,
     share: navarch_api::rollout::Share,

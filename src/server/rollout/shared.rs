@@ -1,7 +1,8 @@
-//! What replicas of the control plane agree on: each writes down what it decides before it acts, and does what another wrote.
+//! The state that replicas of the control plane share: each stores its decisions before it acts, and applies those of others.
 //!
-//! Each replica knows its own proxies alone. One whose proxies have not taken a stage says so in the ConfigMap every few seconds;
-//! where nobody says so, whoever is first takes the change to the next stage.
+//! Each replica has information about its own proxies only. A replica whose proxies have not acknowledged a stage
+//! reports that in the ConfigMap every few seconds; without such a report, the first replica advances the change to
+//! the next stage.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,17 +28,17 @@ const MAX_ATTEMPTS: usize = 4;
 /// How long the state of a finished rollout is kept: a replica may be slow to read it.
 const FINISHED_TTL: Duration = Duration::from_secs(60);
 
-/// The ConfigMaps, as they were read last.
+/// The ConfigMaps, as last read.
 #[derive(Debug)]
 pub(super) struct Shared {
     store: RolloutStore,
     replica: String,
     kept: BTreeMap<ObjectRef, KeptRollout>,
-    /// When they were read.
+    /// When they were last read.
     read_at: Option<Instant>,
-    /// Why they could not be read last.
+    /// Why the last read failed.
     failed: Option<String>,
-    /// Since when what is kept of an object is not needed here.
+    /// Since when the stored state of an object is unused here.
     left_over: BTreeMap<ObjectRef, Instant>,
 }
 
@@ -61,7 +62,7 @@ impl Shared {
         Self { store, replica: replica.to_owned(), kept, read_at: None, failed: None, left_over }
     }
 
-    /// Reads the ConfigMaps where it is time to, and takes those away that nobody needs.
+    /// Reads the ConfigMaps if it is time to, and removes unused ones.
     pub(super) async fn read(&mut self, context: &PushContext) {
         let interval = if context.rollouts.is_empty() { IDLE_POLL_INTERVAL } else { POLL_INTERVAL };
         if self.read_at.is_some_and(|at| at.elapsed() < interval) {
@@ -84,17 +85,17 @@ impl Shared {
         }
     }
 
-    /// When they are to be read next though nothing happens.
+    /// When they are read next without an event.
     pub(super) fn next_read(&self) -> Instant {
         self.read_at.map_or_else(Instant::now, |at| at + IDLE_POLL_INTERVAL)
     }
 
-    /// Has them read anew.
+    /// Causes the next read to happen at once.
     fn forget(&mut self) {
         self.read_at = None;
     }
 
-    /// Takes away what is complete, and what is of objects that say something else now.
+    /// Removes the state of completed rollouts, and of objects with another version.
     async fn tidy(&mut self, context: &PushContext) {
         self.left_over.retain(|name, _| self.kept.contains_key(name));
         for (name, kept) in &self.kept {
@@ -112,7 +113,7 @@ impl Shared {
         }
     }
 
-    /// What is kept of the change of an object to a version.
+    /// The stored state of an object's change to this version.
     pub(super) fn of(&self, name: &ObjectRef, new: &AnyObject) -> StoredState {
         if let Some(error) = &self.failed {
             return StoredState::Unknown(error.clone());
@@ -128,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// What others have begun with objects that were read here as if all proxies had the new version: this process began meanwhile.
+    /// Rollouts of others whose objects were read here as if all proxies had the new version, because this process started meanwhile.
     pub(super) fn missed(&self, context: &PushContext) -> Vec<KeptRollout> {
         let is_missed = |(name, kept): &(&ObjectRef, &KeptRollout)| {
             let is_there = || context.objects.any(name).is_some_and(|object| is_version(&kept.new, &object));
@@ -137,7 +138,7 @@ impl Shared {
         self.kept.iter().filter(is_missed).map(|(_, kept)| kept.clone()).collect()
     }
 
-    /// The version before the change, as whoever began it had it.
+    /// The version before the change, as stored by the replica that started the rollout.
     pub(super) fn before(&self, name: &ObjectRef) -> Option<&AnyObject> {
         self.kept.get(name).and_then(|kept| kept.before.as_ref())
     }
@@ -162,7 +163,7 @@ impl Shared {
         self.put(KeptRollout { new, before, state, waits, version }).await
     }
 
-    /// As [`Shared::write`], on what is kept now: an operator's word counts whatever replicas are about to write.
+    /// Like [`Shared::write`], based on the current state: an operator's command takes precedence over concurrent writes of replicas.
     pub(super) async fn insist(
         &mut self,
         name: &ObjectRef,
@@ -181,7 +182,7 @@ impl Shared {
         outcome
     }
 
-    /// Says whether proxies of this replica have not taken the stage; where that is said already, not again.
+    /// Reports whether proxies of this replica have not acknowledged the stage, unless that is reported already.
     pub(super) async fn say(&mut self, name: &ObjectRef, are_pending: bool) {
         let Some(kept) = self.kept.get(name) else { return };
         let (said, now) = (kept.waits.get(&self.replica).copied(), Timestamp::now());
@@ -193,19 +194,19 @@ impl Shared {
             (false, Some(_)) => _ = kept.waits.remove(&self.replica),
             (false, None) => return,
         }
-        // Others that have ended say nothing any more.
+        // Reports of replicas that have ended expire.
         kept.waits.retain(|_, at| now.duration_since(*at).unsigned_abs() < REPORT_TTL);
         if let Err(error) = self.put(kept).await {
             tracing::debug!(%error, object = %name, "failed to record whether proxies accepted a rollout stage");
         }
     }
 
-    /// Whether proxies of other replicas have not taken the stage.
+    /// Whether proxies of other replicas have not acknowledged the stage.
     pub(super) fn is_waited_for(&self, name: &ObjectRef) -> bool {
         self.kept.get(name).is_some_and(|kept| kept.is_waited_for(&self.replica, Timestamp::now(), REPORT_TTL))
     }
 
-    /// Writes a ConfigMap; where another replica was faster, all are read anew.
+    /// Writes a ConfigMap; after a conflict with another replica, all are read again.
     async fn put(&mut self, kept: KeptRollout) -> Result<(), StoreError> {
         match self.store.put(&kept).await {
             Ok(kept) => {
@@ -220,12 +221,12 @@ impl Shared {
     }
 }
 
-/// Whether what is kept is of this version: an object may be edited and come back to what it said.
+/// Whether the stored state is of this version: an object may be edited and changed back.
 fn is_version(kept: &AnyObject, new: &AnyObject) -> bool {
     kept.meta().generation == new.meta().generation && kept.same_effect(new)
 }
 
-/// Whether what is kept is of a later version of the same object.
+/// Whether the stored state is of a later version of the same object.
 fn is_newer(kept: &AnyObject, new: &AnyObject) -> bool {
     let (kept, new) = (kept.meta(), new.meta());
     kept.uid == new.uid && kept.generation > new.generation

@@ -19,13 +19,14 @@ use super::shared::Shared;
 use crate::admin::RolloutControl;
 use crate::server::{Config, Tasks, spawn};
 
-/// How long it may take to read which rollouts are on their way.
+/// Timeout of listing the stored rollouts.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Orders of operators that may wait.
+/// Capacity of the channel of operators' commands.
 const MAX_PENDING_COMMANDS: usize = 16;
 
-/// Restores rollouts from their stored state, and starts the rollout controller. Must be called before objects are read: else all
-/// proxies would get new versions before the stages are known. If objects come from the Kubernetes API, the state is stored there.
+/// Restores rollouts from their stored state, and starts the rollout controller. Must be called before objects are
+/// read: otherwise all proxies would get new versions before the stages are known. If objects come from the
+/// Kubernetes API, the state is stored there.
 pub(in crate::server) async fn start(
     client: Option<&kube::Client>,
     config: &Config,
@@ -55,7 +56,7 @@ pub(in crate::server) async fn start(
     Ok(RolloutControl { orders, status })
 }
 
-/// Has rollouts that are kept taken up once their objects are read.
+/// Restores stored rollouts once their objects are read.
 async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
     let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
         Ok(Ok(kept)) => kept,
@@ -71,7 +72,7 @@ async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
     push.change(kept.into_values().filter_map(restored).collect()).await
 }
 
-/// The change that takes a rollout up where it was left, unless it is over.
+/// The change that restores a rollout at its stage, unless it is finished.
 pub(super) fn restored(kept: KeptRollout) -> Option<Change> {
     let name = kept.name();
     let progress = match kept.state {

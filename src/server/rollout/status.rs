@@ -1,4 +1,4 @@
-//! How rollouts stand, for people.
+//! The status of rollouts, for operators.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use navarch_push::rollout::{Rollout, RolloutProgress};
 use super::{TrackedRollout, Work};
 
 impl Work {
-    /// Tells how all stand.
+    /// Publishes the status of all rollouts.
     pub(super) fn tell(&self, context: &PushContext) {
         let one = |(name, rollout): (&ObjectRef, &Arc<Rollout>)| {
             let known = self.known.get(name).filter(|known| known.serial == rollout.serial);
@@ -27,7 +27,7 @@ impl Work {
     }
 }
 
-/// How one stands, in words.
+/// The report of one rollout.
 fn told(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -> RolloutReport {
     let (state, stage) = match &rollout.progress {
         RolloutProgress::Waiting => (RolloutState::Waiting, 0),

@@ -33,7 +33,7 @@ impl Clock {
         Self { wall: Timestamp::now(), steady: Instant::now() }
     }
 
-    /// Nanoseconds since 1970 at a moment.
+    /// A time as nanoseconds since 1970.
     fn nanoseconds(&self, moment: Instant) -> u64 {
         let ago = i128::try_from(self.steady.saturating_duration_since(moment).as_nanos()).unwrap_or_default();
         let after = i128::try_from(moment.saturating_duration_since(self.steady).as_nanos()).unwrap_or_default();

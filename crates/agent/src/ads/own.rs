@@ -1,4 +1,4 @@
-//! What is the agent's own in the conversation: what it asks for, takes and acknowledges itself.
+//! The agent's own requests and responses on a stream: subscriptions, updates and ACKs.
 
 use bytes::Bytes;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -13,30 +13,30 @@ use crate::mesh_metrics::{NameChanges, WORKLOAD};
 
 pub(super) const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
 pub(super) const PROXY_CONFIG: &str = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig";
-/// The workload's health.
+/// The type of the workload's health.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
-/// Listeners: when Envoy asks for them the agent asks for its own.
+/// Listeners: when Envoy subscribes to them, the agent sends its own subscriptions.
 pub(super) const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
-/// Extension configs, in which Wasm modules are named.
+/// Extension configs, which refer to Wasm modules.
 pub(super) const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
-/// What istioctl asks: answered by the control plane, and no reason to take a stream for Envoy's.
+/// The debug API of istioctl: the control plane answers these requests, and they do not mark a stream as Envoy's.
 pub(super) const DEBUG: &str = "istio.io/debug";
-/// gRPC's code for what went wrong inside.
+/// The gRPC code `INTERNAL`.
 const INTERNAL: i32 = 13;
 
-/// An answer of the agent's to a response.
+/// The agent's ACK or NACK of a response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ack<'a> {
     pub(super) type_url: &'a str,
-    /// The version that is in force now; only the state of the world says it.
+    /// The version that is now applied; only state-of-the-world requests contain it.
     pub(super) version: String,
     /// The response's nonce.
     pub(super) nonce: String,
-    /// Why the response is refused, if it is.
+    /// Why the response is rejected, if it is.
     pub(super) error: Option<String>,
 }
 
-/// The request that says this.
+/// The request with this ACK or NACK.
 pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
     let Ack { type_url, version, nonce, error } = ack;
     let error = error.map(|message| rpc::Status { code: INTERNAL, message, details: Vec::new() });
@@ -60,7 +60,7 @@ pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
     .into()
 }
 
-/// The request that subscribes to more peers and fewer.
+/// The request that subscribes to peers and unsubscribes from others.
 pub(super) fn peers(changes: NameChanges) -> Bytes {
     let NameChanges { subscribe, unsubscribe } = changes;
     DeltaDiscoveryRequest {
@@ -73,7 +73,7 @@ pub(super) fn peers(changes: NameChanges) -> Bytes {
     .into()
 }
 
-/// The request that tells how the workload is.
+/// The request that reports the workload's health.
 pub(super) fn health(protocol: Protocol, health: &Health) -> Bytes {
     let error = match health {
         Health::Ready => None,
@@ -83,13 +83,13 @@ pub(super) fn health(protocol: Protocol, health: &Health) -> Bytes {
 }
 
 impl AdsConfig {
-    /// The types that the agent asks for itself.
+    /// The types that the agent subscribes to.
     pub(super) fn own_types(&self) -> impl Iterator<Item = &'static str> {
         let names = self.names.as_ref().map(|_| NAME_TABLE);
         names.into_iter().chain(self.trust.as_ref().map(|_| PROXY_CONFIG))
     }
 
-    /// Takes a response of a type that is the agent's own, and says what to answer.
+    /// Applies a response to one of the agent's own subscriptions. Returns the ACK or NACK.
     pub(super) fn take(&self, protocol: Protocol, type_url: &'static str, response: Bytes) -> Bytes {
         let (version, nonce, resource) = match parts(protocol, response) {
             Ok(parts) => parts,
@@ -106,7 +106,7 @@ impl AdsConfig {
         request(protocol, Ack { type_url, version, nonce, error })
     }
 
-    /// Hands a resource to whom it is for.
+    /// Passes a resource to its receiver.
     fn apply(&self, type_url: &'static str, resource: Bytes) -> Result<(), prost::DecodeError> {
         if type_url == NAME_TABLE
             && let Some(names) = &self.names
@@ -121,7 +121,7 @@ impl AdsConfig {
     }
 }
 
-/// Version, nonce and first resource of a response; types of the agent's own have one resource.
+/// Version, nonce and first resource of a response; the agent's own types have one resource.
 fn parts(protocol: Protocol, response: Bytes) -> Result<(String, String, Option<Bytes>), prost::DecodeError> {
     Ok(match protocol {
         Protocol::State => {

@@ -1,17 +1,17 @@
-//! One field of a protobuf message, found without decoding the rest.
+//! Reads one field of a protobuf message without decoding the rest.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// The number of the type in a response of either protocol and in a state-of-the-world request.
+/// The field number of the type URL in responses of both protocols and in state-of-the-world requests.
 pub(super) const TYPE: u32 = 4;
-/// The number of the type in a delta request.
+/// The field number of the type URL in delta requests.
 pub(super) const DELTA_REQUEST_TYPE: u32 = 2;
 
-/// The last string with this number at the top of a message; empty where there is none. Costs the number of fields, not
-/// their size.
+/// The last string with this field number at the top level of a message; empty if it is missing. The cost depends on
+/// the number of fields, not on their size.
 ///
 /// # Errors
-/// When the bytes are no protobuf message.
+/// If the bytes are not a protobuf message.
 pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::DecodeError> {
     let mut found = "";
     while !message.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::Dec
             let length = usize::try_from(decode_varint(&mut message)?).ok();
             let parts = length.and_then(|length| message.split_at_checked(length));
             let Some((field, rest)) = parts else {
-                // Says in prost's own words that the message is cut off.
+                // Returns prost's own error for a truncated message.
                 skip_field(wire_type, tag, &mut &[0xff_u8][..], DecodeContext::default())?;
                 return Ok(found);
             };

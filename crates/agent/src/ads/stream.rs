@@ -27,12 +27,12 @@ const REQUESTS: usize = 4096;
 /// the next one of a type, so that there are hardly ever two.
 const EXTENSIONS: usize = 64;
 
-/// How long after a request for peers the next one is sent: others are gathered meanwhile.
+/// Minimum interval between requests for peers; changes meanwhile are sent together.
 const PEERS_PAUSE: Duration = Duration::from_millis(500);
 
 /// The shared state of both directions of a stream.
 struct Stream {
-    /// What all streams share.
+    /// The shared state of all streams.
     core: Arc<Core>,
     protocol: Protocol,
     /// Requests to the control plane.
@@ -41,15 +41,15 @@ struct Stream {
     opened: watch::Sender<bool>,
     /// The last version of extension configs that Envoy acknowledged, for NACKs on its behalf.
     extension_version: Mutex<String>,
-    /// Whether the agent has asked for peers.
+    /// Whether the agent subscribes to peers.
     asks_for_peers: AtomicBool,
-    /// Whether Envoy has asked for workloads itself, which are its own then.
+    /// Whether Envoy itself subscribes to workloads; then the agent does not.
     has_workloads: AtomicBool,
     /// Cancelled when another stream replaces this one.
     replaced: CancellationToken,
 }
 
-/// Whose stream failed, and how.
+/// The side that failed, and its status.
 enum Failure {
     Envoys(Status),
     ControlPlanes(Status),
@@ -59,7 +59,7 @@ enum Failure {
 pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: Outbox) {
     let (stop, metrics) = (core.stop.clone(), core.config.metrics.clone());
     let status = tokio::select! {
-        // First, so that Envoy's end does not count as one of the control plane's.
+        // Polled first, so that Envoy's end is not counted as one of the control plane's.
         biased;
         () = outbox.closed() => return metrics.left(Code::Cancelled),
         status = pass(core, protocol, downstream, &outbox) => status,
@@ -121,7 +121,7 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
     status_of(ended, &stream.core.config.metrics)
 }
 
-/// Counts and tells how a stream ended; gives the status with which Envoy's ends.
+/// Counts and logs the end of a stream; returns the status for Envoy.
 fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
     match ended {
         Ok(()) => {
@@ -142,8 +142,8 @@ fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
     }
 }
 
-/// The status with which Envoy's stream ends. A broken connection becomes `UNAVAILABLE`: Envoy would warn of a protocol error at each
-/// restart of the control plane.
+/// The status for Envoy. A broken connection becomes `UNAVAILABLE`: Envoy would otherwise log a protocol error at
+/// each restart of the control plane.
 fn told(status: Status) -> Status {
     let is_of_transport = std::error::Error::source(&status).is_some();
     if is_of_transport { Status::unavailable("the connection to the control plane has ended") } else { status }
@@ -187,11 +187,11 @@ impl Stream {
                 self.opened.send_replace(true);
             }
         }
-        // Envoy asks for no more; what it gets ends with its connection.
+        // Envoy has closed its side, but still receives responses until its connection ends.
         std::future::pending().await
     }
 
-    /// Keeps the version of extension configs that Envoy took.
+    /// Records the version of extension configs that Envoy acknowledged.
     fn note_version(&self, request: &Bytes) {
         if self.protocol == Protocol::State
             && let Ok(request) = DiscoveryRequest::decode(request.clone())
@@ -201,7 +201,7 @@ impl Stream {
         }
     }
 
-    /// Passes responses to whom they are for.
+    /// Forwards responses to Envoy, or handles those of the agent's own subscriptions.
     async fn pass_responses(
         &self,
         mut upstream: Streaming<Bytes>,
@@ -209,7 +209,7 @@ impl Stream {
         outbox: &Outbox,
     ) -> Result<(), Status> {
         let config = &self.core.config;
-        // Once one response with listeners waits for modules, those after it wait behind it.
+        // If one response with listeners waits for modules, later ones are queued behind it.
         let mut listeners_wait = false;
         while let Some(response) = upstream.message().await? {
             config.metrics.answered();
@@ -240,10 +240,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Tells the control plane how the workload is, once Envoy has asked for listeners and whenever it changes.
+    /// Reports the workload's health to the control plane after Envoy has subscribed to listeners, and at every change.
     async fn tell_health(&self) -> Result<(), Status> {
         let Some(mut health) = self.core.config.health.clone() else { return std::future::pending().await };
-        // The sender is our own and lives as long.
+        // `self` owns the sender, so this does not fail.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
         health.mark_changed();
         while health.changed().await.is_ok() {
@@ -255,16 +255,16 @@ impl Stream {
         std::future::pending().await
     }
 
-    /// Whose peers the agent asks for on this stream, if any are asked for: Envoy must not want workloads itself, and names can be
-    /// added and dropped in one of the protocols alone.
+    /// The metrics for which the agent subscribes to peers on this stream, if any: Envoy must not subscribe to
+    /// workloads itself, and only the delta protocol can add and remove names.
     fn peers_asker(&self) -> Option<&MeshMetrics> {
         let is_possible = self.protocol == Protocol::Delta && !self.has_workloads.load(Ordering::Relaxed);
         self.core.config.mesh_metrics.as_ref().filter(|_| is_possible)
     }
 
-    /// Asks who peers are that access logs name by address alone.
+    /// Subscribes to the peers that access logs identify by address only.
     async fn ask_for_peers(&self) -> Result<(), Status> {
-        // The sender is our own and lives as long.
+        // `self` owns the sender, so this does not fail.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
         if let Some(metrics) = self.peers_asker() {
             let asking = metrics.begin_asking();
@@ -281,7 +281,7 @@ impl Stream {
         std::future::pending().await
     }
 
-    /// Has nothing asked for a while where the control plane has ended the stream for it.
+    /// Pauses subscriptions to peers if the control plane has ended the stream because of them.
     fn note_refusal(&self, ended: &Result<(), Failure>) {
         if let Err(Failure::ControlPlanes(status)) = ended
             && status.code() == Code::Unimplemented

@@ -1,4 +1,4 @@
-//! gRPC messages as bytes: what passes through is neither decoded nor copied.
+//! gRPC messages as bytes, which are forwarded without decoding or copying.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,12 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Messages that wait between a stream and Envoy: one, so that the control plane feels a slow Envoy.
+/// Capacity of the channel to Envoy: one message, so that a slow Envoy slows down the control plane.
 const WAITING: usize = 1;
-/// Before every gRPC message: a byte that tells it is not compressed, and its length.
+/// The prefix of every gRPC message: a zero byte for uncompressed, and the length.
 const PREFIX: usize = 5;
 
-/// A codec of messages that are not looked into.
+/// A codec for messages that are not decoded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Opaque;
 
@@ -55,7 +55,7 @@ impl Decoder for Opaque {
     }
 }
 
-/// The stream's end of what Envoy gets.
+/// The sending end of the channel to Envoy.
 #[derive(Debug)]
 pub(super) struct Outbox {
     messages: mpsc::Sender<Bytes>,
@@ -63,17 +63,17 @@ pub(super) struct Outbox {
     end: oneshot::Sender<Status>,
 }
 
-/// The wire's end.
+/// The receiving end of the channel to Envoy.
 #[derive(Debug)]
 pub(super) struct Responses {
     messages: mpsc::Receiver<Bytes>,
-    /// The message whose prefix is out.
+    /// The message whose prefix was sent.
     message: Option<Bytes>,
-    /// How the stream ended; `None` once that was said.
+    /// The status of the stream; `None` once it was sent.
     end: Option<oneshot::Receiver<Status>>,
 }
 
-/// The two ends.
+/// Both ends of a channel to Envoy.
 pub(super) fn channel() -> (Outbox, Responses) {
     let (sender, messages) = mpsc::channel(WAITING);
     let (end, ended) = oneshot::channel();
@@ -81,22 +81,22 @@ pub(super) fn channel() -> (Outbox, Responses) {
 }
 
 impl Outbox {
-    /// Sends a message to Envoy when there is room.
+    /// Waits until the channel has capacity, and sends a message to Envoy.
     ///
     /// # Errors
-    /// When Envoy is gone.
+    /// If Envoy has disconnected.
     pub(super) async fn send(&self, message: Bytes) -> Result<(), Status> {
         self.messages.send(message).await.map_err(|_| Status::cancelled("Envoy is gone"))
     }
 
-    /// Resolves when Envoy is gone.
+    /// Waits until Envoy has disconnected.
     pub(super) async fn closed(&self) {
         self.messages.closed().await;
     }
 
-    /// Ends the stream, after what was sent.
+    /// Ends the stream after the sent messages.
     pub(super) fn end(self, status: Status) {
-        // Nobody listens when Envoy is gone.
+        // This fails if Envoy has disconnected.
         let _ = self.end.send(status);
     }
 }

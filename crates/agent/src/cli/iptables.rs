@@ -8,7 +8,7 @@ use crate::host;
 use crate::iptables::{Options, VALIDATION_EXIT_CODE, apply, dry_run, validate};
 use crate::variables::Variables;
 
-/// Installs the rules that flags and variables ask for.
+/// Installs the rules for these flags and variables.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     super::log::start("", false)?;
     act(&options(arguments, variables)?, variables)
@@ -27,7 +27,7 @@ fn options(arguments: &[String], variables: &Variables) -> anyhow::Result<Option
     Ok(Options::read(arguments, variables, &facts)?)
 }
 
-/// Runs what the options ask for.
+/// Applies the options.
 fn act(options: &Options, variables: &Variables) -> anyhow::Result<i32> {
     match (options.skip_apply, options.dry_run) {
         (true, _) => {}
@@ -44,7 +44,7 @@ fn act(options: &Options, variables: &Variables) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// Prints what would be done, also to the file that `DRY_RUN_FILE_PATH` names.
+/// Prints the commands, and writes them to the file of `DRY_RUN_FILE_PATH`.
 #[expect(clippy::print_stdout, reason = "printing is what a dry run is for")]
 fn show(options: &Options, variables: &Variables) -> anyhow::Result<()> {
     let planned = dry_run(options)?;

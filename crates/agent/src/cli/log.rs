@@ -5,7 +5,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::json_log::JsonLines;
 
-/// pilot-agent's scopes, and the modules whose events belong to them here.
+/// pilot-agent's scopes, and the modules that log to each.
 const SCOPES: &[(&str, &[&str])] = &[
     ("ads", &["navarch_agent::sds"]),
     ("ca", &["navarch_agent::secrets::authority"]),
@@ -21,8 +21,8 @@ const SCOPES: &[(&str, &[&str])] = &[
     ("xdsproxy", &["navarch_agent::ads", "navarch_agent::upstream"]),
 ];
 
-/// Starts logging, at `levels` in Istio's notation (`default:info,dns:debug`). Logs go to standard error, as standard output belongs
-/// to Envoy and to what commands print. Gives the scopes that nothing here belongs to.
+/// Starts logging with `levels` in Istio's notation (`default:info,dns:debug`). Logs go to standard error, as
+/// standard output is for Envoy and for the output of commands. Returns the scopes without a module.
 pub(super) fn start(levels: &str, json: bool) -> anyhow::Result<Vec<String>> {
     let (filter, unknown) = log_levels::filter(levels, targets)?;
     let filter = EnvFilter::try_new(filter)?;
@@ -32,7 +32,7 @@ pub(super) fn start(levels: &str, json: bool) -> anyhow::Result<Vec<String>> {
     Ok(unknown)
 }
 
-/// Where what a scope logs comes from.
+/// The log targets of a scope.
 fn targets(scope: &str) -> Vec<String> {
     let found = SCOPES.iter().find(|(name, _)| *name == scope);
     found.into_iter().flat_map(|(_, targets)| *targets).map(|target| (*target).to_owned()).collect()

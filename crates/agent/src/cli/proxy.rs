@@ -1,4 +1,4 @@
-//! `proxy`: starts Envoy and stands by it.
+//! `proxy`: starts Envoy and manages it.
 
 use anyhow::Context as _;
 
@@ -8,7 +8,7 @@ use crate::run::{self, Environment};
 use crate::variables::Variables;
 use navarch_api::huge_pages;
 
-/// The most threads for what blocks.
+/// Maximum number of threads for blocking work.
 const MAX_BLOCKING_THREADS: usize = 8;
 const STACK_SIZE: usize = 1 << 20;
 
@@ -20,8 +20,8 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     super::say_ignored("--log_output_level: scopes that do not exist here", &unknown);
     super::say_ignored("flags that have no effect", &command.without_effect);
     super::say_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
-    // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.
-    // Files and names of hosts are looked up on a few more, which end when there is nothing to do.
+    // One thread is enough for the agent's work, and the kernel binds Envoy to the thread that started it. Files and
+    // host names are read on a few more, which end when they are idle.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -34,14 +34,14 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     Ok(runtime.block_on(run::run(&command, variables, &Environment { launcher, clock }))?)
 }
 
-/// What starts a program that ends with the agent: the agent's own program, and words before the other's.
+/// The command prefix that starts a program which is killed with the agent.
 fn launcher() -> std::io::Result<Vec<String>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
     Ok(launcher_of(own, std::process::id()))
 }
 
-/// The launcher where the agent's own program is the file `own`. A file named `pilot-agent` takes the agent's commands
-/// as its own, where that of `navarch` is a subcommand; a symbolic link counts as the file that it leads to.
+/// The prefix for the agent's own program file `own`. A file named `pilot-agent` accepts the agent's commands
+/// directly, one named `navarch` as a subcommand; symbolic links are resolved.
 fn launcher_of(own: String, parent: u32) -> Vec<String> {
     let subcommand = super::command_of_name(Some(&own)).is_none().then(|| "agent".to_owned());
     let command = [super::exec::COMMAND.to_owned(), parent.to_string()];

@@ -1,4 +1,4 @@
-//! `request`: puts a question to the admin API of the Envoy beside.
+//! `request`: sends a request to the admin API of the local Envoy.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use anyhow::{Context as _, bail, ensure};
 use crate::flags::{CommandLine, Flag, UnknownFlags};
 use crate::local_http::Question;
 
-/// The ports that may be asked.
+/// The allowed ports.
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
 pub(super) const FLAGS: &[Flag] =
     &[Flag::text("debug-port", "15000", "Port on this machine that is asked: 15000, 15004, 15020 or 15021")];
-/// How long an answer may take.
+/// Timeout of the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks, and prints the answer's body and nothing else: istioctl reads it as it is.
+/// Sends the request, and prints only the response body, which istioctl parses.
 #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;

@@ -1,4 +1,4 @@
-//! `wait`: until the Envoy beside is ready, for containers that must not start before.
+//! `wait`: waits until the local Envoy is ready, for containers that must not start before.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag::text("url", URL, "What is asked, by plain HTTP, until it answers 200"),
 ];
 
-/// Waits until the URL answers 200.
+/// Waits until the URL returns 200.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     super::log::start("", false)?;
     let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     runtime.block_on(until_ready(question, timeout, period))
 }
 
-/// Asks again and again.
+/// Polls until it is ready.
 async fn until_ready(question: Question, timeout: Duration, period: Duration) -> anyhow::Result<i32> {
     let end = Instant::now() + timeout;
     let mut last = "nothing was asked yet".to_owned();

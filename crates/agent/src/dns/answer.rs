@@ -1,4 +1,4 @@
-//! What a question is answered: from the table, with an error, or by somebody else.
+//! The answer to a query: from the table, an error, or that of a resolver.
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME};
@@ -6,49 +6,49 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
 use super::table::{Addresses, Lookup, Table};
 
-/// Seconds that an answer may be kept: short, since addresses change.
+/// TTL of answers in seconds; short, since addresses change.
 const TTL: u32 = 30;
-/// Bytes of an answer over UDP where the question does not say how many it takes.
+/// Maximum size of an answer over UDP in bytes if the query has no EDNS.
 const PLAIN_UDP: u16 = 512;
-/// Bytes of a message over TCP.
+/// Maximum size of a message over TCP in bytes.
 const TCP: u16 = u16::MAX;
 /// Size of a DNS header; shorter queries are not answered.
 const HEADER: usize = 12;
-/// What the agent says of itself that it takes over UDP, where the question has EDNS.
+/// The UDP payload size in the agent's EDNS record, if the query has EDNS.
 const PAYLOAD: u16 = 1232;
 
-/// How a message came.
+/// The transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// As a datagram.
+    /// UDP.
     Udp,
-    /// On a connection.
+    /// TCP.
     Tcp,
 }
 
-/// What becomes of a message.
+/// How a message is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This is sent back.
+    /// This answer is sent.
     Now(Vec<u8>),
-    /// The resolvers are asked; if they fail, this is sent back.
+    /// The query is forwarded to the resolvers.
     Forward(Question),
-    /// Nothing: it is no question.
+    /// No answer: the message is not a query.
     Nothing,
 }
 
-/// A question that the resolvers are asked.
+/// A query to forward.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The answer if they fail.
+    /// The answer if all resolvers fail.
     pub failure: Vec<u8>,
-    /// The largest answer that is taken.
+    /// Maximum size of the answer in bytes.
     pub limit: u16,
-    /// How it came.
+    /// The transport of the query.
     pub carrier: Carrier,
 }
 
-/// Answers a message. `random` shuffles the addresses of a host, so that connections spread.
+/// Answers a message. `random` shuffles the addresses of a host to distribute connections.
 #[must_use]
 pub fn answer(message: &[u8], carrier: Carrier, table: Option<&Table>, random: u32, forward_early: bool) -> Answer {
     let Ok(query) = Message::from_vec(message) else { return malformed(message) };
@@ -86,7 +86,7 @@ pub fn answer(message: &[u8], carrier: Carrier, table: Option<&Table>, random: u
         }
     };
     let records = records(&owner, kind, addresses, random);
-    // An alias of nothing of that kind is said to have nothing, as the host itself is.
+    // An alias of a host without addresses of this family has no records, as the host itself.
     if records.is_empty() {
         answers.clear();
     }
@@ -97,13 +97,13 @@ pub fn answer(message: &[u8], carrier: Carrier, table: Option<&Table>, random: u
     now(response)
 }
 
-/// The resolvers are asked.
+/// Forwards the query.
 fn forward(failure: Message, limit: u16, carrier: Carrier) -> Answer {
     let failure = encode(failure, limit);
     failure.map_or(Answer::Nothing, |failure| Answer::Forward(Question { failure, limit, carrier }))
 }
 
-/// The records of a host, in an order of chance.
+/// The records of a host in random order.
 fn records(owner: &Name, kind: RecordType, addresses: &Addresses, random: u32) -> Vec<Record> {
     let record = |data| Record::from_rdata(owner.clone(), TTL, data);
     let mut records: Vec<Record> = if kind == RecordType::A {
@@ -121,7 +121,7 @@ fn records(owner: &Name, kind: RecordType, addresses: &Addresses, random: u32) -
     records
 }
 
-/// A reply without answers.
+/// A response without records.
 fn reply(query: &Message, code: ResponseCode) -> Message {
     let mut reply = Message::response(query.metadata.id, query.metadata.op_code);
     reply.metadata.recursion_desired = query.metadata.recursion_desired;
@@ -136,7 +136,7 @@ fn reply(query: &Message, code: ResponseCode) -> Message {
     reply
 }
 
-/// What is answered to what cannot be read: that, if it has a header and is no answer itself.
+/// The answer to an invalid message: a format error, if it has a header and is not a response itself.
 fn malformed(message: &[u8]) -> Answer {
     let (Some([high, low, flags, _]), true) = (message.first_chunk::<4>(), message.len() >= HEADER) else {
         return Answer::Nothing;
@@ -149,7 +149,7 @@ fn malformed(message: &[u8]) -> Answer {
     encode(reply, PLAIN_UDP).map_or(Answer::Nothing, Answer::Now)
 }
 
-/// The largest answer that a question takes.
+/// The maximum size of the answer to a query.
 fn limit(query: &Message, carrier: Carrier) -> u16 {
     match carrier {
         Carrier::Tcp => TCP,
@@ -157,7 +157,7 @@ fn limit(query: &Message, carrier: Carrier) -> u16 {
     }
 }
 
-/// The bytes of a message, with as many answers as fit; it says so if some are left out.
+/// Encodes a message with as many answers as fit, and sets the truncation flag if some do not.
 fn encode(mut message: Message, limit: u16) -> Option<Vec<u8>> {
     loop {
         let bytes = message.to_vec().ok()?;
@@ -165,13 +165,13 @@ fn encode(mut message: Message, limit: u16) -> Option<Vec<u8>> {
         if bytes.len() <= usize::from(limit) || answers == 0 {
             return Some(bytes);
         }
-        // What fits of the average record, and always some fewer.
+        // As many as fit on average, and at least one fewer than before.
         message.answers.truncate((answers * usize::from(limit) / bytes.len()).min(answers - 1));
         message.metadata.truncation = true;
     }
 }
 
-/// An answer of a resolver that fits: cut where it is too large.
+/// Truncates a resolver's answer if it is too large.
 pub(super) fn fit(response: Vec<u8>, limit: u16) -> Option<Vec<u8>> {
     if response.len() <= usize::from(limit) {
         return Some(response);

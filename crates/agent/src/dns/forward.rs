@@ -27,7 +27,7 @@ const UNWILLING: [u8; 3] = [2, 4, 5];
 #[derive(Clone, Debug)]
 pub struct Forwarding(Arc<Inner>);
 
-/// What the clones share.
+/// The shared state of clones.
 #[derive(Debug)]
 struct Inner {
     resolvers: Vec<SocketAddr>,
@@ -44,7 +44,7 @@ struct Inner {
 /// A query in flight; removed when dropped.
 struct PendingQuery<'a> {
     inner: &'a Inner,
-    /// Its id and port.
+    /// ID and source port.
     key: (u16, u16),
 }
 
@@ -55,7 +55,7 @@ impl Drop for PendingQuery<'_> {
 }
 
 impl Forwarding {
-    /// A client of these resolvers, without those that are the agent itself.
+    /// A client of these resolvers, except those that are the agent itself.
     #[must_use]
     pub fn new(resolvers: &[SocketAddr], own: &[SocketAddr], parallel: bool, timeout: Duration) -> Self {
         let is_own = |resolver: &SocketAddr| {
@@ -191,7 +191,7 @@ impl Forwarding {
     }
 }
 
-/// Whether the response code asks for another resolver.
+/// Whether the response code requires another resolver.
 fn is_unwilling(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| UNWILLING.contains(&(flags & 0x0f)))
 }

@@ -1,4 +1,4 @@
-//! The names that the agent answers for.
+//! The name table that the agent answers from.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,72 +9,72 @@ use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
 
 use navarch_api::hash::KeyedMap;
 
-/// The registry whose hosts have short forms.
+/// The registry whose hosts have short names.
 const KUBERNETES: &str = "Kubernetes";
 
-/// Where the workload is, which decides what short names mean.
+/// The location of the workload, which determines the meaning of short names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableConfig {
     /// The workload's namespace.
     pub namespace: String,
     /// The proxy's DNS domain, such as `shop.svc.cluster.local`.
     pub domain: String,
-    /// The domains that programs try, in order.
+    /// The search domains of the resolver configuration, in order.
     pub search: Vec<String>,
 }
 
 /// Addresses of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Those of IPv4.
+    /// IPv4 addresses.
     pub v4: Vec<Ipv4Addr>,
-    /// Those of IPv6.
+    /// IPv6 addresses.
     pub v6: Vec<Ipv6Addr>,
 }
 
-/// A table made ready for look-ups.
+/// A table prepared for lookups.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// By host in lower case without a dot at the end; wildcards begin with `*.`.
+    /// By host in lower case without a trailing dot; wildcards start with `*.`.
     hosts: KeyedMap<Box<str>, Arc<Addresses>>,
-    /// The first search domain with a dot before it; programs that try others, too, try it first.
+    /// The first search domain with a leading dot; resolvers with several search domains try it first.
     search: Option<String>,
 }
 
-/// What a table says of a name.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// The name is a host's.
+    /// The name is a host.
     Host(&'a Addresses),
-    /// The name is a host's with the search domain behind it: an alias of this many first bytes of it.
+    /// The name is a host followed by the search domain: an alias of the first bytes, whose number is given.
     Alias(usize, &'a Addresses),
-    /// The name is not the table's.
+    /// The name is not in the table.
     Unknown,
 }
 
-/// Takes tables and gives the one in force. Clones are one.
+/// Holds the current table. Clones share it.
 #[derive(Clone, Debug)]
 pub struct NameTableSink(Arc<Sink>);
 
-/// What the clones share.
+/// The shared state of clones.
 #[derive(Debug)]
 struct Sink {
-    /// Where the workload is.
+    /// The location of the workload.
     config: TableConfig,
-    /// The one in force.
+    /// The current table.
     table: ArcSwapOption<Table>,
-    /// The same as it came, for people to see.
+    /// The current table as received, for the debug page.
     wire: ArcSwapOption<NameTable>,
 }
 
 impl NameTableSink {
-    /// Without a table.
+    /// A sink without a table.
     #[must_use]
     pub fn new(config: TableConfig) -> Self {
         Self(Arc::new(Sink { config, table: ArcSwapOption::empty(), wire: ArcSwapOption::empty() }))
     }
 
-    /// Puts a table in force.
+    /// Replaces the current table.
     pub fn replace(&self, table: NameTable) {
         let made = Table::new(&table, &self.0.config);
         tracing::debug!(hosts = made.hosts.len(), "name table updated");
@@ -82,14 +82,13 @@ impl NameTableSink {
         self.0.wire.store(Some(Arc::new(table)));
     }
 
-    /// The one in force.
+    /// The current table.
     #[must_use]
     pub fn table(&self) -> Option<Arc<Table>> {
         self.0.table.load_full()
     }
 
-    /// The one in force as the control plane sent it, together with the short names that were made of it: what
-    /// `/debug/ndsz` shows.
+    /// The current table as the control plane sent it, together with the derived short names: the content of `/debug/ndsz`.
     #[must_use]
     pub fn wire(&self) -> Option<NameTable> {
         let mut wire = NameTable::clone(&*self.0.wire.load_full()?);
@@ -110,7 +109,7 @@ impl NameTableSink {
 }
 
 impl Table {
-    /// Makes a table ready.
+    /// Prepares a table.
     #[must_use]
     pub fn new(wire: &NameTable, config: &TableConfig) -> Self {
         let mut hosts = KeyedMap::default();
@@ -128,7 +127,7 @@ impl Table {
             let addresses = Arc::new(addresses);
             for name in names(host, info, config) {
                 let name = name.to_ascii_lowercase().into_boxed_str();
-                // A host by its own name comes before what is short for another.
+                // A host's own name takes precedence over a short name of another host.
                 if name.len() == host.len() {
                     hosts.insert(name, addresses.clone());
                 } else {
@@ -139,7 +138,7 @@ impl Table {
         Self { hosts, search: config.search.first().map(|domain| format!(".{domain}")) }
     }
 
-    /// Looks a name up, given in lower case without a dot at the end. Costs a few hashes, for wildcards one or two a label.
+    /// Looks up a name in lower case without a trailing dot. Costs a few hashes; for wildcards one or two per label.
     #[must_use]
     pub fn find(&self, name: &str) -> Lookup<'_> {
         if let Some(found) = self.exact(name) {
@@ -164,14 +163,14 @@ impl Table {
         Lookup::Unknown
     }
 
-    /// Looks a name up among those without wildcards.
+    /// Looks up a name without wildcards.
     fn exact(&self, name: &str) -> Option<Lookup<'_>> {
         if let Some(addresses) = self.hosts.get(name) {
             return Some(Lookup::Host(addresses));
         }
         let search = self.search.as_deref()?;
         let host = name.strip_suffix(search)?;
-        // A host in that domain has its own name already: nobody means it twice.
+        // A host in that domain is in the table itself, so the domain is not appended twice.
         if host.ends_with(search) {
             return None;
         }
@@ -179,8 +178,8 @@ impl Table {
     }
 }
 
-/// The names by which a host is resolved, without dots at the ends. A Kubernetes service of the proxy's own domain has short forms;
-/// in another domain they would mean two things.
+/// The names of a host, without trailing dots. A Kubernetes service in the proxy's own domain has short names; in
+/// another domain they would be ambiguous.
 fn names(host: &str, info: &NameInfo, config: &TableConfig) -> Vec<String> {
     let own = host.trim_end_matches('.').to_owned();
     let (registry, shortname, namespace) = (&info.registry, &info.shortname, &info.namespace);

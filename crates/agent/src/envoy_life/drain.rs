@@ -1,4 +1,4 @@
-//! Draining: Envoy lets clients go, and the agent waits for it.
+//! Draining: Envoy closes connections, and the agent waits until it has.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use tokio::time::sleep;
 
 use crate::local_http::{HttpError, Question};
 
-/// How often connections are counted while Envoy drains.
+/// Interval at which connections are counted while Envoy drains.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
-/// How often counting may fail before it is given up.
+/// Number of consecutive errors after which counting is aborted.
 const MAX_FAILURES: u32 = 5;
 
 /// Envoy's admin API.
@@ -25,18 +25,18 @@ pub struct AdminApi {
 pub struct DrainPlan {
     /// Envoy's admin API.
     pub admin: AdminApi,
-    /// Whether inbound listeners alone are drained: a sidecar's application may still call others.
+    /// Whether only inbound listeners are drained: a sidecar's application may still send requests.
     pub inbound_only: bool,
-    /// How long it drains (`terminationDrainDuration`).
+    /// The drain duration (`terminationDrainDuration`).
     pub duration: Duration,
-    /// Whether instead it drains until no connection is left (`EXIT_ON_ZERO_ACTIVE_CONNECTIONS`), and the least time that
-    /// it drains then (`MINIMUM_DRAIN_DURATION`).
+    /// The minimum drain duration (`MINIMUM_DRAIN_DURATION`), if Envoy drains until no connection is left instead
+    /// (`EXIT_ON_ZERO_ACTIVE_CONNECTIONS`).
     pub until_unused: Option<Duration>,
-    /// Ports of listeners whose connections are the mesh's own.
+    /// Ports of listeners whose connections belong to the mesh itself.
     pub own_ports: Vec<u16>,
 }
 
-/// What Envoy does when it has drained.
+/// What Envoy does after draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
     /// It keeps running.
@@ -46,7 +46,7 @@ pub(super) enum Afterwards {
 }
 
 impl AdminApi {
-    /// Asks the admin API; `None` unless Envoy answers with success.
+    /// Sends a request to the admin API, and returns the body of the response, whatever its status.
     async fn ask(&self, question: Question) -> Result<String, HttpError> {
         let answer = question.ask().await?;
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
@@ -54,7 +54,7 @@ impl AdminApi {
 }
 
 impl DrainPlan {
-    /// Tells Envoy to drain.
+    /// Starts draining.
     pub(super) async fn drain(&self, afterwards: Afterwards) {
         let inbound = if self.inbound_only { "inboundonly&" } else { "" };
         let stay = match afterwards {
@@ -69,7 +69,7 @@ impl DrainPlan {
         }
     }
 
-    /// Drains as long as planned.
+    /// Drains for the configured time.
     pub(super) async fn drain_and_wait(&self) {
         self.drain(Afterwards::Close).await;
         match self.until_unused {
@@ -81,7 +81,7 @@ impl DrainPlan {
         }
     }
 
-    /// Waits until Envoy has no connection, or cannot tell.
+    /// Waits until Envoy has no connections, or counting fails.
     async fn wait_until_unused(&self) {
         let mut failures = 0;
         while failures < MAX_FAILURES {
@@ -105,7 +105,7 @@ impl DrainPlan {
     }
 }
 
-/// The connections of all listeners but Envoy's and the mesh's own; `None` where nothing is counted.
+/// Number of connections of all listeners except those of Envoy and of the mesh; `None` if the stats contain none.
 fn active_connections(stats: &str, own_ports: &[u16]) -> Option<u64> {
     let mut lines = stats.lines().filter(|line| !line.is_empty()).peekable();
     lines.peek()?;
@@ -118,7 +118,7 @@ fn active_connections(stats: &str, own_ports: &[u16]) -> Option<u64> {
                     .any(|any| name == format!("listener.{any}_{port}.downstream_cx_active"))
             })
     };
-    // Workers count what their listener has counted already.
+    // The worker stats repeat those of their listener.
     let counted = |name: &str| name.starts_with("listener.") && !name.contains("worker_") && !own(name);
     let counts = lines.filter_map(|line| line.rsplit_once(':')).filter(|(name, _)| counted(name));
     Some(counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum())

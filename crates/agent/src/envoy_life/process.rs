@@ -1,26 +1,26 @@
-//! Starting the process.
+//! Starts the Envoy process.
 
 use std::process::Stdio;
 
 use tokio::process::{Child, Command};
 
-/// What is started, and how.
+/// The program and its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Words before the program that bind its life to the agent's; the program alone if empty.
+    /// The command prefix that binds the program's life to the agent's; may be empty.
     pub launcher: Vec<String>,
     /// The program.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Variables beside the agent's own.
+    /// Variables in addition to the agent's own.
     pub variables: Vec<(String, String)>,
-    /// The user and group to run under, where it is another than the agent's.
+    /// The user and group of the process, if different from the agent's.
     pub user: Option<u32>,
 }
 
 impl Launch {
-    /// Starts the process. Its log goes where the agent's output goes.
+    /// Starts the process. It inherits the agent's standard output and error.
     pub(super) fn start(&self) -> std::io::Result<Child> {
         let words: Vec<_> = self.launcher.iter().chain([&self.program]).collect();
         let (first, rest) = words.split_first().expect("the program is always there");

@@ -1,4 +1,4 @@
-//! One question to the application.
+//! A single probe of the application.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,19 +18,19 @@ use super::HealthConfig;
 use crate::tls;
 use navarch_api::mesh::{ExecHealthCheckConfig, GrpcHealthCheckConfig, HttpHealthCheckConfig, TcpHealthCheckConfig};
 
-/// Where probes come from: what iptables lets pass to the application rather than to Envoy.
+/// The source address of probes: iptables passes it to the application instead of Envoy.
 const FROM_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 /// The same for IPv6.
 const FROM_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
-/// The path of gRPC's health protocol.
+/// The method path of gRPC's health protocol.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-/// What it calls serving.
+/// The value of `SERVING`.
 const SERVING: i32 = 1;
 
 /// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct CheckRequest {
-    /// The service to ask about.
+    /// The service to check.
     #[prost(string, tag = "1")]
     service: String,
 }
@@ -42,7 +42,7 @@ struct CheckResponse {
     status: i32,
 }
 
-/// Asks Envoy's readiness and the application; the reason if one is not well.
+/// Checks Envoy's readiness and the application; returns the reason if one is not ready.
 pub(super) async fn ask(config: &HealthConfig) -> Result<(), String> {
     if let Some(proxy) = config.proxy {
         let stream = TcpStream::connect(proxy).await.map_err(|error| error.to_string())?;
@@ -65,7 +65,7 @@ pub(super) async fn ask(config: &HealthConfig) -> Result<(), String> {
     }
 }
 
-/// A host, or another if it is empty.
+/// The host, or the default if it is empty.
 fn host_or<'a>(host: &'a str, other: &'a str) -> &'a str {
     if host.is_empty() { other } else { host }
 }
@@ -83,7 +83,7 @@ async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, S
         SocketAddr::V6(_) => (TcpSocket::new_v6(), FROM_V6.into()),
     };
     let socket = socket.map_err(failed)?;
-    // Where the address is not this machine's the probe comes from another, and passes by Envoy.
+    // If the address is not local, the probe uses another source address, and does not bypass Envoy.
     if let Err(error) = socket.bind(SocketAddr::new(local, 0)) {
         tracing::debug!(%error, "failed to bind the probe's source address; using another one");
         return TcpStream::connect(address).await.map_err(failed);
@@ -91,7 +91,7 @@ async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, S
     socket.connect(address).await.map_err(failed)
 }
 
-/// Asks by an HTTP request: good from 200 to 399.
+/// An HTTP probe, which succeeds with a status from 200 to 399.
 async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(), String> {
     let HttpHealthCheckConfig { path, port, host, scheme, http_headers } = http;
     let host = host_or(host, default_host);
@@ -108,12 +108,12 @@ async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(),
         return get(stream, request).await;
     }
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
-    // As kubelets do, which cannot know who vouches for an application.
+    // As in kubelets, which do not verify the application's certificate.
     let connector = TlsConnector::from(tls::config(true).map_err(|error| error.to_string())?);
     get(connector.connect(name, stream).await.map_err(|error| error.to_string())?, request).await
 }
 
-/// A request with these headers.
+/// An HTTP request with these headers.
 fn request(path: &str, host: &str, headers: &[(&str, &str)]) -> Result<Request<Empty<Bytes>>, String> {
     let wrong = |error: http::Error| error.to_string();
     let mut request = Request::get(path).header(HOST, host).body(Empty::new()).map_err(wrong)?;
@@ -126,7 +126,7 @@ fn request(path: &str, host: &str, headers: &[(&str, &str)]) -> Result<Request<E
     Ok(request)
 }
 
-/// Sends a request; the reason if the answer is not good. The body is not read.
+/// Sends a request; returns the reason if the status is not a success. The body is not read.
 async fn get<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(), String>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -137,7 +137,7 @@ where
     if good { Ok(()) } else { Err(format!("unexpected HTTP status {status}")) }
 }
 
-/// Asks by a command: good if it ends with zero. It is killed with the question.
+/// A command probe, which succeeds with exit code zero. The command is killed when the future is dropped.
 async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), String> {
     let (program, arguments) = exec.command.split_first().ok_or("the probe has no command")?;
     let mut command = tokio::process::Command::new(program);
@@ -147,7 +147,7 @@ async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{program} ended with {status}")) }
 }
 
-/// Asks by gRPC's health protocol.
+/// A probe over gRPC's health protocol.
 async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String> {
     let authority = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}:{}", grpc.port));

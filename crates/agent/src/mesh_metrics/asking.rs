@@ -1,4 +1,4 @@
-//! Whoever asks the control plane for peers: a stream to it.
+//! The interface of the stream that subscribes to peers at the control plane.
 
 use bytes::Bytes;
 use navarch_proto::raw::RawDeltaDiscoveryResponse;
@@ -10,10 +10,10 @@ use super::lookups::Answer;
 use super::lookups::{NameChanges, StreamId};
 use super::{MeshMetrics, Workload};
 
-/// The type of what is asked for.
+/// The type of the subscribed resources.
 pub(crate) const WORKLOAD: &str = "type.googleapis.com/istio.workload.Workload";
 
-/// A stream that asks, until it is dropped.
+/// The right of a stream to subscribe to peers, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Asking {
     metrics: MeshMetrics,
@@ -21,7 +21,7 @@ pub(crate) struct Asking {
 }
 
 impl MeshMetrics {
-    /// For a workload in a network, in which the addresses of its peers are meant.
+    /// Metrics for a workload in a network, which the addresses of its peers belong to.
     #[must_use]
     pub fn in_network(own: Workload, release: &str, network: &str) -> Self {
         let metrics = Self::new(own, release);
@@ -29,21 +29,21 @@ impl MeshMetrics {
         metrics
     }
 
-    /// A stream to the control plane asks for peers from now on, in place of an earlier one.
+    /// Makes a stream the one that subscribes to peers, instead of an earlier one.
     pub(crate) fn begin_asking(&self) -> Asking {
         let stream = self.state.lock().lookups.begin(Instant::now());
-        // An earlier stream sees that it is not its turn any more.
+        // Wakes the earlier stream, which then finds that it is replaced.
         self.wanted.notify_waiters();
         Asking { metrics: self.clone(), stream }
     }
 
-    /// The control plane has ended a stream since it does not serve what was asked for.
+    /// Records that the control plane has ended a stream because it does not serve the subscribed type.
     pub(crate) fn asking_was_refused(&self) {
         tracing::info!("the control plane does not tell who peers are; metrics of servers do without");
         self.state.lock().lookups.refused(Instant::now());
     }
 
-    /// Takes an answer of the control plane. Gives its nonce, and why it cannot be taken, if it cannot.
+    /// Applies a response of the control plane. Returns its nonce, and the error if it is invalid.
     pub(crate) fn take_peers(&self, answer: Bytes) -> (String, Option<String>) {
         let answer = match RawDeltaDiscoveryResponse::decode(answer) {
             Ok(answer) => answer,
@@ -59,7 +59,7 @@ impl MeshMetrics {
 
 #[cfg(test)]
 impl MeshMetrics {
-    /// An entry names a client by address and identity alone; whether one waits for who it is.
+    /// Looks up a client that an entry identifies by address and identity only. Returns whether the lookup is pending.
     pub(crate) fn meet(&self, address: &str, principal: &str) -> bool {
         let mut answer = Answer::Unknown;
         let now = Instant::now();
@@ -69,7 +69,7 @@ impl MeshMetrics {
 }
 
 impl Asking {
-    /// What to subscribe to and unsubscribe from, as soon as there is something.
+    /// Waits for the next changes of the subscription.
     pub(crate) async fn next(&self) -> NameChanges {
         loop {
             let wanted = self.metrics.wanted.notified();

@@ -1,4 +1,4 @@
-//! Connections that live: what was counted of each, so that only what is new is added.
+//! Open connections: what was counted for each, so that only the increase is added.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use tokio::time::Instant;
 
 use super::families::METRICS;
 
-/// The most connections that are remembered; others count when they end.
+/// Maximum number of tracked connections; others are counted when they end.
 const MAX_CONNECTIONS: usize = 16_384;
-/// After how long without a word a connection is forgotten where there is no room: its end was lost.
+/// Idle time after which a connection is removed if there is no room: the entry of its end was lost.
 const IDLE_TIMEOUT: Duration = Duration::from_hours(1);
-/// How long nobody looks for silent ones after they were looked for.
+/// Minimum interval between searches for idle connections.
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 
-/// Labels by metric; none where a metric is dropped or is not of this kind.
+/// Labels by metric; `None` if a metric is dropped or does not apply to the entry.
 pub(super) type Rendered = [Option<Arc<str>>; METRICS];
 
-/// What was counted of a connection.
+/// What was counted for a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Its labels are those of its first entry.
+    /// The labels of its first entry.
     pub(super) rendered: Arc<Rendered>,
     pub(super) received: u64,
     pub(super) sent: u64,
     heard: Instant,
 }
 
-/// Those that live, by Envoy's id.
+/// Open connections by Envoy's id.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     by_id: HashMap<Bytes, Connection>,
@@ -37,12 +37,12 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Takes a connection out.
+    /// Removes a connection.
     pub(super) fn take(&mut self, id: &[u8]) -> Option<Connection> {
         self.by_id.remove(id)
     }
 
-    /// Remembers a connection; whether there was room.
+    /// Tracks a connection. Returns whether there was room.
     pub(super) fn keep(
         &mut self,
         id: &Bytes,

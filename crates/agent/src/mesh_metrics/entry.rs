@@ -1,4 +1,4 @@
-//! What an access log's entry says, and how it is counted.
+//! Reads and counts access log entries.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use super::peers::{self, Workload};
 use super::wire::{Certificate, Common, HttpEntry, TcpEntry, Texts, text};
 use super::{Log, MAX_KINDS, State};
 
-/// What the filter that counts gRPC messages leaves.
+/// The metadata namespace of the filter that counts gRPC messages.
 const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
-/// Clusters that belong to no service.
+/// Clusters without a service.
 const NO_SERVICE: [&str; 5] = [
     "BlackHoleCluster",
     "PassthroughCluster",
@@ -30,7 +30,7 @@ const NO_SERVICE: [&str; 5] = [
     "InboundPassthroughClusterIpv6",
 ];
 
-/// The place of what found no room.
+/// The index of a label set that exceeded the limit.
 const NO_ROOM: Option<u32> = Some(u32::MAX);
 
 /// The fields of a log entry that labels depend on.
@@ -45,40 +45,40 @@ pub(super) struct EntryFields<'a> {
     pub(super) own_principal: &'a str,
     /// The cluster's services as JSON.
     pub(super) services: &'a str,
-    /// The request's host, where that may name the service.
+    /// The request's host, if it may be the name of the service.
     pub(super) host: &'a str,
     /// The fallback if there is no service.
     pub(super) no_service: Option<&'static str>,
     pub(super) spoken: Spoken,
     pub(super) flags: &'a str,
-    /// Among them the values of expressions.
+    /// All tags, including the values of expressions.
     tags: &'a Texts,
 }
 
-/// What is known of a peer.
+/// Metadata of a peer.
 #[derive(Clone, Copy, Debug)]
 enum PeerMetadata<'a> {
-    /// Its proxy's headers, as Envoy keeps them.
+    /// From the headers of its proxy, as stored by Envoy.
     Headers(&'a [u8]),
-    /// Its endpoint's metadata.
+    /// From the metadata of its endpoint.
     Endpoint(&'a str),
-    /// What its tunnel said.
+    /// From the baggage of its tunnel.
     Baggage(&'a str),
 }
 
-/// What an entry waits for.
+/// The lookup that an entry waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) address: IpAddr,
     pub(super) until: Instant,
 }
 
-/// What was spoken, and how it ended.
+/// The protocol and the outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spoken {
-    /// Bytes.
+    /// A TCP connection.
     Tcp,
-    /// Requests.
+    /// An HTTP request.
     Http {
         code: u32,
     },
@@ -95,15 +95,15 @@ fn uri(certificate: Option<&Certificate>) -> &str {
 }
 
 impl<'a> EntryFields<'a> {
-    /// Reads what all entries have.
+    /// Reads the fields common to all entries.
     fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: Spoken) -> Self {
-        // Envoy writes a hyphen where it has nothing to say.
+        // Envoy writes a hyphen for an empty value.
         let tag = |name: &str| common.custom_tags.get(name).map_or("", |value| text(value)).trim_start_matches('-');
         let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
         let (peer, peer_principal, own_principal) = match reporter {
             Reporter::Source => {
                 let peer = match first(PEER_TAG) {
-                    // Of a tunnel's TLS the log of what goes through it knows nothing.
+                    // The access log of tunneled traffic has no information on the TLS of the tunnel.
                     "" => peers::identity_of_endpoint(tag(WORKLOAD_TAG)),
                     peer => peer,
                 };
@@ -114,7 +114,7 @@ impl<'a> EntryFields<'a> {
                 let tls = common.tls_properties.as_ref();
                 let peer = uri(tls.and_then(|tls| tls.peer_certificate_properties.as_ref()));
                 let own = uri(tls.and_then(|tls| tls.local_certificate_properties.as_ref()));
-                // What came through a tunnel has no TLS of its own; the tunnel's end tells whose it was.
+                // Tunneled traffic has no TLS of its own; the identity comes from the tunnel.
                 match (first(PEER_TAG), told(common)) {
                     (of_tunnel, headers) if !peer.is_empty() || of_tunnel.is_empty() => {
                         (PeerMetadata::Headers(headers), peer, own)
@@ -145,7 +145,7 @@ impl<'a> EntryFields<'a> {
         }
     }
 
-    /// Writes all that labels depend on, so that entries with the same key have the same.
+    /// Writes everything that labels depend on: entries with the same key have the same labels.
     fn write_key(&self, log: &Log, key: &mut Vec<u8>) {
         key.clear();
         key.extend(log.id.0.to_le_bytes());
@@ -178,7 +178,7 @@ fn told(common: &Common) -> &[u8] {
     kept.map_or(&[], Vec::as_slice)
 }
 
-/// Whether a request is one of gRPC, by its content type.
+/// Whether a request is gRPC, by its content type.
 fn is_grpc(content_type: &str) -> bool {
     content_type.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
@@ -199,7 +199,7 @@ impl State {
     /// Counts a request.
     ///
     /// # Errors
-    /// Where `waits`, and its peer is not known yet: nothing is counted.
+    /// If the entry may wait and its peer is not known yet; then nothing is counted.
     pub(super) fn count_request(
         &mut self,
         own: &Workload,
@@ -249,7 +249,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts what an entry adds to the earlier entries of its connection.
+    /// Counts the increase since the earlier entries of a connection.
     ///
     /// # Errors
     /// As [`Self::count_request`].
@@ -280,7 +280,7 @@ impl State {
             }
         };
         if !is_end && !self.connections.keep(&common.stream_id, rendered.clone(), (received, sent), now) {
-            // Without room to remember it, it counts when it ends.
+            // If it cannot be tracked, it is counted when it ends.
             return Ok(());
         }
         let handles = self.places(&rendered, now);
@@ -295,8 +295,8 @@ impl State {
         Ok(())
     }
 
-    /// The client of a server, in the form of the metadata of endpoints, where its proxy sent no headers: the control plane knows it by
-    /// its address. Clients without an identity are not looked up, as anybody may have any address.
+    /// The client of a server, in the format of endpoint metadata, if its proxy sent no headers: looked up at the
+    /// control plane by address. Clients without an identity are not looked up, as their address proves nothing.
     fn find_peer(
         &mut self,
         log: &Log,
@@ -316,7 +316,7 @@ impl State {
         }
     }
 
-    /// Where an entry is counted.
+    /// The handles of the label sets of an entry.
     fn handles(&mut self, own: &Workload, log: &Log, seen: &EntryFields<'_>, now: Instant) -> Handles {
         let mut key = std::mem::take(&mut self.key);
         seen.write_key(log, &mut key);
@@ -327,7 +327,7 @@ impl State {
             if self.kinds.len() >= MAX_KINDS {
                 self.kinds.clear();
             }
-            // What found no room tries again.
+            // Label sets that exceeded the limit are tried again.
             if !handles.contains(&NO_ROOM) {
                 self.kinds.insert(key.as_slice().into(), handles);
             }
@@ -376,7 +376,7 @@ impl State {
         handles
     }
 
-    /// Counts at a place. Metrics that are dropped have none, those without room one that is not there.
+    /// Adds to a label set by handle. Dropped metrics have none; those that exceeded the limit have an invalid one.
     fn count(&mut self, handles: &Handles, metric: Metric, amount: u64, now: Instant) {
         if let Some(place) = handles.get(metric.place()).copied().flatten() {
             self.families.add(metric, Some(place), amount, now);
@@ -384,7 +384,7 @@ impl State {
     }
 }
 
-/// Whether an entry tells of the end of a request or a connection.
+/// Whether an entry is for the end of a request or a connection.
 fn is_end(common: &Common) -> bool {
     match AccessLogType::try_from(common.access_log_type) {
         Ok(AccessLogType::TcpConnectionEnd | AccessLogType::DownstreamEnd | AccessLogType::NotSet) => true,

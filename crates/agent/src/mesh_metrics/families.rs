@@ -1,4 +1,4 @@
-//! The metrics by name and labels, and how they are written for Prometheus.
+//! The metrics by name and labels, and their Prometheus exposition.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,39 +9,39 @@ use tokio::time::Instant;
 
 use super::histogram::Histogram;
 
-/// After how long without a count a label set gives way to others.
+/// Idle time after which a label set may be removed to make room.
 const IDLE: Duration = Duration::from_mins(15);
-/// How long nobody looks for idle ones after they were looked for.
+/// Minimum interval between searches for idle label sets.
 const SWEEP_PAUSE: Duration = Duration::from_secs(10);
-/// How many label sets are written at once.
+/// Number of label sets per part of the exposition.
 const PAGE: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
     Requests,
-    /// Milliseconds that requests took.
+    /// Duration of requests in milliseconds.
     Duration,
-    /// Bytes that came.
+    /// Received bytes.
     RequestBytes,
-    /// Bytes that went.
+    /// Sent bytes.
     ResponseBytes,
-    /// gRPC messages that came.
+    /// Received gRPC messages.
     RequestMessages,
-    /// gRPC messages that went.
+    /// Sent gRPC messages.
     ResponseMessages,
-    /// Connections that began.
+    /// Opened connections.
     Opened,
-    /// Connections that ended.
+    /// Closed connections.
     Closed,
-    /// Their bytes to the client.
+    /// Bytes sent to the client of a connection.
     Sent,
-    /// Their bytes from the client.
+    /// Bytes received from the client of a connection.
     Received,
 }
 
-/// How many metrics there are.
+/// Number of metrics.
 pub(super) const METRICS: usize = 10;
-/// All, in their order, with their names behind `istio_` and what they tell.
+/// All metrics in order, with the name after `istio_` and the help text.
 pub(super) const ALL: [(Metric, &str, &str); METRICS] = [
     (Metric::Requests, "requests_total", "Requests that the proxy handled"),
     (Metric::Duration, "request_duration_milliseconds", "Milliseconds that requests took"),
@@ -54,7 +54,7 @@ pub(super) const ALL: [(Metric, &str, &str); METRICS] = [
     (Metric::Sent, "tcp_sent_bytes_total", "Bytes that TCP connections sent to clients"),
     (Metric::Received, "tcp_received_bytes_total", "Bytes that TCP connections received from clients"),
 ];
-/// What is told besides: names, types and what they tell.
+/// Further metrics: names, types and help texts.
 const BESIDES: [(&str, &str, &str); 3] = [
     (BUILD, "gauge", "The release of the proxy"),
     (LABEL_SETS, "gauge", "Label sets of the mesh's metrics that are made out of access logs"),
@@ -65,7 +65,7 @@ const BUILD: &str = "istio_build";
 const LABEL_SETS: &str = "navarch_mesh_metrics_label_sets";
 const DROPPED: &str = "navarch_mesh_metrics_dropped_total";
 
-/// Where an entry's labels are counted, by metric; none where a metric is dropped or was not counted yet.
+/// The handles of an entry's label sets by metric; `None` if a metric is dropped or was not counted yet.
 pub(super) type Handles = [Option<u32>; METRICS];
 
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ struct Set {
 #[derive(Debug, Default)]
 struct Family {
     by_labels: HashMap<Arc<str>, u32>,
-    /// Places stay the same while they are in use.
+    /// Indexes are stable while they are in use.
     sets: Vec<Option<Set>>,
     free: Vec<u32>,
 }
@@ -96,17 +96,17 @@ struct Family {
 pub(super) struct Families {
     families: [Family; METRICS],
     limit: usize,
-    /// How many there are.
+    /// Number of label sets.
     count: usize,
-    /// What was not counted for want of room.
+    /// Number of values that were dropped because of the limit.
     dropped: u64,
-    /// When idle ones were last looked for.
+    /// Time of the last search for idle label sets.
     swept: Option<Instant>,
-    /// The proxy's release, once it has a log; Istio's filter tells it, too.
+    /// The proxy's release, once there is a log; Istio's filter exposes it, too.
     pub(super) release: Option<Arc<str>>,
 }
 
-/// How far an exposition has come.
+/// The position within an exposition.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     metric: usize,
@@ -125,7 +125,7 @@ impl Metric {
         self as usize
     }
 
-    /// Its type for Prometheus.
+    /// The Prometheus type.
     fn kind(self) -> &'static str {
         match self.zero() {
             Value::Count(_) => "counter",
@@ -133,7 +133,7 @@ impl Metric {
         }
     }
 
-    /// What it begins with.
+    /// The initial value.
     fn zero(self) -> Value {
         match self {
             Self::Duration | Self::RequestBytes | Self::ResponseBytes => Value::Histogram(Box::default()),
@@ -153,7 +153,7 @@ impl Families {
         Self { families: Default::default(), limit, count: 0, dropped: 0, swept: None, release: None }
     }
 
-    /// The place of a label set, which is made if there is room.
+    /// The handle of a label set, which is inserted if there is room.
     pub(super) fn place(&mut self, metric: Metric, labels: &Arc<str>, now: Instant) -> Option<u32> {
         let family = self.families.get_mut(metric.place())?;
         if let Some(place) = family.by_labels.get(labels) {
@@ -178,7 +178,7 @@ impl Families {
         Some(place)
     }
 
-    /// Counts at a place: adds to a counter, observes in a histogram. Without a place it is counted as dropped.
+    /// Adds to a counter or observes in a histogram. Without a handle, the value is counted as dropped.
     pub(super) fn add(&mut self, metric: Metric, place: Option<u32>, amount: u64, now: Instant) {
         let family = self.families.get_mut(metric.place());
         let set = family.zip(place).and_then(|(family, place)| family.sets.get_mut(place as usize)?.as_mut());
@@ -194,7 +194,7 @@ impl Families {
         }
     }
 
-    /// Takes idle label sets away where there is no room any more; whether places that were given are valid no longer.
+    /// Removes idle label sets if there is no room. Returns whether earlier handles may be invalid.
     pub(super) fn sweep(&mut self, now: Instant) -> bool {
         if self.count < self.limit || self.swept.is_some_and(|swept| now < swept + SWEEP_PAUSE) {
             return false;
@@ -214,7 +214,7 @@ impl Families {
         self.count < before
     }
 
-    /// The next piece of the exposition.
+    /// The next part of the exposition.
     pub(super) fn page(&self, cursor: &mut Cursor) -> Option<String> {
         while let Some(((metric, name, help), family)) = ALL.get(cursor.metric).zip(self.families.get(cursor.metric)) {
             let mut text = String::new();
@@ -236,13 +236,13 @@ impl Families {
                 None => *cursor = Cursor { metric: cursor.metric + 1, set: 0 },
             }
         }
-        // The end has one piece of its own.
+        // The agent's own metrics are a part of their own at the end.
         let is_last = cursor.metric == METRICS;
         cursor.metric = METRICS + 1;
         is_last.then(|| self.own_metrics())
     }
 
-    /// How many label sets there are, and what found no room.
+    /// Number of label sets, and of dropped values.
     fn own_metrics(&self) -> String {
         let lines = BESIDES.iter().filter_map(|(name, kind, help)| {
             let line = match *name {
@@ -256,19 +256,19 @@ impl Families {
     }
 }
 
-/// What stands before the lines of a metric.
+/// The `# HELP` and `# TYPE` lines of a metric.
 fn head(name: &str, kind: &str, help: &str) -> String {
     format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
 }
 
-/// What stands before the lines of all metrics, whether there are lines or not.
+/// The `# HELP` and `# TYPE` lines of all metrics, even those without values.
 pub(super) fn heads() -> String {
     let of_mesh = ALL.iter().map(|(metric, name, help)| head(&format!("istio_{name}"), metric.kind(), help));
     of_mesh.chain(BESIDES.iter().map(|(name, kind, help)| head(name, kind, help))).collect()
 }
 
 impl Set {
-    /// Writes all of its lines.
+    /// Writes all lines of a label set.
     fn write(&self, text: &mut String, name: &str) {
         let Self { labels, value, .. } = self;
         // Writing to a `String` never fails.

@@ -1,4 +1,4 @@
-//! Entries that wait until it is known who their peer is.
+//! Entries that wait until their peer is known.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use super::peers::Workload;
 use super::wire::{HttpEntry, TcpEntry};
 use super::{Log, State};
 
-/// The most entries that wait.
+/// Maximum number of waiting entries.
 const MAX_ENTRIES: usize = 1000;
-/// The most bytes of them.
+/// Maximum size of waiting entries in bytes.
 const MAX_BYTES: usize = 4 << 20;
 
 /// An entry that waits.
@@ -24,14 +24,14 @@ pub(super) struct HeldEntry {
     pub(super) entry: Encoded,
 }
 
-/// An entry as Envoy sent it. Decoded it would keep the whole message that it came in.
+/// An encoded entry. The decoded one would keep the message that it was received in.
 #[derive(Debug)]
 pub(super) enum Encoded {
     Http(Box<[u8]>),
     Tcp(Box<[u8]>),
 }
 
-/// All of them, in the order in which they came: those of one connection build on each other.
+/// Waiting entries in order of arrival: entries of one connection depend on each other.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     entries: VecDeque<HeldEntry>,
@@ -47,7 +47,7 @@ impl Encoded {
 }
 
 impl Held {
-    /// Has an entry wait. Gives those that wait no longer since there is no room, the oldest ones.
+    /// Adds an entry. Returns the oldest entries if there is no room; they are counted now.
     pub(super) fn push(&mut self, entry: HeldEntry) -> Vec<HeldEntry> {
         self.bytes += entry.entry.len();
         self.entries.push_back(entry);
@@ -60,7 +60,7 @@ impl Held {
         over
     }
 
-    /// Takes those that wait no longer.
+    /// Removes and returns the entries that are due.
     pub(super) fn take(&mut self, is_due: impl Fn(&HeldEntry) -> bool) -> Vec<HeldEntry> {
         if self.entries.is_empty() {
             return Vec::new();

@@ -1,6 +1,6 @@
-//! Histograms in Envoy's buckets.
+//! Histograms with Envoy's buckets.
 
-/// Upper bounds, as Envoy has them where nobody sets others.
+/// Upper bounds: Envoy's defaults.
 pub(super) const BOUNDS: [f64; 19] = [
     0.5,
     1.0,
@@ -23,17 +23,17 @@ pub(super) const BOUNDS: [f64; 19] = [
     3_600_000.0,
 ];
 
-/// What was observed.
+/// The observed values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Histogram {
-    /// How many fell into each bucket, not those below it.
+    /// Values per bucket, not cumulative.
     buckets: [u64; BOUNDS.len()],
     pub(super) sum: u64,
     pub(super) count: u64,
 }
 
 impl Histogram {
-    /// Counts a value.
+    /// Observes a value.
     pub(super) fn observe(&mut self, value: u64) {
         let place = BOUNDS.partition_point(|bound| *bound < value as f64);
         if let Some(bucket) = self.buckets.get_mut(place) {
@@ -43,7 +43,7 @@ impl Histogram {
         self.sum = self.sum.saturating_add(value);
     }
 
-    /// Each bound with how many values are not above it.
+    /// Each bound with the number of values up to it.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut sum = 0;
         BOUNDS.into_iter().zip(self.buckets).map(move |(bound, count)| {

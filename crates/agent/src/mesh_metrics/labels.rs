@@ -8,15 +8,15 @@ use serde::Deserialize;
 use super::entry::{EntryFields, Spoken};
 use super::peers::{self, Workload};
 
-/// What stands where nothing is known.
+/// The label value for unknown.
 pub(super) const UNKNOWN: &str = "unknown";
 /// The revision if the workload has none.
 const LATEST: &str = "latest";
 
-/// Labels in their order.
+/// Labels in order.
 pub(super) type Labels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
-/// All labels, in the order of Istio's.
+/// All labels, in Istio's order.
 const STANDARD: [&str; 25] = [
     "reporter",
     "source_workload",
@@ -45,7 +45,7 @@ const STANDARD: [&str; 25] = [
     "connection_security_policy",
 ];
 
-/// A service as the cluster's metadata has it.
+/// A service in the metadata of a cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Service {
@@ -54,24 +54,24 @@ struct Service {
     namespace: String,
 }
 
-/// Whether a label is one of Istio's.
+/// Whether a label is a standard label of Istio.
 pub(super) fn is_standard(label: &str) -> bool {
     STANDARD.contains(&label)
 }
 
-/// The text, or that nothing is known.
+/// The text, or `unknown` if it is empty.
 fn or_unknown(text: &str) -> Cow<'_, str> {
     Cow::Borrowed(if text.is_empty() { UNKNOWN } else { text })
 }
 
-/// The namespace in an identity.
+/// The namespace of an identity.
 fn namespace_of(principal: &str) -> Option<&str> {
     let (_, rest) = principal.split_once("/ns/")?;
     let namespace = rest.split('/').next()?;
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// The labels of peers, which all metrics have. `peer` is the other side, and `endpoint` what a waypoint sends to.
+/// The labels of both peers, which all metrics have. `endpoint` is the destination of a waypoint's request.
 pub(super) fn of_peers<'a>(
     own: &'a Workload,
     peer: &'a Workload,
@@ -82,7 +82,7 @@ pub(super) fn of_peers<'a>(
     let service = service(seen, own, peer_namespace);
     let side = |workload: &'a Workload, namespace: &'a str, principal: &'a str| {
         let revision = match workload.canonical_revision.as_str() {
-            // As in Istio, of whom nothing is known at all a waypoint tells no revision.
+            // As in Istio, an unknown destination of a waypoint has no revision.
             "" if std::ptr::eq(workload, endpoint) && workload.name.is_empty() => UNKNOWN,
             "" => LATEST,
             revision => revision,
@@ -127,7 +127,7 @@ pub(super) fn of_peers<'a>(
     STANDARD.into_iter().zip(values).collect()
 }
 
-/// Host, name and namespace of the service that was called.
+/// Host, name and namespace of the requested service.
 fn service<'a>(seen: &EntryFields<'a>, own: &'a Workload, peer_namespace: &'a str) -> [Cow<'a, str>; 3] {
     let (mut host, mut name, mut namespace) = (Cow::Borrowed(seen.host), Cow::Borrowed(seen.host), Cow::Borrowed(""));
     if let Some(place) = seen.no_service {
@@ -158,7 +158,7 @@ fn first_service(json: &str) -> Option<Service> {
     serde_json::from_str::<Vec<Service>>(json).ok()?.into_iter().next()
 }
 
-/// Adds the labels that an entry has at its end.
+/// Adds the labels that are known at the end of an entry.
 pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
     match seen.spoken {
         Spoken::Tcp => labels.push(("request_protocol", "tcp".into())),

@@ -1,4 +1,4 @@
-//! The workloads of peers that entries name by address and identity alone: the control plane is asked for them by address.
+//! The workloads of peers that entries identify by address and identity only, looked up at the control plane by address.
 //!
 //! ```text
 //! entry ─address─▶ peers ──wanted, unwanted──▶ stream to the control plane
@@ -6,8 +6,8 @@
 //!                   └───── workloads by address, names that mean nothing
 //! ```
 //!
-//! An address stays subscribed while it is seen, so that the control plane sends an update when another workload has it. Addresses without
-//! a workload are remembered, too: they are not asked for again.
+//! An address stays subscribed while it is in use, so that the control plane sends an update when another workload
+//! gets it. Addresses without a workload are stored, too, and not requested again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -22,65 +22,65 @@ use tokio::time::Instant;
 
 use super::peers::identity_of_endpoint;
 
-/// The most addresses that are subscribed to; those that were not seen for longest give way.
+/// Maximum number of subscribed addresses; the least recently used ones are removed.
 const MAX_PEERS: usize = 4096;
-/// How many give way at once, so that finding them costs little for each.
+/// Number of addresses that are removed at once, which amortizes the cost of finding them.
 const GIVE_WAY: usize = MAX_PEERS / 16;
-/// The most names in one request.
+/// Maximum number of names in one request.
 const MAX_NAMES: usize = 256;
-/// The most workloads of one address: pods in a node's network share theirs.
+/// Maximum number of workloads per address: pods in a node's network share its address.
 const MAX_WORKLOADS: usize = 64;
-/// How long entries wait for an answer.
+/// How long entries wait for a lookup.
 const WAIT: Duration = Duration::from_secs(2);
-/// How long a control plane that does not serve the type is not asked again.
+/// How long lookups pause after the control plane refused the type.
 const REFUSAL_PAUSE: Duration = Duration::from_mins(10);
 
-/// What is known of a peer.
+/// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Its names, in the form of the metadata of endpoints.
+    /// The workload, in the format of endpoint metadata.
     Known(Arc<str>),
     Unknown,
-    /// The control plane was asked; entries wait until then.
+    /// The lookup is pending; entries wait until this time.
     Pending(Instant),
 }
 
-/// What to subscribe to and unsubscribe from.
+/// Names to subscribe to and unsubscribe from.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NameChanges {
     pub(crate) subscribe: Vec<String>,
     pub(crate) unsubscribe: Vec<String>,
 }
 
-/// Which stream asks.
+/// Identifies a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamId(u64);
 
 /// The peers by address.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
-    /// The network of the proxy, in which addresses are meant.
+    /// The network of the proxy, which all addresses belong to.
     network: Box<str>,
-    /// Which stream asks, while there is one.
+    /// The stream that subscribes, if any.
     stream: Option<StreamId>,
-    /// How many there were.
+    /// Number of streams so far.
     streams: u64,
-    /// Until when nothing is asked.
+    /// The end of the pause after a refusal.
     refused_until: Option<Instant>,
     peers: HashMap<IpAddr, Peer>,
-    /// The addresses among these that a workload has, by its UID.
+    /// The addresses of each workload, by UID.
     by_uid: HashMap<Arc<str>, Vec<IpAddr>>,
-    /// What the stream is to subscribe to, and to unsubscribe from.
+    /// Addresses to subscribe to, and to unsubscribe from.
     wanted: BTreeSet<IpAddr>,
     unwanted: BTreeSet<IpAddr>,
 }
 
 #[derive(Debug)]
 struct Peer {
-    /// The workloads that have the address.
+    /// The workloads with this address.
     workloads: Vec<KnownWorkload>,
     is_answered: bool,
-    /// Whether the workloads are of an earlier stream: the next answer replaces them.
+    /// Whether the workloads are from an earlier stream: the next response replaces them.
     is_old: bool,
     asked: Instant,
     seen: Instant,
@@ -89,7 +89,7 @@ struct Peer {
 #[derive(Debug)]
 struct KnownWorkload {
     uid: Arc<str>,
-    /// In the form of the metadata of endpoints.
+    /// In the format of endpoint metadata.
     description: Arc<str>,
 }
 
@@ -98,7 +98,7 @@ impl Lookups {
         Self { network: network.into(), ..Self::default() }
     }
 
-    /// The workload at an address with an identity. The control plane is asked for an unknown address.
+    /// The workload with this address and identity. An unknown address is requested from the control plane.
     pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> Answer {
         let can_ask = self.stream.is_some() && self.refused_until.is_none_or(|until| now >= until);
         if let Some(peer) = self.peers.get_mut(&address) {
@@ -122,12 +122,12 @@ impl Lookups {
         Answer::Pending(now + WAIT)
     }
 
-    /// Whether there is nothing to wait for at an address.
+    /// Whether no lookup of this address is pending.
     pub(super) fn is_settled(&self, address: IpAddr) -> bool {
         self.peers.get(&address).is_none_or(|peer| peer.is_answered)
     }
 
-    /// Another stream asks from now on, also for all known addresses: the control plane has forgotten the earlier subscription.
+    /// Starts a new stream, and subscribes to all known addresses again: the control plane has dropped the earlier subscription.
     pub(super) fn begin(&mut self, now: Instant) -> StreamId {
         self.streams += 1;
         let stream = StreamId(self.streams);
@@ -140,12 +140,12 @@ impl Lookups {
         stream
     }
 
-    /// A stream has ended.
+    /// Ends a stream.
     pub(super) fn end(&mut self, stream: StreamId) {
         self.stream.take_if(|asks| *asks == stream);
     }
 
-    /// The control plane does not serve the type: it is not asked for a while.
+    /// Pauses lookups, as the control plane does not serve the type.
     pub(super) fn refused(&mut self, now: Instant) {
         *self = Self {
             streams: self.streams,
@@ -154,12 +154,12 @@ impl Lookups {
         };
     }
 
-    /// Whether there is something to ask.
+    /// Whether there are changes of the subscription.
     pub(super) fn has_changes(&self) -> bool {
         !(self.wanted.is_empty() && self.unwanted.is_empty())
     }
 
-    /// The next changes of a stream's subscription; `None` without changes, or if another stream asks.
+    /// The next changes of a stream's subscription; `None` if there are none, or another stream subscribes.
     pub(super) fn next(&mut self, stream: StreamId) -> Option<NameChanges> {
         if self.stream != Some(stream) {
             return None;
@@ -171,7 +171,7 @@ impl Lookups {
         (changes != NameChanges::default()).then_some(changes)
     }
 
-    /// Takes an answer.
+    /// Applies a response.
     ///
     /// # Errors
     /// If a workload cannot be decoded.
@@ -191,7 +191,7 @@ impl Lookups {
         Ok(())
     }
 
-    /// The address in a name by which one is asked for.
+    /// The address in a resource name.
     fn address_of(&self, name: &str) -> Option<IpAddr> {
         name.strip_prefix(&*self.network)?.strip_prefix('/')?.parse().ok()
     }
@@ -216,7 +216,7 @@ impl Lookups {
         }
     }
 
-    /// Notes an answer for an address. Removes its workloads if they are of an earlier stream, or all are void.
+    /// Records a response for an address. Removes its workloads if they are from an earlier stream, or if `is_all` is set.
     fn freshen(&mut self, address: IpAddr, is_all: bool) {
         let Some(peer) = self.peers.get_mut(&address) else { return };
         peer.is_answered = true;
@@ -236,7 +236,7 @@ impl Lookups {
         }
     }
 
-    /// Removes the addresses that were not seen for longest.
+    /// Removes the least recently used addresses.
     fn make_room(&mut self) {
         let mut all: Vec<(Instant, IpAddr)> = self.peers.iter().map(|(address, peer)| (peer.seen, *address)).collect();
         all.sort_unstable();
@@ -265,12 +265,12 @@ impl Peer {
     }
 }
 
-/// Namespace and service account of an identity: of the trust domain there may be aliases.
+/// Namespace and service account of an identity, without the trust domain, which may have aliases.
 pub(super) fn account_of(principal: &str) -> Option<&str> {
     Some(principal.split_once("/ns/")?.1).filter(|account| account.contains("/sa/"))
 }
 
-/// Takes an address from those of a workload.
+/// Removes an address from those of a workload.
 fn leave(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, address: IpAddr) {
     if let Some(addresses) = by_uid.get_mut(uid) {
         addresses.retain(|one| *one != address);
@@ -280,13 +280,13 @@ fn leave(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, address: IpAddr
     }
 }
 
-/// Takes some addresses, as the control plane is asked for them.
+/// Removes some addresses, and returns them as resource names.
 fn take_names(network: &str, addresses: &mut BTreeSet<IpAddr>) -> Vec<String> {
     std::iter::from_fn(|| addresses.pop_first()).take(MAX_NAMES).map(|address| format!("{network}/{address}")).collect()
 }
 
-/// A workload in the form of the metadata of endpoints. Application and version are those of the canonical service, as Istio's proxies have it of whom
-/// they look up; the revision `latest` means that there is none.
+/// A workload in the format of endpoint metadata. Application and version are the canonical service and revision, as
+/// in Istio's proxies for workloads that they look up. The revision `latest` means that no version is set.
 fn description_of(workload: &Workload) -> Arc<str> {
     let Workload { workload_name, namespace, canonical_name, canonical_revision, cluster_id, service_account, .. } =
         workload;
@@ -298,7 +298,7 @@ fn description_of(workload: &Workload) -> Arc<str> {
     .into()
 }
 
-/// An address from its bytes.
+/// Decodes an address from its bytes.
 fn ip(bytes: &Bytes) -> Option<IpAddr> {
     let four = <[u8; 4]>::try_from(&**bytes).map(IpAddr::from);
     four.or_else(|_| <[u8; 16]>::try_from(&**bytes).map(IpAddr::from)).ok()

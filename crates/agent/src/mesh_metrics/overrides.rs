@@ -1,4 +1,4 @@
-//! What a Telemetry changes of metrics and their labels.
+//! The changes that a Telemetry makes to metrics and their labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::wire::{Texts, text};
 #[derive(Debug, Default)]
 pub(super) struct Overrides([Changes; METRICS]);
 
-/// Those of one metric.
+/// The changes of one metric.
 #[derive(Debug, Default)]
 struct Changes {
     drop: bool,
@@ -23,8 +23,8 @@ struct Changes {
 }
 
 impl Overrides {
-    /// From what a log's name says. As with Istio's filter only standard labels can be removed, and a change without a
-    /// metric's name holds for all.
+    /// Changes from the name of a log. As in Istio's filter, only standard labels can be removed, and a change
+    /// without a metric applies to all.
     pub(super) fn new(changes: &[MetricChange]) -> Self {
         let mut all: [Changes; METRICS] = Default::default();
         for change in changes {
@@ -45,12 +45,12 @@ impl Overrides {
         Self(all)
     }
 
-    /// The labels of a metric as Prometheus has them; `None` if it is dropped. `tags` are those of the entry.
+    /// The rendered labels of a metric; `None` if it is dropped. `tags` are those of the entry.
     pub(super) fn render(&self, place: usize, labels: &Labels<'_>, tags: &Texts) -> Option<Arc<str>> {
         let changes = self.0.get(place).filter(|changes| !changes.drop)?;
         let value_of = |value: &LabelValue| match value {
             LabelValue::Literal(text) => text.clone(),
-            // Where an expression has no value, Istio's filter says so too.
+            // As in Istio's filter, an expression without a value is `unknown`.
             LabelValue::Tag(tag) => {
                 tags.get(tag).map(|value| text(value)).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned()
             }
@@ -70,8 +70,8 @@ impl Overrides {
     }
 }
 
-/// The name of a label as Prometheus takes it: letters, digits and underlines, no digit first. `le` is that of buckets: with it
-/// twice nothing of the page would be read.
+/// A valid Prometheus label name: letters, digits and underscores, not starting with a digit. `le` is reserved for
+/// buckets: a duplicate would make the whole page invalid.
 fn name_of(label: &str) -> Option<String> {
     let mut name: String = label.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '_' }).collect();
     if name.starts_with(|first: char| first.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! Workloads as metrics name them: this one, and those on the other side.
+//! Workloads as metrics identify them: this one, and its peers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,48 +13,48 @@ use prost_types::{Struct, Value};
 
 use crate::node::Node;
 
-/// The most headers whose meaning is kept at hand.
+/// Maximum number of cached headers.
 const MAX_PEERS: usize = 1024;
-/// The longest header that is read.
+/// Maximum size of a header in bytes.
 const MAX_HEADER: usize = 8 << 10;
-/// Padding is there or not.
+/// Padding is optional.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-/// The labels by which a workload's service is called, and its revision, the first of which counts.
+/// Labels for the canonical name of a workload's service, and for its revision; the first that is set applies.
 const CANONICAL_NAMES: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
 const CANONICAL_REVISIONS: [&str; 3] = ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"];
 
-/// The labels by which others call a workload's application, and its version, the first of which counts.
+/// Labels for a workload's application, and for its version, as other proxies see them; the first that is set applies.
 const APPS: [&str; 2] = ["app.kubernetes.io/name", "app"];
 const VERSIONS: [&str; 2] = ["app.kubernetes.io/version", "version"];
 
-/// A workload; what is not known is empty.
+/// A workload; unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// As `istio.stats` says it in `source_workload`.
+    /// As `source_workload` in `istio.stats`.
     pub name: String,
-    /// As in `source_workload_namespace`.
+    /// As `source_workload_namespace`.
     pub namespace: String,
-    /// The name of its service for metrics.
+    /// As `source_canonical_service`.
     pub canonical_name: String,
-    /// As in `source_canonical_revision`.
+    /// As `source_canonical_revision`.
     pub canonical_revision: String,
     /// The label `app`.
     pub app: String,
     /// The label `version`.
     pub version: String,
-    /// As in `source_cluster`.
+    /// As `source_cluster`.
     pub cluster: String,
 }
 
-/// What headers mean, as they come again and again.
+/// Decoded headers, cached because they repeat.
 #[derive(Debug, Default)]
 pub(super) struct Peers(HashMap<Box<[u8]>, Arc<Workload>>);
 
 impl Workload {
-    /// Read from a node's metadata and labels.
+    /// The workload of a node's metadata and labels.
     #[must_use]
     pub fn of_node(node: &Node) -> Self {
         let label = |names: &[&str]| first_label(node, names);
@@ -71,14 +71,14 @@ impl Workload {
         }
     }
 
-    /// The labels of the node as other proxies have them. Istio's filter calls its own application by the plain labels alone, and has others call it by the
-    /// qualified ones where they are there.
+    /// The workload of a node as other proxies see it. Istio's filter reads its own application from the plain labels
+    /// only, and that of peers from the qualified labels, if set.
     #[must_use]
     pub fn told_of_node(node: &Node) -> Self {
         Self { app: first_label(node, &APPS), version: first_label(node, &VERSIONS), ..Self::of_node(node) }
     }
 
-    /// As the header says it that proxies tell each other by: `google.protobuf.Struct` in Base64.
+    /// The header for metadata exchange between proxies: a `google.protobuf.Struct` in Base64.
     #[must_use]
     pub fn header(&self) -> String {
         let texts = |fields: &[(&str, &String)]| -> BTreeMap<String, Value> {
@@ -99,7 +99,7 @@ impl Workload {
         BASE64.encode(Struct { fields }.encode_to_vec())
     }
 
-    /// Reads such a header; nothing is known if it is none.
+    /// Decodes such a header; an invalid one is an unknown workload.
     fn from_header(header: &str) -> Self {
         let bytes =
             Some(header).filter(|header| header.len() <= MAX_HEADER).and_then(|header| BASE64.decode(header).ok());
@@ -122,7 +122,7 @@ impl Workload {
         }
     }
 
-    /// As tunnels say it: baggage, with OpenTelemetry's names, as ztunnel writes it.
+    /// The baggage header of tunnels, with OpenTelemetry's names, as ztunnel writes it.
     #[must_use]
     pub fn baggage(&self) -> String {
         let members = [
@@ -138,7 +138,7 @@ impl Workload {
         known.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
     }
 
-    /// Reads such baggage. Where it tells of the service or of the application alone, both are called so.
+    /// Parses such baggage. If only one of service and application is set, it is used for both.
     pub(super) fn from_baggage(baggage: &str) -> Self {
         let mut read = Self::default();
         for (key, value) in baggage.split(',').filter_map(|member| member.split_once('=')) {
@@ -164,8 +164,8 @@ impl Workload {
         read
     }
 
-    /// Reads what endpoints say of themselves: `workload;namespace;canonical name;revision;cluster`, and where Istio's filter would know
-    /// more of them `identity;app;version`.
+    /// Parses endpoint metadata: `workload;namespace;canonical name;revision;cluster`, followed by
+    /// `identity;app;version` where Istio's filter has these, too.
     pub(super) fn from_endpoint(joined: &str) -> Self {
         let mut parts = joined.split(';').map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
@@ -175,13 +175,13 @@ impl Workload {
     }
 }
 
-/// The identity that endpoints say of themselves where a tunnel leads to them, as [`Workload::from_endpoint`] reads them.
+/// The identity in the metadata of an endpoint behind a tunnel, in the format of [`Workload::from_endpoint`].
 pub(super) fn identity_of_endpoint(joined: &str) -> &str {
     joined.split(';').nth(5).unwrap_or_default()
 }
 
 impl Peers {
-    /// What headers mean, as Envoy keeps them: a `google.protobuf.Struct`.
+    /// The workload of headers as stored by Envoy: a `google.protobuf.Struct`.
     pub(super) fn read(&mut self, kept: &[u8]) -> Arc<Workload> {
         if let Some(known) = self.0.get(kept) {
             return known.clone();
@@ -198,12 +198,12 @@ impl Peers {
     }
 }
 
-/// The first of these labels that a node has.
+/// The value of the first label that a node has.
 fn first_label(node: &Node, names: &[&str]) -> String {
     names.iter().find_map(|name| node.labels.get(*name)).cloned().unwrap_or_default()
 }
 
-/// The text of the first of these fields that is there.
+/// The text of the first field that is set.
 fn text(fields: &BTreeMap<String, Value>, keys: &[&str]) -> String {
     keys.iter()
         .find_map(|key| match &fields.get(*key)?.kind {

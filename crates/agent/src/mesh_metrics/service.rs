@@ -1,4 +1,4 @@
-//! The service that Envoy streams its access logs to.
+//! The service that receives Envoy's access logs.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,16 +19,16 @@ use super::{Cursor, Log, MeshMetrics, Workload};
 
 /// The path of its only method.
 const PATH: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
-/// The largest message: Envoy sends what it gathered when it is 64 KiB, and an entry more.
+/// Maximum size of a message: Envoy sends entries when 64 KiB are buffered, plus one entry.
 const MAX_MESSAGE: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLogs(MeshMetrics);
 
-/// What comes of a call in the end.
+/// The future of a call's response.
 type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// The service, which counts here. A stream holds one message at a time; Envoy drops entries when the agent is slower than it.
+/// The access log service. A stream buffers one message at a time; Envoy drops entries if the agent is slower.
 pub(crate) fn service(metrics: MeshMetrics) -> AccessLogs {
     AccessLogs(metrics)
 }
@@ -72,7 +72,7 @@ impl ClientStreamingService<LogMessage> for AccessLogs {
     }
 }
 
-/// Takes a stream to its end.
+/// Reads a stream to its end.
 async fn take(metrics: &MeshMetrics, mut messages: Streaming<LogMessage>) -> Result<(), Status> {
     let mut log = None;
     while let Some(message) = messages.message().await? {
@@ -81,13 +81,13 @@ async fn take(metrics: &MeshMetrics, mut messages: Streaming<LogMessage>) -> Res
     Ok(())
 }
 
-/// Takes a message of a stream of entries. The log is the one that the stream has named so far.
+/// Counts the entries of a message. `log` is the log that the stream has identified so far.
 fn take_message(metrics: &MeshMetrics, log: &mut Option<Arc<Log>>, message: LogMessage, now: Instant) {
     let LogMessage { identifier, http_logs, tcp_logs } = message;
     if let Some(identifier) = identifier {
         *log = metrics.log(text(&identifier.log_name));
     }
-    // Entries of other logs are nobody's; an error would only have Envoy come again.
+    // Entries of other logs are ignored; an error would only make Envoy reconnect.
     let Some(log) = log else { return };
     if let Some(entries) = http_logs {
         metrics.count_requests(log, &entries.log_entry, now);
@@ -97,8 +97,8 @@ fn take_message(metrics: &MeshMetrics, log: &mut Option<Arc<Log>>, message: LogM
     }
 }
 
-/// What would be told of a workload about which nothing is known, after a stream of these messages: the exposition, and whether all could
-/// be read. For tests of what peers can make of it.
+/// The exposition of an unknown workload after a stream of these messages, and whether all could be decoded. For
+/// tests with arbitrary input.
 #[must_use]
 pub fn would_be_told(messages: &[Vec<u8>]) -> (String, bool) {
     let (metrics, mut log, mut are_read) = (MeshMetrics::new(Workload::default(), "1"), None, true);

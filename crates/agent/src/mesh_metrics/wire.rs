@@ -1,4 +1,4 @@
-//! Access logs on the wire, as far as they are read.
+//! Access log messages, with the fields that are used.
 //!
 //! Texts are bytes: some were sent by clients and need not be UTF-8, and an invalid one must not discard other entries.
 //! Fields that are not declared here are skipped without a copy.
@@ -24,7 +24,7 @@ pub(super) struct LogMessage {
     pub(super) tcp_logs: Option<TcpEntries>,
 }
 
-/// Which log a stream is of.
+/// Identifies the log of a stream.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Identifier {
     #[prost(bytes = "bytes", tag = "2")]
@@ -98,7 +98,7 @@ pub(super) struct Common {
     pub(super) access_log_type: i32,
 }
 
-/// Where a connection came from.
+/// The client's address.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Address {
     #[prost(message, optional, tag = "1")]
@@ -118,7 +118,7 @@ pub(super) struct Metadata {
     pub(super) filter_metadata: Texts,
 }
 
-/// The client's connection.
+/// The TLS properties of the client's connection.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Tls {
     #[prost(message, optional, tag = "4")]
@@ -133,14 +133,14 @@ pub(super) struct Certificate {
     pub(super) subject_alt_name: Vec<AlternativeName>,
 }
 
-/// Another name of its subject; empty if it is no URI.
+/// A subject alternative name; empty if it is not a URI.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct AlternativeName {
     #[prost(bytes = "bytes", tag = "1")]
     pub(super) uri: Bytes,
 }
 
-/// What was asked.
+/// The request.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpRequest {
     #[prost(bytes = "bytes", tag = "3")]
@@ -149,7 +149,7 @@ pub(super) struct HttpRequest {
     pub(super) request_headers: Texts,
 }
 
-/// What was answered.
+/// The response.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct HttpResponse {
     #[prost(message, optional, tag = "1")]
@@ -161,7 +161,7 @@ pub(super) struct HttpResponse {
 }
 
 impl Common {
-    /// The address of whoever has connected, not the one that headers or an earlier proxy may name.
+    /// The address of the direct client, not one from headers or an earlier proxy.
     pub(super) fn client_address(&self) -> Option<IpAddr> {
         let said = self.downstream_direct_remote_address.as_ref().or(self.downstream_remote_address.as_ref())?;
         let address: IpAddr = text(&said.socket_address.as_ref()?.address).parse().ok()?;
@@ -169,7 +169,7 @@ impl Common {
     }
 }
 
-/// A text; empty if it is none.
+/// The bytes as text; empty if they are not UTF-8.
 pub(super) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }

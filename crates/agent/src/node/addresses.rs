@@ -1,4 +1,4 @@
-//! The pod's addresses and what family they are of.
+//! The pod's addresses and their families.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,24 +15,24 @@ pub struct Interface {
     pub addresses: Vec<IpAddr>,
 }
 
-/// The addresses of the pod, the one that it is known by first.
+/// The addresses of the pod, its main address first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses(pub Vec<IpAddr>);
 
-/// Of which family the addresses are.
+/// The families of the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressMode {
-    /// All of IPv4.
+    /// Only IPv4.
     V4,
-    /// All of IPv6.
+    /// Only IPv6.
     V6,
-    /// Of both.
+    /// Both families.
     Dual,
 }
 
 impl Addresses {
-    /// The addresses: `instance` first (`INSTANCE_IP`), then those of all interfaces that are up, but for interfaces that
-    /// are excluded by name. Loopback where there is none at all.
+    /// The addresses: `instance` first (`INSTANCE_IP`), then those of all interfaces that are up and not excluded by
+    /// name. Loopback if there are none.
     #[must_use]
     pub fn find(instance: Option<IpAddr>, interfaces: &[Interface], excluded: &[&str]) -> Self {
         let up = interfaces.iter().filter(|interface| interface.up && !interface.loopback);
@@ -52,7 +52,7 @@ impl Addresses {
         Self(all)
     }
 
-    /// Of which family the addresses are.
+    /// The families of the addresses.
     #[must_use]
     pub fn mode(&self) -> AddressMode {
         let of_v4 = self.0.iter().filter(|address| address.is_ipv4()).count();
@@ -63,7 +63,7 @@ impl Addresses {
         }
     }
 
-    /// Whether the first address is of IPv6.
+    /// Whether the first address is IPv6.
     #[must_use]
     pub fn first_is_v6(&self) -> bool {
         self.0.first().is_some_and(IpAddr::is_ipv6)
@@ -77,7 +77,7 @@ impl std::fmt::Display for Addresses {
     }
 }
 
-/// The addresses by which others can reach the pod.
+/// The addresses that are reachable for others.
 fn usable(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
     addresses.iter().map(IpAddr::to_canonical).filter(|address| {
         let link_local = match address {

@@ -1,21 +1,21 @@
-//! The keys of node metadata that have a meaning, and how what users write for them is read.
+//! The known keys of node metadata, and the parsing of their values.
 
 use serde_json::{Map, Value, json};
 
 use super::metadata::MetadataError;
 use navarch_api::go_text::parse_bool;
 
-/// What the value of a key is.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
-    /// `true` or `false`, as a text.
+    /// `true` or `false`, as text.
     Switch,
-    /// A list of ports, as JSON in a text.
+    /// A list of ports, as JSON text.
     Ports,
 }
 
-/// The keys that users may set. What the agent finds out by itself is not among them.
+/// The keys that users may set, without those that the agent determines itself.
 const KEYS: &[(&str, Kind)] = &[
     ("APP_CONTAINERS", Kind::Text),
     ("AUTO_REGISTER_GROUP", Kind::Text),
@@ -59,13 +59,13 @@ const KEYS: &[(&str, Kind)] = &[
     ("WORKLOAD_NAME", Kind::Text),
 ];
 
-/// Reads what has a meaning from what users wrote. Keys are found in any case, as Go finds the fields of JSON.
+/// Reads the known keys of user-defined metadata, case-insensitively like Go's JSON decoder.
 ///
 /// # Errors
-/// When a value is of the wrong kind.
+/// If a value has the wrong type.
 pub(super) fn read(raw: &Map<String, Value>) -> Result<Map<String, Value>, MetadataError> {
     let mut known = Map::new();
-    // Capitals come before small letters, so of two spellings the small one counts, as it does in Go.
+    // Upper case sorts before lower case, so of two spellings the lower-case one applies, as in Go.
     let mut written: Vec<_> = raw.iter().collect();
     written.sort_by_key(|(key, _)| key.as_str());
     for (written, value) in written {
@@ -80,7 +80,7 @@ pub(super) fn read(raw: &Map<String, Value>) -> Result<Map<String, Value>, Metad
     Ok(known)
 }
 
-/// A value in the form in which it is sent, nothing where it is empty; `None` where it is of the wrong kind.
+/// The normalized value, or nothing if it is empty; `None` if it has the wrong type.
 fn normal(kind: Kind, value: &Value) -> Option<Option<Value>> {
     let text = value.as_str()?;
     Some(match kind {
@@ -90,7 +90,7 @@ fn normal(kind: Kind, value: &Value) -> Option<Option<Value>> {
     })
 }
 
-/// A list of ports, with the members that are known in their order.
+/// A list of ports, with the known members in order.
 fn ports(text: &str) -> Option<Option<Value>> {
     let ports: Vec<Value> = serde_json::from_str(text).ok()?;
     let port = |port: &Value| {

@@ -1,4 +1,4 @@
-//! Node metadata from environment, downward API, platform and flags, as pilot-agent gathers it.
+//! Node metadata from environment, downward API, platform and flags, as in pilot-agent.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::variables::Variables;
 use navarch_api::mesh::{AuthenticationPolicy, ProxyConfig};
 use navarch_api::proto_json::to_proto_json;
 
-/// What begins the variables that are metadata.
+/// The prefix of variables that are metadata.
 const PREFIX: &str = "ISTIO_META_";
-/// What begins the variables whose JSON is metadata.
+/// The prefix of variables with metadata as JSON.
 const JSON_PREFIX: &str = "ISTIO_METAJSON_";
-/// A label that changes with every rollout and says nothing of the workload.
+/// A label that changes with every rollout and does not describe the workload.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Who the proxy is.
+/// The identity of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// `sidecar`, `router`, `waypoint`, …
@@ -30,7 +30,7 @@ pub struct NodeIdentity {
     pub pod: String,
     /// The pod's namespace.
     pub namespace: String,
-    /// The DNS suffix of services beside it; of the cluster's own if empty.
+    /// The DNS suffix of local services; empty is the cluster's default.
     pub domain: String,
 }
 
@@ -42,17 +42,17 @@ impl NodeIdentity {
         format!("{}~{address}~{}.{}~{}", self.kind, self.pod, self.namespace, self.full_domain())
     }
 
-    /// The DNS suffix.
+    /// The DNS suffix, or its default.
     #[must_use]
     pub fn full_domain(&self) -> String {
         if self.domain.is_empty() { format!("{}.svc.cluster.local", self.namespace) } else { self.domain.clone() }
     }
 }
 
-/// All that metadata is made of.
+/// The sources of the metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataInput<'a> {
-    /// Who the proxy is.
+    /// The identity of the proxy.
     pub identity: &'a NodeIdentity,
     /// The environment.
     pub variables: &'a Variables,
@@ -60,19 +60,19 @@ pub struct MetadataInput<'a> {
     pub settings: &'a Settings,
     /// The effective config.
     pub config: &'a ProxyConfig,
-    /// The pod's labels, where they are mounted.
+    /// The pod's labels, if mounted.
     pub labels: Option<&'a BTreeMap<String, String>>,
-    /// The pod's annotations, where they are mounted.
+    /// The pod's annotations, if mounted.
     pub annotations: Option<&'a BTreeMap<String, String>>,
-    /// The cloud around it.
+    /// The cloud platform.
     pub platform: &'a Platform,
-    /// Whether there is a socket from which secrets of other names come.
+    /// Whether a socket provides secrets with other names.
     pub credential_socket: bool,
-    /// Whether the agent's SDS server serves files alone.
+    /// Whether the agent's SDS server provides file secrets only.
     pub serves_only_files: bool,
 }
 
-/// A value of metadata that is of the wrong kind.
+/// A metadata value of the wrong type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid node metadata {key}: {value}")]
 pub struct MetadataError {
@@ -83,10 +83,10 @@ pub struct MetadataError {
 }
 
 impl Node {
-    /// Gathers a proxy's node.
+    /// Computes a proxy's node.
     ///
     /// # Errors
-    /// When a value of the metadata is of the wrong kind.
+    /// If a metadata value has the wrong type.
     pub fn gather(input: &MetadataInput<'_>) -> Result<Self, MetadataError> {
         let mut raw = written(input);
         let mut metadata = keys::read(&raw)?;
@@ -108,7 +108,7 @@ impl Node {
     }
 }
 
-/// What users wrote: proxy metadata, over it variables, over them JSON.
+/// User-defined metadata: proxy metadata, overridden by variables, overridden by JSON.
 fn written(input: &MetadataInput<'_>) -> Map<String, Value> {
     let mut raw = Map::new();
     let of_config = input.config.proxy_metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -130,7 +130,7 @@ fn written(input: &MetadataInput<'_>) -> Map<String, Value> {
     raw
 }
 
-/// Adds what the agent knows by itself.
+/// Adds the metadata that the agent determines itself.
 fn put_own(metadata: &mut Map<String, Value>, input: &MetadataInput<'_>) {
     let settings = input.settings;
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
@@ -171,16 +171,16 @@ fn put_own(metadata: &mut Map<String, Value>, input: &MetadataInput<'_>) {
     metadata.insert("METADATA_DISCOVERY".to_owned(), discovery.to_string().into());
 }
 
-/// The name that the control plane's certificate must have.
+/// The expected name in the control plane's certificate.
 pub(crate) fn control_plane_name(discovery_address: &str) -> &str {
-    // A control plane on this machine has the certificate of one in the cluster.
+    // A control plane on localhost has the certificate name of one in the cluster.
     match discovery_address.split(':').next().unwrap_or_default() {
         "localhost" => "istiod.istio-system.svc",
         host => host,
     }
 }
 
-/// The labels, and those of them that are not the pod's.
+/// All labels, and those that are not the pod's.
 fn labels(input: &MetadataInput<'_>) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let given = input.variables.get("ISTIO_METAJSON_LABELS").and_then(|text| serde_json::from_str(text).ok());
     let mut labels: BTreeMap<String, String> = given.unwrap_or_default();
@@ -200,7 +200,7 @@ fn labels(input: &MetadataInput<'_>) -> (BTreeMap<String, String>, BTreeMap<Stri
     (labels, static_labels)
 }
 
-/// Where the proxy runs: by a label, which then is there in its usual form too, else by the cloud.
+/// The locality: from a label, which is also set in its standard form, or else from the platform.
 fn locality(input: &MetadataInput<'_>, mut labels: BTreeMap<String, String>) -> (Locality, BTreeMap<String, String>) {
     let label = labels.get("topology.istio.io/locality").or_else(|| labels.get("istio-locality"));
     let Some(label) = label.filter(|label| !label.is_empty()) else {

@@ -1,4 +1,4 @@
-//! Amazon's cloud.
+//! Amazon Web Services.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use http::Method;
 use super::{METADATA_V4, Platform, put};
 use crate::node::Locality;
 
-/// Where it answers over IPv6.
+/// The IPv6 address of the metadata server.
 const METADATA_V6: &str = "fd00:ec2::254";
-/// How long one question may take: it is a hop away.
+/// Timeout of one request: the server is one hop away.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The host to ask.
+/// The host of the metadata server.
 fn host(v6: bool) -> &'static str {
     if v6 { METADATA_V6 } else { METADATA_V4 }
 }
 
-/// A token for questions; where there are no tokens yet they are put without.
+/// A session token; empty if the server does not support tokens.
 async fn token(v6: bool) -> String {
     let question = (Method::PUT, host(v6), "/latest/api/token");
     put(question, &[("x-aws-ec2-metadata-token-ttl-seconds", "60")], REQUEST_TIMEOUT).await.unwrap_or_default()
 }
 
-/// Puts a question.
+/// Reads a path of the metadata.
 async fn get(v6: bool, token: &str, path: &str) -> Option<String> {
     let path = format!("/latest/meta-data/{path}");
     let headers = [("x-aws-ec2-metadata-token", token)];
@@ -31,13 +31,13 @@ async fn get(v6: bool, token: &str, path: &str) -> Option<String> {
     put((Method::GET, host(v6), &path), headers, REQUEST_TIMEOUT).await
 }
 
-/// Whether this is an instance of it.
+/// Whether the machine is an instance of this platform.
 pub(super) async fn is_here(v6: bool) -> bool {
     let token = token(v6).await;
     get(v6, &token, "iam/info").await.is_some_and(|info| info.contains("arn:aws:iam"))
 }
 
-/// What it says.
+/// Reads the properties of the platform.
 pub(super) async fn ask(v6: bool) -> Platform {
     let token = token(v6).await;
     let get = async |path: &str| get(v6, &token, path).await.unwrap_or_default();

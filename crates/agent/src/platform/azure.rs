@@ -1,4 +1,4 @@
-//! Microsoft's cloud.
+//! Microsoft Azure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use super::{METADATA_V4, Platform, put};
 use crate::node::Locality;
 use navarch_api::regular_file;
 
-/// How long one question may take.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The version of its API that is asked, if it tells of no newer one.
+/// The default API version, unless the server lists a newer one.
 const VERSION: &str = "2019-08-15";
 /// The file with the machine's vendor.
 const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";
 
-/// Whether this is a machine of it.
+/// Whether the machine is an instance of this platform.
 pub(super) fn is_here() -> bool {
     regular_file::read_text(VENDOR.as_ref()).is_ok_and(|vendor| vendor.contains("Microsoft Corporation"))
 }
 
-/// Puts a question.
+/// Sends a request to the metadata server.
 async fn get(query: &str) -> Option<Value> {
     let path = format!("/metadata/instance?{query}");
     let text = put((Method::GET, METADATA_V4, &path), &[("metadata", "True")], REQUEST_TIMEOUT).await?;
     serde_json::from_str(&text).ok()
 }
 
-/// What it says.
+/// Reads the properties of the platform.
 pub(super) async fn ask() -> Platform {
     let versions = get("").await.unwrap_or_default();
     let versions = versions.get("newest-versions").and_then(Value::as_array).into_iter().flatten();
@@ -38,7 +38,7 @@ pub(super) async fn ask() -> Platform {
     answer.get("compute").map(platform).unwrap_or_default()
 }
 
-/// What the description of a machine says.
+/// The properties from the description of a machine.
 fn platform(compute: &Value) -> Platform {
     let text = |key: &str| compute.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let named = ["name", "location", "vmId"].into_iter().map(|key| (format!("azure_{key}"), text(key)));

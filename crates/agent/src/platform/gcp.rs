@@ -1,4 +1,4 @@
-//! Google's cloud.
+//! Google Cloud.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::node::Locality;
 use crate::variables::Variables;
 use navarch_api::regular_file;
 
-/// How long one question may take.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// Where questions are put.
+/// The root path of the metadata.
 const ROOT: &str = "/computeMetadata/v1";
 
 /// The metadata paths to request, and the node metadata key of each.
@@ -26,7 +26,7 @@ const PROPERTIES: [(&str, &str); 7] = [
     ("gcp_gce_instance_created_by", "instance/attributes/created-by"),
 ];
 
-/// What `GCP_METADATA` says (`project|number|cluster|location`), where it is set.
+/// The platform from `GCP_METADATA` (`project|number|cluster|location`), if set.
 pub(super) fn of_variables(variables: &Variables) -> Option<Platform> {
     let text = variables.text("GCP_METADATA");
     if text.is_empty() {
@@ -51,12 +51,12 @@ pub(super) fn of_variables(variables: &Variables) -> Option<Platform> {
     Some(Platform { metadata, locality: locality(zone), kubernetes: in_pod(variables), ..Platform::default() })
 }
 
-/// Whether a pod runs here.
+/// Whether the proxy runs in a pod.
 fn in_pod(variables: &Variables) -> bool {
     !variables.text("KUBERNETES_SERVICE_HOST").is_empty()
 }
 
-/// Adds the cluster's URL, where project, location and name are known.
+/// Adds the cluster's URL, if project, location and name are known.
 fn add_cluster_url(metadata: &mut BTreeMap<String, String>) {
     let known = ["gcp_project", "gcp_location", "gcp_gke_cluster_name"].map(|key| metadata.get(key));
     if let [Some(project), Some(location), Some(cluster)] = known {
@@ -65,7 +65,7 @@ fn add_cluster_url(metadata: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The place of a zone, such as `europe-west3-a`; none where it is no zone.
+/// The locality of a zone, such as `europe-west3-a`; empty if it is not a zone.
 fn locality(zone: &str) -> Locality {
     match zone.rsplit_once('-') {
         Some((region, letter)) if region.matches('-').count() == 1 && !letter.is_empty() => {
@@ -75,7 +75,7 @@ fn locality(zone: &str) -> Locality {
     }
 }
 
-/// The zone that the search domains of a pod's `resolv.conf` tell.
+/// The zone in the search domains of a pod's `resolv.conf`.
 fn zone_of_search(resolv_conf: &str) -> Option<&str> {
     let lines = resolv_conf.lines().filter(|line| line.starts_with("search"));
     let domains = lines.flat_map(str::split_whitespace).filter(|domain| domain.ends_with(".internal"));
@@ -83,19 +83,19 @@ fn zone_of_search(resolv_conf: &str) -> Option<&str> {
     zones.find(|zone| zone.matches('-').count() == 2)
 }
 
-/// Puts a question.
+/// Reads a path of the metadata.
 async fn get(path: &str) -> Option<String> {
     let path = format!("{ROOT}/{path}");
     put((Method::GET, METADATA_V4, &path), &[("metadata-flavor", "Google")], REQUEST_TIMEOUT).await
 }
 
-/// Whether this is a machine of it.
+/// Whether the machine is an instance of this platform.
 pub(super) fn is_here() -> bool {
     regular_file::read_text("/sys/class/dmi/id/product_name".as_ref())
         .is_ok_and(|name| name.trim().starts_with("Google"))
 }
 
-/// What it says.
+/// Reads the properties of the platform.
 pub(super) async fn ask(variables: &Variables, resolv_conf: &str) -> Platform {
     let mut metadata = BTreeMap::new();
     for (key, path) in PROPERTIES {

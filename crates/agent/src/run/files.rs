@@ -1,4 +1,4 @@
-//! Files that the agent reads where they are, and writes whole.
+//! Reads small files, and writes files atomically.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::downward_api;
 use navarch_api::regular_file;
 
-/// The text of a file; `None` where there is none.
+/// The text of a file; `None` if it is missing.
 pub(super) fn text(path: &str) -> io::Result<Option<String>> {
     match regular_file::read_text(path.as_ref()) {
         Ok(text) => Ok(Some(text)),
@@ -34,7 +34,7 @@ pub(super) fn downward(path: &str) -> Option<BTreeMap<String, String>> {
     }
 }
 
-/// Writes a file and the folders above it; who reads it sees the old content or the new one.
+/// Writes a file atomically, and creates its directories.
 pub(super) fn write(path: &str, content: &[u8]) -> io::Result<()> {
     let path = Path::new(path);
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -3,7 +3,7 @@
 use navarch_proto::istio::networking::nds::v1::NameTable;
 use serde_json::{Map, Value, json};
 
-/// The table as JSON, without what is not set.
+/// The table as JSON, without unset fields.
 pub(super) fn to_json(table: &NameTable) -> Value {
     let info = |info: &navarch_proto::istio::networking::nds::v1::name_table::NameInfo| {
         let texts = [("registry", &info.registry), ("shortname", &info.shortname), ("namespace", &info.namespace)];

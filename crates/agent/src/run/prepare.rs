@@ -1,4 +1,4 @@
-//! What Envoy is started with: config, node and bootstrap, from all that is around the agent.
+//! Prepares Envoy's start: config, node and bootstrap.
 
 use std::path::Path;
 
@@ -22,22 +22,22 @@ use navarch_api::mesh::ProxyConfig;
 use navarch_api::metrics_log::{BAGGAGE_VARIABLE, NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
 use navarch_api::regular_file;
 
-/// Where sockets with the workload's certificate are.
+/// The directory of sockets for the workload's certificate.
 const WORKLOAD_SOCKETS: &str = "./var/run/secrets/workload-spiffe-uds";
-/// The name of the agent's own.
+/// The name of the agent's own socket.
 const OWN_SOCKET: &str = "socket";
-/// The pod annotation that, as `false`, switches metrics out of access logs off.
+/// The pod annotation that disables metrics from access logs with `false`.
 const METRICS_ANNOTATION: &str = "navarch.io/metrics-from-access-logs";
-/// The socket from which secrets of other names come, if somebody serves it.
+/// The socket that provides secrets with other names, if it exists.
 const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
-/// Where Istio's images have the template that the built-in bootstrap is the same as.
+/// The path of Istio's own template, which is equivalent to the built-in bootstrap.
 const BUILT_IN_TEMPLATE: &str = "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json";
 
-/// What Envoy is started with.
+/// The settings and files of Envoy's start.
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
-    /// Who the proxy is.
+    /// The identity of the proxy.
     pub(super) identity: NodeIdentity,
     /// The effective config.
     pub(super) config: ProxyConfig,
@@ -47,17 +47,17 @@ pub(super) struct Prepared {
     pub(super) arguments: Vec<String>,
     /// The path of the bootstrap.
     pub(super) bootstrap: String,
-    /// Who makes the mesh's metrics out of Envoy's access logs, where that is done.
+    /// Computes the mesh's metrics from Envoy's access logs, if enabled.
     pub(super) mesh_metrics: Option<MeshMetrics>,
-    /// What Envoy tells others of the workload, by variables of its environment.
+    /// Environment variables with the workload's metadata, which Envoy sends to peers.
     pub(super) told_peers: Vec<(String, String)>,
-    /// Whether somebody else serves the workload's own certificate, as SPIRE does.
+    /// Whether another SDS server, such as SPIRE, provides the workload's certificate.
     pub(super) serves_only_files: bool,
-    /// The bootstrap that was written, if it is the agent's own.
+    /// The bootstrap that the agent wrote, if any.
     written: Option<String>,
 }
 
-/// Why Envoy cannot be started.
+/// Errors of preparing Envoy's start.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// A file cannot be read or written.
@@ -67,30 +67,30 @@ pub enum PrepareError {
         /// Why.
         source: std::io::Error,
     },
-    /// There is no effective config.
+    /// Computing the effective config failed.
     #[error(transparent)]
     Config(#[from] ProxyConfigError),
-    /// Somebody else was to serve the workload's certificate, and does not.
+    /// Another SDS server is configured for the workload's certificate, but does not listen.
     #[error("no SDS server listens on {0} (WORKLOAD_IDENTITY_SOCKET_FILE)")]
     Socket(String),
-    /// The node cannot be described.
+    /// The node metadata is invalid.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
-    /// There is no bootstrap.
+    /// Generating the bootstrap failed.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// The user's own template makes none.
+    /// Rendering the user's own template failed.
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
 
-/// A fault of a file.
+/// The error of a file.
 fn file(path: &str) -> impl FnOnce(std::io::Error) -> PrepareError {
     move |source| PrepareError::File { path: path.to_owned(), source }
 }
 
 impl Prepared {
-    /// Gathers all, and writes the bootstraps.
+    /// Computes all settings, and writes the bootstraps.
     pub(super) async fn new(command: &ProxyCommand, variables: &Variables) -> Result<Self, PrepareError> {
         let settings = command.settings.clone();
         let (labels, annotations) = (files::downward(LABELS_FILE), files::downward(ANNOTATIONS_FILE));
@@ -150,7 +150,7 @@ impl Prepared {
         })
     }
 
-    /// The loopback address on which Envoy and the agent meet.
+    /// The loopback address that Envoy and the agent use.
     pub(super) fn localhost(&self) -> &'static str {
         if self.identity.addresses.mode() == AddressMode::V6 { "::1" } else { "127.0.0.1" }
     }
@@ -160,7 +160,7 @@ impl Prepared {
         u16::try_from(self.config.proxy_admin_port).unwrap_or_default()
     }
 
-    /// Takes away what was written for this Envoy.
+    /// Removes the files that were written for Envoy.
     pub(super) fn clean_up(&self) {
         if let Some(path) = &self.written
             && let Err(error) = std::fs::remove_file(path)
@@ -170,7 +170,7 @@ impl Prepared {
     }
 }
 
-/// Whether somebody else already serves the workload's certificate. A socket of another name than ours must be.
+/// Whether another SDS server provides the workload's certificate. A socket with another name than the agent's requires one.
 async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
     let name = &settings.workload_identity_socket;
     let path = format!("{WORKLOAD_SOCKETS}/{name}");
@@ -186,8 +186,8 @@ async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
     Ok(served)
 }
 
-/// Who makes metrics out of Envoy's access logs, which the node then tells the control plane: there is an Envoy that can write
-/// them so, somewhere to show them, and nobody has switched it off.
+/// Metrics from Envoy's access logs, which the node metadata then announces to the control plane: if Envoy supports
+/// them, the status server is enabled, and they are not disabled by annotation.
 async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings) -> Option<MeshMetrics> {
     let is_off = node.annotations.get(METRICS_ANNOTATION).is_some_and(|value| value == "false");
     let is_of_kind = matches!(node.id.split('~').next(), Some("sidecar" | "router" | "waypoint"));
@@ -201,7 +201,7 @@ async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings
     Some(MeshMetrics::in_network(Workload::of_node(node), node.text("ISTIO_VERSION"), node.text("NETWORK")))
 }
 
-/// What Envoy tells others of the workload, where metrics are made of it.
+/// Environment variables with the workload's metadata, if metrics are computed.
 fn told_peers(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String)> {
     if metrics.is_none() {
         return Vec::new();
@@ -214,7 +214,7 @@ fn told_peers(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String
     ]
 }
 
-/// Writes Envoy's bootstrap, unless the user brought one; gives its path, and again if it is the agent's own.
+/// Writes Envoy's bootstrap, unless the user provided one. Returns its path, and once more if the agent wrote it.
 async fn write_bootstrap(
     node: &Node,
     addresses: &Addresses,
@@ -224,7 +224,7 @@ async fn write_bootstrap(
     if !config.custom_config_file.is_empty() {
         return Ok((config.custom_config_file.clone(), None));
     }
-    // A control plane that is to be discovered from needs an Envoy that can.
+    // Metadata discovery needs an Envoy that supports it.
     let wanted = node.id.starts_with("waypoint~") || node.flag("METADATA_DISCOVERY");
     let features = if wanted { Features::ask(Path::new(&config.binary_path)).await } else { Features::ISTIO };
     let input = BootstrapInput { node, addresses, config, settings, features: &features };
@@ -245,14 +245,14 @@ async fn write_bootstrap(
     Ok((path.clone(), Some(path)))
 }
 
-/// The user's own template; `None` for the built-in bootstrap, also where Istio's own template is named.
+/// The user's own template; `None` for the built-in bootstrap, which also replaces Istio's own template.
 fn template(config: &ProxyConfig, settings: &Settings) -> Option<String> {
     let named = [&settings.bootstrap_template, &config.proxy_bootstrap_template_path];
     let path = named.into_iter().find(|path| !path.is_empty())?;
     (go_path::join("/", path) != BUILT_IN_TEMPLATE).then(|| path.clone())
 }
 
-/// Writes the bootstrap of proxyless gRPC, where one is wanted.
+/// Writes the bootstrap of proxyless gRPC, if configured.
 fn write_grpc_bootstrap(node: &Node, config: &ProxyConfig, settings: &Settings) -> Result<(), PrepareError> {
     let path = settings.grpc_bootstrap.to_string_lossy().into_owned();
     if path.is_empty() {

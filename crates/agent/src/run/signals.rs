@@ -1,4 +1,4 @@
-//! Signals as orders.
+//! Converts signals to orders.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -15,7 +15,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals from now on.
+    /// Installs the handlers.
     pub(super) fn take() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

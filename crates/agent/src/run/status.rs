@@ -1,4 +1,4 @@
-//! What the status server is given, by pilot-agent's variables.
+//! The configuration of the status server, from pilot-agent's variables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use crate::status_server::{Condition, ProbeSpecError, Probes, ScrapeConfig, Scra
 use crate::variables::Variables;
 use navarch_net::listen::listen_on_all;
 
-/// Gives the name table as JSON, if there is one.
+/// Returns the name table as JSON, if there is one.
 pub(super) type NameTableSource = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
 
-/// Why there is no status server.
+/// Errors of starting the status server.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
-    /// The application's probes cannot be read.
+    /// The application's probes are invalid.
     #[error(transparent)]
     Probes(#[from] ProbeSpecError),
-    /// Its metrics cannot be scraped so.
+    /// The application's scrape settings are invalid.
     #[error(transparent)]
     Scrape(#[from] ScrapeConfigError),
-    /// The most connections are no number.
+    /// The maximum number of connections is not a number.
     #[error("NAVARCH_MAX_STATUS_CONNECTIONS={0:?} is not a positive integer")]
     Connections(String),
-    /// The port cannot be listened on.
+    /// Listening on the port failed.
     #[error("failed to listen on the status port {0}")]
     Listen(u16, #[source] std::io::Error),
 }
@@ -40,7 +40,7 @@ pub(super) fn listen(port: u16) -> Result<TcpListener, StatusError> {
     listen_on_all(port).map_err(|error| StatusError::Listen(port, error))
 }
 
-/// What the server is given.
+/// The configuration of the server.
 pub(super) fn config(
     prepared: &Prepared,
     variables: &Variables,
@@ -58,7 +58,7 @@ pub(super) fn config(
     let envoy = (!settings.disable_envoy)
         .then(|| AdminApi { host: prepared.localhost().to_owned(), port: prepared.admin_port() });
     let merges = envoy.is_some() && variables.flag("PILOT_AGENT_MERGE_ENVOY_STATS", true);
-    // A gateway's port is reachable from outside, and what applications measure is not for everybody.
+    // A gateway's port is reachable from outside, and the application's metrics are not public.
     let sidecar = prepared.identity.kind == "sidecar";
     let scrape = match variables.get("ISTIO_PROMETHEUS_ANNOTATIONS").filter(|text| sidecar && !text.is_empty()) {
         Some(text) => ScrapeConfig::parse(text, port)?,
@@ -86,7 +86,7 @@ pub(super) fn config(
     })
 }
 
-/// The most connections at once, by the variable's text.
+/// The maximum number of connections, parsed from the variable.
 fn connections(text: &str) -> Result<usize, StatusError> {
     if text.is_empty() {
         return Ok(StatusConfig::CONNECTIONS);

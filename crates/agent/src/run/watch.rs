@@ -1,7 +1,8 @@
-//! Files of the user's that Envoy is started with: when one changes, Envoy is started anew, in order.
+//! Watches the user's files that Envoy is started with, and restarts Envoy gracefully when one changes.
 //!
-//! Folders are watched, not files, as mounted files are exchanged by their folders' links. What counts is the files' content,
-//! by its hash; changes are gathered until the files have kept still. A bootstrap that Envoy would not load changes nothing.
+//! Directories are watched instead of files, as mounted files are replaced by symbolic links of their directories.
+//! Changes are detected by a hash of the files' content, and debounced until the files are stable. A bootstrap that
+//! Envoy rejects is ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,9 +20,9 @@ use crate::envoy_life::Order;
 use crate::variables::Variables;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
-/// How often files are looked at although nothing was heard.
+/// Interval at which files are checked without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// How long Envoy may take to check a bootstrap.
+/// Timeout of Envoy's validation of a bootstrap.
 const VALIDATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The files to watch.
@@ -30,7 +31,7 @@ pub(super) fn watched(prepared: &Prepared) -> Vec<PathBuf> {
     paths.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect()
 }
 
-/// Orders a restart whenever a file's content has changed. It does not end where there is something to watch.
+/// Orders a restart whenever a file's content has changed. Does not return if there are files to watch.
 pub(super) async fn restart_on_change(
     files: Vec<PathBuf>,
     prepared: &Prepared,
@@ -47,7 +48,7 @@ pub(super) async fn restart_on_change(
         .ok();
     let mut known = hash(&files);
     loop {
-        // Nothing is heard of file systems without notifications.
+        // Some file systems send no notifications.
         let _ = timeout(POLL_INTERVAL, changes.recv()).await;
         let found = settled(&files, delay).await;
         if found == known {
@@ -65,7 +66,7 @@ pub(super) async fn restart_on_change(
     }
 }
 
-/// Listens to the folders of files.
+/// Watches the directories of files.
 fn listen(files: &[PathBuf], heard: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |_| {
         // One pending restart is enough for all changes.
@@ -78,7 +79,7 @@ fn listen(files: &[PathBuf], heard: mpsc::Sender<()>) -> notify::Result<Recommen
     Ok(watcher)
 }
 
-/// The files' hash once they have kept still.
+/// The files' hash once they are stable.
 async fn settled(files: &[PathBuf], delay: Duration) -> [u8; 32] {
     let mut last = hash(files);
     loop {
@@ -91,7 +92,7 @@ async fn settled(files: &[PathBuf], delay: Duration) -> [u8; 32] {
     }
 }
 
-/// The hash of all files. One that is missing counts as empty.
+/// The hash of all files. A missing file counts as empty.
 fn hash(files: &[PathBuf]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for file in files {
@@ -102,7 +103,7 @@ fn hash(files: &[PathBuf]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Envoy's arguments with the files as they now are; `None` where the override cannot be read, as while it is written.
+/// Envoy's arguments with the current files; `None` if the override is invalid, as while it is being written.
 fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
     let over = prepare::over(&prepared.settings);
     let Prepared { config, settings, identity, bootstrap, .. } = prepared;
@@ -110,7 +111,7 @@ fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
     readable.then(|| envoy_arguments(config, settings, &identity.addresses, bootstrap, over.as_deref()))
 }
 
-/// Whether Envoy would start with these arguments.
+/// Whether Envoy accepts these arguments.
 async fn loads(program: &str, arguments: &[String]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).args(["--mode", "validate"]);

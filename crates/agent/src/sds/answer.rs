@@ -1,4 +1,4 @@
-//! A secret as Envoy takes it.
+//! Encodes a secret for Envoy.
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::core::v3::DataSource;
@@ -11,10 +11,10 @@ use super::SdsConfig;
 use crate::secrets::Secret;
 use navarch_api::mesh::PrivateKeyProvider;
 
-/// The type of all answers.
+/// The type URL of all resources.
 pub(super) const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
-/// The resource of a secret under the name by which it was asked for; `hardware` handles keys, if any does.
+/// The resource of a secret, with the requested name. `hardware` handles keys, if set.
 pub(super) fn resource(name: &str, secret: &Secret, config: &SdsConfig, hardware: Option<PrivateKeyProvider>) -> Any {
     let inline = |bytes: &bytes::Bytes| DataSource {
         specifier: Some(Specifier::InlineBytes(bytes.clone())),

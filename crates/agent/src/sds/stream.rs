@@ -1,4 +1,4 @@
-//! One SDS stream: what it watches, and what it is sent.
+//! One SDS stream: its subscriptions and responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,45 +16,45 @@ use tonic::{Status, Streaming};
 use super::{SdsConfig, answer};
 use crate::secrets::{Secret, SecretWatch, Secrets};
 
-/// What a request says, in either protocol.
+/// A request of either protocol.
 pub(super) struct Subscription {
-    /// Names to watch from now on.
+    /// Names to subscribe to.
     subscribe: BTreeSet<String>,
-    /// Names to watch no more.
+    /// Names to unsubscribe from.
     unsubscribe: BTreeSet<String>,
-    /// Why the last answer was refused, if it was.
+    /// The error of the last response, if it was rejected.
     refused: Option<String>,
 }
 
-/// What is sent.
+/// A change to send.
 pub(super) enum Change {
     /// A secret.
     Now(Any),
-    /// There is no such secret.
+    /// The secret does not exist.
     Gone,
 }
 
-/// One of the two protocols.
+/// One of the two xDS protocols.
 pub(super) trait Protocol: 'static {
-    /// What Envoy sends.
+    /// The request type.
     type Request: Send + 'static;
-    /// What it gets.
+    /// The response type.
     type Response: Send + 'static;
 
-    /// Reads a request on a stream that watches these names.
+    /// Reads a request. `watched` are the current subscriptions.
     fn subscription(request: Self::Request, watched: &BTreeMap<String, AbortHandle>) -> Subscription;
 
-    /// Who asks, which the first request of a stream says.
+    /// The node, which only the first request of a stream has.
     fn node(request: &Self::Request) -> Option<&Node>;
 
-    /// An answer with one name; `None` where the protocol cannot say it.
+    /// A response with one name; `None` if the protocol has no response for the change.
     fn answer(name: &str, change: Change, number: u64) -> Option<Self::Response>;
 }
 
-/// All names in every request, whole states in answers.
+/// All names in every request, complete state in responses.
 pub(super) struct StateOfTheWorld;
 
-/// Names and secrets as they come and go.
+/// Incremental requests and responses.
 pub(super) struct Delta;
 
 impl Protocol for StateOfTheWorld {
@@ -121,13 +121,13 @@ impl Protocol for Delta {
 
 /// The state of a stream.
 struct Stream {
-    /// What is watched, and the task that waits for each.
+    /// The subscribed names, and the task that waits for each.
     watched: BTreeMap<String, AbortHandle>,
-    /// Those tasks. They end with the stream.
+    /// The tasks, which end with the stream.
     waiting: JoinSet<()>,
-    /// Where they tell of changes. One at a time: the newest value is taken when its turn comes.
+    /// The channel of changes from the tasks. It has no queue, so that a task sends the newest value.
     changes: mpsc::Sender<(String, Arc<Secret>)>,
-    /// Answers sent.
+    /// Number of sent responses.
     sent: u64,
 }
 
@@ -158,7 +158,7 @@ pub(super) async fn run<P: Protocol>(
                 Ok(None) | Err(_) => return,
             },
             Some((name, secret)) = changed.recv() => {
-                // It may have been unsubscribed while it waited.
+                // The name may have been unsubscribed while the change waited.
                 if !stream.watched.contains_key(&name) {
                     continue;
                 }
@@ -177,7 +177,7 @@ pub(super) async fn run<P: Protocol>(
     }
 }
 
-/// Whether an Envoy can have its keys handled by hardware; one that does not list its extensions is taken to have all.
+/// Whether an Envoy supports this key hardware. One that does not list its extensions is assumed to support it.
 fn can_use(node: &Node, hardware: &PrivateKeyProvider) -> bool {
     let Some(wanted) = hardware.extension() else { return true };
     let has = node.extensions.is_empty() || node.extensions.iter().any(|extension| extension.name == wanted);
@@ -188,13 +188,13 @@ fn can_use(node: &Node, hardware: &PrivateKeyProvider) -> bool {
 }
 
 impl Stream {
-    /// The next answer's number.
+    /// The next response number.
     fn next(&mut self) -> u64 {
         self.sent += 1;
         self.sent
     }
 
-    /// Watches what is wished; gives the first name that is not the agent's.
+    /// Applies a subscription. Returns the first name that the agent does not serve as the error.
     fn obey(&mut self, subscription: Subscription, secrets: &Secrets) -> Result<(), String> {
         if let Some(reason) = subscription.refused {
             tracing::warn!(reason, "Envoy rejected a secret");
@@ -223,7 +223,7 @@ impl Stream {
     }
 }
 
-/// Tells of every value of a secret.
+/// Sends every value of a secret.
 async fn wait(name: String, mut watch: SecretWatch, changes: mpsc::Sender<(String, Arc<Secret>)>) {
     watch.mark_changed();
     while watch.changed().await.is_ok() {

@@ -1,13 +1,13 @@
-//! Names of secrets that the agent serves.
+//! Names of the secrets that the agent serves.
 
 use std::path::PathBuf;
 
-/// What a name asks for.
+/// The meaning of a secret name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretName {
     /// `default`: the workload's certificate and key.
     Workload,
-    /// `ROOTCA`: whom the workload believes.
+    /// `ROOTCA`: the workload's trusted roots.
     Roots,
     /// `file-root:system`: the roots of the system.
     SystemRoots,
@@ -23,7 +23,7 @@ pub enum SecretName {
 }
 
 impl SecretName {
-    /// Reads a name; `None` for those of others.
+    /// Parses a name; `None` if the agent does not serve it.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {

@@ -1,4 +1,4 @@
-//! `OUTPUT_CERTS`: the workload's certificate, key and roots as files, for what cannot ask for them.
+//! `OUTPUT_CERTS`: writes the workload's certificate, key and roots to files, for programs without SDS.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use super::{Secret, Secrets};
 
-/// Who may read the files: their owner, as Istio writes them.
+/// The mode of the files: readable by the owner only, as in Istio.
 const MODE: u32 = 0o600;
 
-/// Writes what is in force, now and whenever it changes, for ever. Does nothing where nothing is to be written.
+/// Writes the current secrets, and every change. Without `OUTPUT_CERTS`, waits forever.
 pub(super) async fn follow(secrets: &Secrets) {
     let Some(folder) = secrets.0.config.output.clone() else { return std::future::pending().await };
     let (mut certificate, mut roots) = (secrets.0.certificate.subscribe(), secrets.0.roots.subscribe());
-    // What was read before is written, too.
+    // Current values are written, too.
     certificate.mark_changed();
     roots.mark_changed();
     loop {
@@ -32,7 +32,7 @@ pub(super) async fn follow(secrets: &Secrets) {
     }
 }
 
-/// Writes one secret. The key before the certificate: who watches the certificate finds its key.
+/// Writes one secret. The key is written before the certificate, for programs that watch the certificate.
 fn write(folder: &Path, secret: &Arc<Secret>) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     match &**secret {
@@ -44,14 +44,14 @@ fn write(folder: &Path, secret: &Arc<Secret>) -> io::Result<()> {
     }
 }
 
-/// Replaces a file as a whole.
+/// Replaces a file atomically.
 fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let (new, path) = (folder.join(format!(".{name}.new")), folder.join(name));
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // Made anew with this mode: nobody else can read it, not even for a moment.
+    // Created with this mode, so that it is never readable for others.
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(MODE).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;

@@ -1,4 +1,4 @@
-//! Certificates in PEM: joined, sorted, read for when they end.
+//! Certificates in PEM: joins and merges them, and reads their expiry.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -9,31 +9,31 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_pki::pem;
 
-/// Names of the texts in errors.
+/// The chain, in error messages.
 const CHAIN: &str = "the certificate chain";
-/// See [`CHAIN`].
+/// The key, in error messages.
 const KEY: &str = "the key";
-/// See [`CHAIN`].
+/// The roots, in error messages.
 const ROOTS: &str = "the root certificates";
 
 /// Errors of parsing certificates and keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PairError {
-    /// There are no certificates, or one cannot be parsed.
+    /// Certificates are missing, or one cannot be parsed.
     #[error(transparent)]
     Certificate(pem::PemError),
-    /// There is no key.
+    /// The key is missing.
     #[error(transparent)]
     NoKey(pem::PemError),
-    /// The key is of an unknown type.
+    /// The key type is not supported.
     #[error("the private key cannot be used")]
     Key,
-    /// The key is another certificate's.
+    /// The key does not match the certificate.
     #[error("the key is not that of the certificate")]
     Mismatch,
 }
 
-/// The elements of a chain as one text, each ended by a line break.
+/// The elements of a chain as one text, each with a trailing newline.
 pub(super) fn join(elements: &[String]) -> Bytes {
     let mut text = String::with_capacity(elements.iter().map(|element| element.len() + 1).sum());
     for element in elements {
@@ -45,7 +45,7 @@ pub(super) fn join(elements: &[String]) -> Bytes {
     Bytes::from(text)
 }
 
-/// When the first certificate, which is the leaf, ends.
+/// When the first certificate, the leaf, expires.
 pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PairError> {
     let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
     let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
@@ -54,7 +54,7 @@ pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PairError> {
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
-/// Checks that a chain can be read and the key is the leaf's.
+/// Checks that a chain can be parsed and that the key matches the leaf.
 pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PairError> {
     let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
     let key = pem::private_key(key, KEY).map_err(PairError::NoKey)?;
@@ -65,8 +65,7 @@ pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PairError> {
     }
 }
 
-/// Every certificate in these texts once, in an order of their own, so that equal sets are equal bytes. What cannot be read is
-/// left out.
+/// All distinct certificates of these texts, sorted, so that equal sets are equal bytes. Invalid certificates are skipped.
 pub(super) fn merge<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Result<Bytes, PairError> {
     let mut all = BTreeSet::new();
     for text in texts {

@@ -1,11 +1,11 @@
-//! A new key and the request to certify it.
+//! A new key and its certificate signing request.
 
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 
 use navarch_api::kubernetes::SecretBytes;
 use navarch_pki::KeyType;
 
-/// What kind of key a workload gets.
+/// The type of a workload's key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyKind {
     /// ECDSA over P-256.
@@ -19,7 +19,7 @@ pub enum KeyKind {
     Rsa4096,
 }
 
-/// A key and the request for its certificate.
+/// A key and its certificate signing request.
 #[derive(Debug)]
 pub(super) struct Request {
     /// The key in PEM.
@@ -29,9 +29,8 @@ pub(super) struct Request {
 }
 
 impl KeyKind {
-    /// The kind for what pilot-agent's environment says: `ECC_SIGNATURE_ALGORITHM`, `ECC_CURVE`, and `WORKLOAD_RSA_KEY_SIZE`
-    /// where it is set. Istio makes RSA keys where nothing is said; here P-256 is made, which every Envoy takes and which
-    /// costs a hundredth.
+    /// The key type for pilot-agent's variables `ECC_SIGNATURE_ALGORITHM`, `ECC_CURVE`, and `WORKLOAD_RSA_KEY_SIZE`,
+    /// if set. Istio's default is RSA; here it is P-256, which every Envoy supports and which costs a hundredth.
     #[must_use]
     pub fn from_settings(algorithm: &str, curve: &str, rsa_bits: Option<u32>) -> Self {
         match (algorithm, rsa_bits) {
@@ -42,7 +41,7 @@ impl KeyKind {
         }
     }
 
-    /// A new key.
+    /// Generates a key.
     fn generate(self) -> Result<KeyPair, rcgen::Error> {
         match self {
             Self::P256 => KeyType::P256.generate(),
@@ -54,7 +53,7 @@ impl KeyKind {
 }
 
 impl Request {
-    /// A new key and a request that names the identity. RSA takes up to some seconds of CPU.
+    /// Generates a key and a request for this identity. RSA takes up to some seconds of CPU.
     pub(super) fn new(kind: KeyKind, identity: &str) -> Result<Self, rcgen::Error> {
         let key = kind.generate()?;
         let mut params = CertificateParams::default();

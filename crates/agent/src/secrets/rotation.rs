@@ -1,13 +1,13 @@
-//! When a certificate is renewed.
+//! Computes when a certificate is renewed.
 
 use std::time::{Duration, SystemTime};
 
-/// How much of a certificate's life is left when it is renewed.
+/// The remaining lifetime at which a certificate is renewed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grace {
-    /// `SECRET_GRACE_PERIOD_RATIO`: the part of its life. Default 0.5.
+    /// `SECRET_GRACE_PERIOD_RATIO`: the remaining part of the lifetime. Default 0.5.
     pub ratio: f64,
-    /// `SECRET_GRACE_PERIOD_RATIO_JITTER`: by how much that differs between workloads, up or down. Default 0.01.
+    /// `SECRET_GRACE_PERIOD_RATIO_JITTER`: the maximum random deviation of the ratio. Default 0.01.
     pub jitter: f64,
 }
 
@@ -18,8 +18,8 @@ impl Default for Grace {
 }
 
 impl Grace {
-    /// How long from `now` until a certificate that was got at `created` and ends at `ends` is renewed. `random` is between
-    /// 0 and 1.
+    /// Time from `now` until the renewal of a certificate that was issued at `created` and expires at `ends`.
+    /// `random` is between 0 and 1.
     #[must_use]
     pub fn wait(self, created: SystemTime, ends: SystemTime, now: SystemTime, random: f64) -> Duration {
         let ratio = (self.ratio + self.jitter * (random * 2.0 - 1.0)).clamp(0.0, 1.0);

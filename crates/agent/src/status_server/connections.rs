@@ -1,7 +1,7 @@
 //! Connections to the status server: a limited number, shared fairly; a connection without a request is closed.
 //!
-//! The kubelet's address is that of the node, which the pod does not know for sure. It gets in as everybody does who holds few
-//! connections: whoever holds the most makes room.
+//! The kubelet has the node's address, which the pod cannot determine reliably, so it has no reserved connections. If
+//! all are in use, the client with the most connections loses one.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
 
-/// The most connections at once. Kubelet, Prometheus and the application need a handful.
+/// Default maximum number of connections. Kubelet, Prometheus and the application need a handful.
 pub(super) const CONNECTIONS: usize = 128;
 /// One in this many connections is reserved for loopback: the application, and a kubelet in the pod's own network.
 const LOOPBACK: usize = 4;
-/// How long a caller may take to say what it wants, at first and after each answer.
+/// Timeout of request headers, at first and after each response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that a connection may last, whatever happens on it: an answer that nobody reads holds what it is made of.
+/// Maximum age of a connection, even if it is active: a response that is not read keeps its memory.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
-/// How long a caller may read nothing of an answer.
+/// How long a client may read nothing of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// What of a request is kept in memory before its end is seen.
+/// Maximum size of buffered request headers.
 const BUFFER: usize = 16 << 10;
 
 /// Serves until dropped.
@@ -49,7 +49,7 @@ pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usi
     port.for_each(&listener, &mut JoinSet::new(), serve).await;
 }
 
-/// Answers one request of a connection after the other.
+/// Serves the requests of a connection.
 async fn converse(stream: PortStream, peer: SocketAddr, router: Router) {
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let mut request: Request = request.map(Body::new);

@@ -1,17 +1,17 @@
-//! Metrics as text: which formats are asked for, namely those that the caller takes and that can be put together, and how
-//! one follows another.
+//! Formats of merged metrics: which formats are requested, given those that the client accepts and that can be
+//! concatenated, and how they are concatenated.
 
 use bytes::Bytes;
 
-/// Prometheus' text format, which everybody takes.
+/// Prometheus' text format, which all targets support.
 const TEXT: &str = "text/plain;version=0.0.4";
 
-/// Formats of applications: theirs come last, so an end marker ends all.
+/// Formats of applications: their metrics are last, so an end marker ends the whole response.
 pub const OF_APPLICATIONS: &[&str] = &["text/*", "text/plain", "application/openmetrics-text"];
-/// Formats of Envoy: something follows it, so it must not end by a marker.
+/// Formats of Envoy: other metrics follow, so an end marker is not allowed.
 pub const OF_ENVOY: &[&str] = &["text/*", "text/plain"];
 
-/// What is asked for where the caller sent `accept`: its formats that are allowed, in its order.
+/// The `Accept` header of the request to a target: the allowed formats of the client's `accept`, in its order.
 #[must_use]
 pub fn accepted(accept: &str, allowed: &[&str]) -> String {
     let mut formats: Vec<String> = Vec::new();
@@ -40,7 +40,7 @@ pub fn accepted(accept: &str, allowed: &[&str]) -> String {
     weighed.collect::<Vec<_>>().join(",")
 }
 
-/// The type that is announced for what an application sent as `content_type`.
+/// The content type of the response for an application's `content_type`.
 #[must_use]
 pub fn announced(content_type: &str) -> &'static str {
     let mut parts = content_type.split(';').map(str::trim);
@@ -53,10 +53,10 @@ pub fn announced(content_type: &str) -> &'static str {
     }
 }
 
-/// What ends an answer in OpenMetrics.
+/// The end marker of OpenMetrics.
 const END: &[u8] = b"# EOF";
 
-/// Metrics without an end marker, ending with a line's end, so that others can follow.
+/// Metrics without an end marker, ending with a newline, so that others can follow.
 #[must_use]
 pub fn whole_lines(body: &Bytes) -> Bytes {
     let trimmed = body.trim_ascii_end();

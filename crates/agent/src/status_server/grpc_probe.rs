@@ -18,7 +18,7 @@ use super::{StatusConfig, probing};
 /// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthCheckRequest {
-    /// The service asked for; all if empty.
+    /// The service to check; empty is all.
     #[prost(string, tag = "1")]
     service: String,
 }
@@ -26,15 +26,15 @@ struct HealthCheckRequest {
 /// `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthCheckResponse {
-    /// The state: 1 is `SERVING`.
+    /// The status: 1 is `SERVING`.
     #[prost(int32, tag = "1")]
     status: i32,
 }
 
-/// The state of a service that serves.
+/// The value of `SERVING`.
 const SERVING: i32 = 1;
 
-/// Asks for the health of a service; the error says why it is not serving.
+/// Checks the health of a service; the error is the reason why it is not serving.
 pub(super) async fn probe(config: &StatusConfig, port: u16, service: &str, headers: &HeaderMap) -> Result<(), String> {
     let endpoint = Endpoint::from_static("http://application");
     let agent = headers.get("user-agent").and_then(|agent| agent.to_str().ok());
@@ -56,10 +56,10 @@ pub(super) async fn probe(config: &StatusConfig, port: u16, service: &str, heade
     }
 }
 
-/// Connects to the application wherever it is asked to connect to.
+/// Connects to the application, whatever the requested address is.
 #[derive(Clone)]
 struct Connector {
-    /// Where the application is.
+    /// Contains the application's address.
     config: StatusConfig,
     port: u16,
 }

@@ -1,4 +1,4 @@
-//! Answers packed with gzip for who takes it, as they come: a page of metrics packs to a tenth.
+//! Compresses responses with gzip while they are sent, if the client accepts it: metrics shrink to a tenth.
 
 use std::io::Write as _;
 
@@ -13,10 +13,10 @@ use flate2::write::GzEncoder;
 use futures_util::stream;
 use tokio_stream::StreamExt as _;
 
-/// What is shorter is sent as it is.
+/// Minimum size of a compressed response.
 const LEAST: u64 = 1024;
 
-/// Packs what `next` answers, if the caller takes it and it is worth it.
+/// Compresses the response of `next`, if the client accepts it and it is large enough.
 pub(super) async fn pack(request: Request, next: Next) -> Response {
     let wanted = is_taken(request.headers());
     let response = next.run(request).await;
@@ -31,7 +31,7 @@ pub(super) async fn pack(request: Request, next: Next) -> Response {
     Response::from_parts(parts, packed(body))
 }
 
-/// Whether a caller takes gzip: by name or by a star, unless weighed with nothing.
+/// Whether a client accepts gzip: by name or by `*`, unless the quality is zero.
 fn is_taken(headers: &HeaderMap) -> bool {
     let all = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let weights = all.flat_map(|text| text.split(',')).filter_map(|part| {
@@ -40,20 +40,20 @@ fn is_taken(headers: &HeaderMap) -> bool {
         let weight = parts.find_map(|parameter| parameter.strip_prefix("q=")?.parse::<f32>().ok()).unwrap_or(1.0);
         Some((name != "*", weight))
     });
-    // What is named counts more than a star.
+    // A name takes precedence over `*`.
     weights.max_by(|one, other| one.0.cmp(&other.0)).is_some_and(|(_, weight)| weight > 0.0)
 }
 
-/// A body on its way through the packer; `None` once its end was written.
+/// A body that is being compressed; `None` once its end was written.
 type Packing = Option<(BodyDataStream, GzEncoder<Vec<u8>>)>;
 
-/// The packed body. One that breaks off breaks off packed, too.
+/// The compressed body. An error of the body is passed on.
 fn packed(body: Body) -> Body {
     let packer = GzEncoder::new(Vec::new(), Compression::fast());
     Body::from_stream(stream::unfold(Some((body.into_data_stream(), packer)), step))
 }
 
-/// Reads until the packer has something to give.
+/// Reads until the encoder has output.
 async fn step(state: Packing) -> Option<(Result<Bytes, axum::Error>, Packing)> {
     let (mut body, mut packer) = state?;
     loop {

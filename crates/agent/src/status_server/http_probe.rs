@@ -1,5 +1,5 @@
-//! Probes over HTTP and HTTPS, by the kubelet's rules of redirects: those to the same host are followed, ten at most; one to
-//! any other is a success and is not followed.
+//! Probes over HTTP and HTTPS. Redirects are handled as in the kubelet: at most ten to the same host are followed;
+//! one to another host is a success and is not followed.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
@@ -14,22 +14,22 @@ use super::{StatusConfig, probing};
 use crate::tls;
 use navarch_net::http::{exchange, exchange_http2};
 
-/// The most of a body that is passed on.
+/// Maximum size of the forwarded body.
 const MAX_BODY: usize = 10 << 10;
-/// The most redirects that are followed.
+/// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 10;
 
-/// Where a question goes.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
-    /// Over TLS.
+    /// Whether to use TLS.
     tls: bool,
     port: u16,
     /// Path and query.
     path: String,
 }
 
-/// Asks, and passes on status and the beginning of the body.
+/// Sends the probe, and forwards the status and the start of the body.
 pub(super) async fn probe(
     config: &StatusConfig,
     tls: bool,
@@ -53,9 +53,9 @@ pub(super) async fn probe(
     Err("stopped after 10 redirects".to_owned())
 }
 
-/// Where a redirect leads, if to the application itself.
+/// The target of a redirect, if it is the application itself.
 fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Target> {
-    // Such a place names a host too, though without a scheme it reads like a path.
+    // A scheme-relative location contains a host, although it looks like a path.
     if location.starts_with("//") {
         return None;
     }
@@ -66,12 +66,12 @@ fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Targ
     };
     let tls = uri.scheme_str().map_or(from.tls, |scheme| scheme == "https");
     let own = host.trim_start_matches('[').trim_end_matches(']') == config.destination;
-    // The agent's own port would ask the agent to ask itself.
+    // A redirect to the agent's own port would make the agent probe itself.
     let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
     (own && port != config.port).then_some(Target { tls, port, path })
 }
 
-/// One question and its answer: status, where it redirects to, and the beginning of the body.
+/// Sends one request. Returns the status, the redirect location, and the start of the body.
 async fn ask(
     config: &StatusConfig,
     target: &Target,
@@ -100,10 +100,10 @@ async fn ask(
     answer.map_err(|error| error.to_string())
 }
 
-/// The question: the kubelet's headers, with the application's port in place of the agent's in `Host`.
+/// The request: the kubelet's headers, with the application's port instead of the agent's in `Host`.
 fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Result<Request<Full<Bytes>>, http::Error> {
     let mut request = Request::get(target.path.as_str()).body(Full::new(Bytes::new()))?;
-    // What concerns the connection to the agent alone.
+    // Headers that concern the connection to the agent only.
     let hop = [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH, header::UPGRADE, header::HOST];
     for (name, value) in headers.iter().filter(|(name, _)| !hop.contains(name)) {
         request.headers_mut().append(name.clone(), value.clone());
@@ -118,7 +118,7 @@ fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Resul
     Ok(request)
 }
 
-/// Writes a request as HTTP/2 has it: the host is part of the address, and connections are not spoken of.
+/// Adapts a request to HTTP/2: the host is part of the URI, and there is no `Connection` header.
 fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
     request.headers_mut().remove(header::CONNECTION);
     let host = request.headers_mut().remove(header::HOST);
@@ -129,7 +129,7 @@ fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
     Ok(())
 }
 
-/// The beginning of a body; of one that breaks off what there was.
+/// The start of a body, up to its limit, end or error.
 async fn beginning(mut body: Incoming) -> Bytes {
     let mut read = BytesMut::new();
     while read.len() < MAX_BODY {

@@ -1,4 +1,4 @@
-//! Asking the application in the kubelet's place.
+//! Probes the application on behalf of the kubelet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::timeout;
 use super::probe_spec::{Action, ProbeSpec};
 use super::{StatusConfig, grpc_probe, http_probe};
 
-/// Asks as a probe says, and answers as the kubelet understands it.
+/// Runs a probe, and returns its result as the kubelet expects it.
 pub(super) async fn probe(config: &StatusConfig, spec: &ProbeSpec, headers: &HeaderMap) -> Response {
     let answer = timeout(spec.timeout, act(config, &spec.action, headers)).await;
     answer.unwrap_or_else(|_| failed("the application took too long"))
 }
 
-/// Asks.
+/// Runs the action of a probe.
 async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Response {
     match action {
         Action::Http { tls, port, path } => match http_probe::probe(config, *tls, *port, path, headers).await {
@@ -35,13 +35,13 @@ async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Res
     }
 }
 
-/// The probe has failed.
+/// The response for a failed probe.
 fn failed(reason: &str) -> Response {
     tracing::warn!(reason, "application probe failed");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
-/// Connects to the application, from the address that the capture's rules let through to it.
+/// Connects to the application, from the source address that the capture rules exempt.
 pub(super) async fn connect(config: &StatusConfig, port: u16) -> std::io::Result<TcpStream> {
     let mut last = std::io::ErrorKind::NotFound.into();
     for address in lookup_host((config.destination.as_str(), port)).await? {
@@ -53,7 +53,7 @@ pub(super) async fn connect(config: &StatusConfig, port: u16) -> std::io::Result
     Err(last)
 }
 
-/// Connects to one address. The connection's end leaves nothing behind: probes come often.
+/// Connects to one address. Closing the connection leaves no TIME-WAIT state, as probes are frequent.
 async fn connect_from(source: IpAddr, address: SocketAddr) -> std::io::Result<TcpStream> {
     let (socket, source) = match address {
         SocketAddr::V4(_) => (TcpSocket::new_v4()?, if source.is_ipv4() { source } else { SOURCE_V4.into() }),
@@ -66,10 +66,10 @@ async fn connect_from(source: IpAddr, address: SocketAddr) -> std::io::Result<Tc
     socket.connect(address).await
 }
 
-/// The address that probes over IPv4 come from.
+/// The source address of probes over IPv4.
 pub(super) const SOURCE_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-/// The address that probes over IPv6 come from.
+/// The source address of probes over IPv6.
 pub(super) const SOURCE_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 
-/// How long a single step of reading a slow application may take.
+/// Timeout of a single read from a slow application.
 pub(super) const STEP: Duration = Duration::from_secs(10);

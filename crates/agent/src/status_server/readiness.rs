@@ -1,4 +1,4 @@
-//! Whether the pod is ready: Envoy has its configuration and serves, and the agent's own parts do.
+//! Whether the pod is ready: Envoy is configured and live, and the agent's own parts are ready.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::envoy_life::AdminApi;
 use crate::local_http::Question;
 
-/// How long Envoy may take to answer.
+/// Timeout of a request to Envoy.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Something else that must hold: says what is missing.
+/// A further readiness condition: the error describes what is missing.
 pub type Condition = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What is known. Envoy does not go back once it is live with its configuration, so it is asked no more.
+/// The readiness. Once Envoy is configured and live it stays so, and is no longer checked.
 pub(super) struct Readiness {
     envoy: Option<AdminApi>,
-    /// What else must hold.
+    /// Further conditions.
     conditions: Vec<Condition>,
     /// Whether Envoy has been ready before.
     was_ready: AtomicBool,
@@ -37,7 +37,7 @@ impl Readiness {
         Self { envoy, conditions, was_ready: AtomicBool::new(false) }
     }
 
-    /// Checks; the error says what is missing.
+    /// Checks readiness; the error describes what is missing.
     pub(super) async fn check(&self) -> Result<(), String> {
         if let Some(envoy) = &self.envoy
             && !self.was_ready.load(Ordering::Relaxed)
@@ -50,19 +50,19 @@ impl Readiness {
     }
 }
 
-/// Asks Envoy for its counters.
+/// Checks Envoy's stats.
 async fn envoy_is_ready(envoy: &AdminApi) -> Result<(), String> {
     const FILTER: &str = "/stats?usedonly&filter=\
         ^(cluster_manager\\.cds|listener_manager\\.lds)\\.(update_success|update_rejected)$|\
         ^(server\\.state|listener_manager\\.workers_started)$";
-    // What a URL cannot hold as it is.
+    // Characters that a URL must escape.
     let path = FILTER.replace('\\', "%5C").replace('^', "%5E").replace('|', "%7C");
     let answer = Question::get(&envoy.host, envoy.port, &path, ADMIN_TIMEOUT).ask().await;
     let answer = answer.map_err(|error| format!("Envoy does not answer: {error}"))?;
     verdict(&String::from_utf8_lossy(&answer.body))
 }
 
-/// What the counters say.
+/// Evaluates the stats.
 fn verdict(stats: &str) -> Result<(), String> {
     let counter = |name: &str| {
         let line = stats.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| *key == name)?;
@@ -90,7 +90,7 @@ fn verdict(stats: &str) -> Result<(), String> {
     }
 }
 
-/// The name of a server's state.
+/// The name of a server state.
 fn state_name(state: Option<u64>) -> &'static str {
     match state {
         Some(0) => "LIVE",

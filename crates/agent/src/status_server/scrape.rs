@@ -1,18 +1,18 @@
-//! Where the application's metrics are (`ISTIO_PROMETHEUS_ANNOTATIONS`).
+//! The targets of the application's metrics (`ISTIO_PROMETHEUS_ANNOTATIONS`).
 
 use serde::Deserialize;
 
-/// Ports of the mesh itself: scraping one of them would count twice, or ask the agent to ask itself.
+/// Ports of the mesh itself: scraping them would count metrics twice, or make the agent scrape itself.
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
 /// The application's metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeConfig {
-    /// Where they are: one place at least.
+    /// The targets, at least one.
     pub targets: Vec<ScrapeTarget>,
 }
 
-/// A place with metrics.
+/// A target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeTarget {
     /// The port on localhost.
@@ -21,16 +21,16 @@ pub struct ScrapeTarget {
     pub path: String,
 }
 
-/// Why metrics cannot be scraped so.
+/// Why the settings are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScrapeConfigError {
-    /// It is no JSON of that shape.
+    /// The JSON is invalid.
     #[error("failed to parse ISTIO_PROMETHEUS_ANNOTATIONS: {0}")]
     Json(String),
-    /// A port that is none.
+    /// A port is invalid.
     #[error("prometheus annotations: invalid port {0:?}")]
     Port(String),
-    /// A port of the mesh.
+    /// A port belongs to the mesh.
     #[error("prometheus annotations: port {0} belongs to the sidecar and cannot be scraped")]
     Reserved(u16),
 }
@@ -38,7 +38,7 @@ pub enum ScrapeConfigError {
 /// The variable's JSON.
 #[derive(Deserialize)]
 struct ScrapeJson {
-    /// `false` switches scraping off.
+    /// `false` disables scraping.
     #[serde(default)]
     scrape: String,
     /// The path of the only target.
@@ -62,10 +62,10 @@ struct WrittenTarget {
 }
 
 impl ScrapeConfig {
-    /// Reads the variable; `None` where scraping is off. `own` is the agent's port.
+    /// Parses the variable; `None` if scraping is disabled. `own` is the agent's port.
     ///
     /// # Errors
-    /// When it cannot be read, or a port cannot be scraped.
+    /// If the JSON is invalid, or a port is not allowed.
     pub fn parse(text: &str, own: u16) -> Result<Option<Self>, ScrapeConfigError> {
         let written: ScrapeJson =
             serde_json::from_str(text).map_err(|error| ScrapeConfigError::Json(error.to_string()))?;

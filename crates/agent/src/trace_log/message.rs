@@ -1,29 +1,29 @@
-//! Messages of the kernel's log of packets over netlink (`linux/netfilter/nfnetlink_log.h`). Lengths and kinds are in the
-//! machine's byte order, what netfilter itself says in that of the network.
+//! Messages of the kernel's packet log over netlink (`linux/netfilter/nfnetlink_log.h`). Lengths and types are in
+//! host byte order, netfilter's own values in network byte order.
 
-/// The length of a netlink header and of netfilter's behind it.
+/// The length of the netlink header and of netfilter's header after it.
 const HEADERS: usize = 20;
-/// The subsystem of the log, in the upper byte of a message's kind.
+/// The subsystem of the log, in the upper byte of a message type.
 const LOG: u16 = 4 << 8;
 const PACKET: u16 = LOG;
-/// A request to configure.
+/// A configuration request.
 const CONFIGURE: u16 = LOG | 1;
-/// What became of a request.
+/// The result of a request.
 const OUTCOME: u16 = 2;
-/// A request that is to be answered.
+/// Flags of a request with acknowledgement.
 const REQUEST_WITH_ANSWER: u16 = 1 | 4;
 
-/// What the kernel is asked for.
+/// A request to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The packets of the group.
+    /// Subscribes to the packets of the group.
     Bind,
-    /// That they come with what is in them, as far as the rules have it.
+    /// Makes packets contain their data, up to the size in the rules.
     CopyPackets,
 }
 
 impl Request {
-    /// As bytes.
+    /// Encodes the request.
     #[must_use]
     pub fn bytes(self, group: u16) -> Vec<u8> {
         let attribute: &[u8] = match self {
@@ -43,7 +43,7 @@ impl Request {
         let mut bytes = total.to_ne_bytes().to_vec();
         bytes.extend(CONFIGURE.to_ne_bytes());
         bytes.extend(REQUEST_WITH_ANSWER.to_ne_bytes());
-        // Sequence number, sender and family are not needed: there is one request at a time.
+        // Sequence number, sender and family are not needed: only one request is pending at a time.
         bytes.extend([0; 8]);
         bytes.extend([0, 0]);
         bytes.extend(group.to_be_bytes());
@@ -55,10 +55,10 @@ impl Request {
     }
 }
 
-/// What the kernel says.
+/// A message from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// What became of a request: 0, or an error as a negative number.
+    /// The result of a request: 0, or a negative error number.
     Outcome(i32),
     /// A packet was logged.
     Logged(Logged),
@@ -67,27 +67,27 @@ pub enum Message {
 /// A packet that was logged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
-    /// What the rule calls itself.
+    /// The log prefix of the rule.
     pub prefix: String,
-    /// The packet's beginning.
+    /// The start of the packet.
     pub payload: Vec<u8>,
-    /// Whose it is, where the kernel knows.
+    /// The user ID of the sender, if the kernel reports it.
     pub user: Option<u32>,
 }
 
-/// Takes bytes of a length, and leaves the others.
+/// Splits bytes of this length off the front.
 fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
     Some(taken)
 }
 
-/// A number in the machine's byte order.
+/// A number in host byte order.
 fn number16(bytes: &mut &[u8]) -> Option<u16> {
     take(bytes, 2)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// Reads messages; what breaks off or is of another kind is left out.
+/// Parses messages; truncated and unknown ones are skipped.
 #[must_use]
 pub fn parse(mut bytes: &[u8]) -> Vec<Message> {
     let mut messages = Vec::new();
@@ -99,7 +99,7 @@ pub fn parse(mut bytes: &[u8]) -> Vec<Message> {
     messages
 }
 
-/// One message with its header.
+/// Parses one message with its header.
 fn one(mut message: &[u8]) -> Option<Message> {
     take(&mut message, 4)?;
     let kind = number16(&mut message)?;
@@ -114,7 +114,7 @@ fn one(mut message: &[u8]) -> Option<Message> {
     }
 }
 
-/// The attributes of a packet.
+/// Parses the attributes of a packet.
 fn logged(mut attributes: &[u8]) -> Logged {
     let mut logged = Logged::default();
     while let Some((length, kind)) = number16(&mut attributes).zip(number16(&mut attributes)) {

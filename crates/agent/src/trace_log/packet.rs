@@ -1,8 +1,8 @@
-//! The beginning of a packet in words.
+//! Describes the start of a packet as text.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Protocol, source and destination; what there is of them.
+/// Protocol, source and destination, as far as they are in the packet.
 #[must_use]
 pub fn describe(packet: &[u8]) -> String {
     let read = match packet.first().map(|first| first >> 4) {
@@ -29,23 +29,23 @@ pub fn describe(packet: &[u8]) -> String {
     }
 }
 
-/// Protocol, source, destination, and what follows the header.
+/// Protocol, source, destination, and the bytes after the header.
 type Header<'a> = (u8, IpAddr, IpAddr, &'a [u8]);
 
-/// A header of IPv4.
+/// Parses an IPv4 header.
 fn v4(packet: &[u8]) -> Option<Header<'_>> {
     let length = usize::from(packet.first()? & 0xf) * 4;
     let address = |from: usize| packet.get(from..)?.first_chunk::<4>().map(|bytes| Ipv4Addr::from(*bytes).into());
     Some((*packet.get(9)?, address(12)?, address(16)?, packet.get(length.max(20)..).unwrap_or_default()))
 }
 
-/// A header of IPv6; further headers are not looked into.
+/// Parses an IPv6 header; extension headers are not parsed.
 fn v6(packet: &[u8]) -> Option<Header<'_>> {
     let address = |from: usize| packet.get(from..)?.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
     Some((*packet.get(6)?, address(8)?, address(24)?, packet.get(40..).unwrap_or_default()))
 }
 
-/// A port at a place.
+/// A port at an offset.
 fn port(bytes: &[u8], place: usize) -> Option<u16> {
     bytes.get(place..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }

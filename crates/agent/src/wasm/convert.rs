@@ -1,4 +1,4 @@
-//! Extension configs: where a module is named that is far away, a file takes its place.
+//! Replaces remote modules in extension configs by files.
 
 use std::time::Duration;
 
@@ -27,24 +27,24 @@ use navarch_api::kubernetes::SecretBytes;
 const HTTP: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
 /// A network filter.
 const NETWORK: &str = "type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm";
-/// A filter whose fields are written as JSON.
+/// A filter with a configuration in JSON form.
 const TYPED_STRUCT: &str = "type.googleapis.com/udpa.type.v1.TypedStruct";
-/// What the control plane says to the agent in the module's environment begins so, and is kept from the module.
+/// The prefix of the control plane's parameters in the module's environment, which are removed from it.
 const OURS: &str = "ISTIO_META_";
 /// The pull secret.
 const SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
-/// Whether to fetch again.
+/// The pull policy.
 const POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
-/// The version of the resource that names the module.
+/// The version of the resource that refers to the module.
 const VERSION: &str = "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION";
-/// A checksum that is none, since Envoy wants some.
+/// A placeholder checksum, since Envoy requires one.
 const NO_CHECKSUM: &str = "nil";
-/// How long a fetch may take where nothing is said.
+/// Default timeout of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it may take at all.
+/// Maximum timeout of a fetch.
 const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Why an extension config is refused as a whole.
+/// Why an extension config is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     /// The resource is not valid protobuf.
@@ -56,18 +56,18 @@ pub enum ConvertError {
     /// The resource is empty.
     #[error("extension config {0} is empty")]
     Empty(String),
-    /// It names no module at all.
+    /// The config has no module.
     #[error("extension config {0} has no module")]
     NoModule(String),
 }
 
-/// Why a module stays away.
+/// Why a module is missing.
 #[derive(Debug, thiserror::Error)]
 enum Absent {
-    /// A pull secret is named that is not there.
+    /// The pull secret is missing.
     #[error("the pull secret is missing")]
     Secret,
-    /// No URL is given.
+    /// The URL is missing.
     #[error("the module has no URL")]
     Url,
     /// The module could not be fetched.
@@ -83,7 +83,7 @@ enum Filter {
     Network(Box<NetworkWasm>),
 }
 
-/// Puts a file in the place of a module far away; says whether there was one.
+/// Replaces a remote module by a file. Returns whether there was one.
 pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, ConvertError> {
     let mut config = TypedExtensionConfig::decode(&resource.value[..])?;
     let TypedExtensionConfig { name, typed_config } = &mut config;
@@ -95,7 +95,7 @@ pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, 
     Ok(changed)
 }
 
-/// The same for the config of one filter.
+/// Converts the config of one filter.
 pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) -> Result<bool, ConvertError> {
     let begun = Instant::now();
     let outcome = convert(cache, name, typed).await;
@@ -109,17 +109,17 @@ pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) 
     outcome.map(|converted| !matches!(converted, Converted::Nothing))
 }
 
-/// What became of the config of a filter.
+/// The result of converting a filter's config.
 enum Converted {
-    /// There is nothing to fetch.
+    /// There is no remote module.
     Nothing,
-    /// It names a file now.
+    /// The module is replaced by a file.
     Replaced,
-    /// Another filter stands in for it.
+    /// The filter is replaced by another one.
     StoodIn,
 }
 
-/// Replaces a module far away by a file.
+/// Replaces a remote module by a file.
 async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted, ConvertError> {
     let Some(mut filter) = Filter::read(typed)? else { return Ok(Converted::Nothing) };
     let plugin = filter.plugin();
@@ -149,7 +149,7 @@ async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted
     Ok(converted)
 }
 
-/// Fetches the module of a VM and has it read from its file.
+/// Fetches the module of a VM config, and replaces it by its file.
 async fn fetch(cache: &Cache, resource: &str, vm: &mut VmConfig) -> Result<(), Absent> {
     let (mut secret, mut policy, mut version) = (None, PullPolicy::default(), String::new());
     if let Some(environment) = &mut vm.environment_variables {
@@ -195,7 +195,7 @@ async fn fetch(cache: &Cache, resource: &str, vm: &mut VmConfig) -> Result<(), A
 }
 
 impl Filter {
-    /// Reads a filter; nothing if it is not of Wasm.
+    /// Decodes a filter; `None` if it is not a Wasm filter.
     fn read(typed: &Any) -> Result<Option<Self>, ConvertError> {
         let (type_url, value) = if typed.type_url == TYPED_STRUCT {
             let typed = udpa::r#type::v1::TypedStruct::decode(&typed.value[..])?;
@@ -203,7 +203,7 @@ impl Filter {
                 return Ok(None);
             }
             let json = to_json(typed.value.unwrap_or_default());
-            // Made when it is needed, which is next to never: it is large.
+            // Constructed only here, as it is large and rarely needed.
             let bytes = Codec::new().from_json(&typed.type_url, &json)?;
             (typed.type_url, bytes)
         } else if matches!(typed.type_url.as_str(), HTTP | NETWORK) {
@@ -225,7 +225,7 @@ impl Filter {
         }
     }
 
-    /// The plugin, to be changed.
+    /// The plugin config, mutably.
     fn plugin_mut(&mut self) -> Option<&mut PluginConfig> {
         match self {
             Self::Http(filter) => filter.config.as_mut(),
@@ -233,7 +233,7 @@ impl Filter {
         }
     }
 
-    /// The filter as a resource.
+    /// Encodes the filter as a resource.
     fn pack(&self) -> Any {
         match self {
             Self::Http(filter) => any::pack(&**filter),
@@ -251,9 +251,9 @@ impl Filter {
         })
     }
 
-    /// A filter that lets all or nothing pass.
+    /// A filter that allows or denies everything.
     fn stand_in(&self, open: bool) -> Any {
-        // No rules let all pass; rules that name nobody, nothing.
+        // No rules allow everything; empty rules deny everything.
         let rules = (!open).then(Rules::default);
         let prefix = if open { "wasm-default-allow" } else { "wasm-default-deny" }.to_owned();
         match self {
@@ -263,7 +263,7 @@ impl Filter {
     }
 }
 
-/// Protobuf's JSON as JSON.
+/// Converts a `google.protobuf.Struct` to JSON.
 fn to_json(from: Struct) -> serde_json::Value {
     serde_json::Value::Object(from.fields.into_iter().map(|(key, value)| (key, value_to_json(value))).collect())
 }
@@ -271,7 +271,7 @@ fn to_json(from: Struct) -> serde_json::Value {
 fn value_to_json(value: Value) -> serde_json::Value {
     match value.kind {
         None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
-        // Whole numbers are written without a point, as fields of integers want them.
+        // Integers are written without a fraction, as integer fields require.
         Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < 9e15 => {
             format!("{number:.0}").parse::<i64>().map_or(serde_json::Value::Null, Into::into)
         }

@@ -1,4 +1,4 @@
-//! What a pull secret says to a registry.
+//! Credentials for a registry, from a pull secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,40 +7,40 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-/// The key of Docker's own registry in a pull secret.
+/// The key of Docker Hub in a pull secret.
 const DOCKER: &str = "https://index.docker.io/v1/";
 
-/// How one shows a registry who one is. Printing it prints nothing.
+/// Credentials. `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Credentials {
-    /// By name and password.
+    /// Basic authentication.
     Basic(String),
-    /// By a token for the registry itself.
+    /// A bearer token for the registry itself.
     Bearer(String),
 }
 
 /// A pull secret: Docker's `config.json`.
 #[derive(Deserialize)]
 struct Config {
-    /// By registry.
+    /// Credentials by registry.
     #[serde(default)]
     auths: BTreeMap<String, Entry>,
 }
 
-/// What it says of one registry.
+/// The credentials of one registry.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "lowercase", default)]
 struct Entry {
     username: String,
     password: String,
-    /// Both, encoded.
+    /// User name and password, encoded in Base64.
     auth: String,
-    /// A token in place of them.
+    /// A token that replaces user name and password.
     registrytoken: String,
 }
 
 impl Credentials {
-    /// What a pull secret says to a registry; nothing if it is silent on it.
+    /// The credentials for a registry; `None` if the pull secret has none.
     pub(super) fn find(secret: &[u8], registry: &str) -> Option<Self> {
         let config: Config = serde_json::from_slice(secret).ok()?;
         let host = |key: &str| {

@@ -1,5 +1,4 @@
-//! One HTTP GET after the other, each on a connection of its own: bounded in time, size and hops, and never to an address that is
-//! blocked.
+//! HTTP GET requests, each on its own connection: limited in time, size and redirects, and never to a blocked address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,16 +18,16 @@ use tokio_rustls::TlsConnector;
 use crate::tls;
 use navarch_net::destination::AddressPolicy;
 
-/// How often a request is sent on to elsewhere.
+/// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 
-/// Why nothing was fetched.
+/// Errors of a download.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    /// The URL cannot be used.
+    /// The URL is not supported.
     #[error("unsupported module URL {0:?}")]
     Url(String),
-    /// The address is not asked.
+    /// The address is blocked.
     #[error("{host} is not allowed: {reason}")]
     Blocked { host: String, reason: &'static str },
     /// Connecting failed.
@@ -55,7 +54,7 @@ pub(super) enum FetchError {
 }
 
 impl FetchError {
-    /// Whether another attempt may help.
+    /// Whether the error may be temporary.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Self::Connect(..) | Self::Http(_) | Self::Slow(_) => true,
@@ -77,11 +76,11 @@ pub(super) struct FetchRequest<'a> {
     pub(super) addresses: &'a AddressPolicy,
     /// Maximum size of the response.
     pub(super) max_bytes: u64,
-    /// How long it may take, from the first hop to the last byte.
+    /// Timeout of the download, including redirects.
     pub(super) timeout: Duration,
 }
 
-/// An answer, whatever its status.
+/// A response, whatever its status.
 #[derive(Clone, Debug)]
 pub(super) struct FetchedModule {
     pub(super) status: StatusCode,
@@ -89,13 +88,13 @@ pub(super) struct FetchedModule {
     pub(super) body: Bytes,
 }
 
-/// Gets an answer, following where it is sent on to.
+/// Sends the request and follows redirects.
 pub(super) async fn get(ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
     let timeout = ask.timeout;
     tokio::time::timeout(timeout, follow(ask)).await.unwrap_or(Err(FetchError::Slow(timeout)))
 }
 
-/// Follows the hops.
+/// Follows redirects.
 async fn follow(mut ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
     for _ in 0..=MAX_REDIRECTS {
         let response = hop(&ask).await?;
@@ -115,7 +114,7 @@ async fn follow(mut ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> 
     Err(FetchError::Hops)
 }
 
-/// Where an answer sends on to.
+/// The target of a redirect.
 fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
     let text = location.to_str().map_err(|_| FetchError::Url("a location".to_owned()))?;
     let wrong = || FetchError::Url(text.to_owned());
@@ -128,7 +127,7 @@ fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
     Uri::from_parts(parts).map_err(|_| wrong())
 }
 
-/// One request and the head of its answer.
+/// Sends one request. Returns the response without its body.
 async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
     let wrong = || FetchError::Url(ask.url.to_string());
     let authority = ask.url.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
@@ -154,8 +153,7 @@ async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
     send(stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?, request).await
 }
 
-/// Connects to the first address of a host that answers and is not blocked. The address that was checked is the one that is
-/// connected to.
+/// Connects to the first reachable address of a host that is not blocked. The checked address is the one that is connected to.
 async fn connect(host: &str, port: u16, policy: &AddressPolicy) -> Result<TcpStream, FetchError> {
     let failed = |error| FetchError::Connect(host.to_owned(), error);
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
@@ -172,7 +170,7 @@ async fn connect(host: &str, port: u16, policy: &AddressPolicy) -> Result<TcpStr
     Err(failed(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound))))
 }
 
-/// Sends a request on a connection. The connection is driven as long as its answer is read.
+/// Sends a request on a connection. The connection is driven while the response is read.
 async fn send<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, FetchError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -180,16 +178,16 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let mut driver = tokio::task::JoinSet::new();
     driver.spawn(async move {
-        // Its failure shows in the answer.
+        // An error of the connection is also an error of the response.
         let _ = connection.await;
     });
     let response = sender.send_request(request).await?;
-    // It ends by itself when the body is read or dropped.
+    // The task ends when the body is read or dropped.
     driver.detach_all();
     Ok(response)
 }
 
-/// The whole of an answer, unless it is too large.
+/// Reads a whole response, up to the size limit.
 async fn collect(response: Response<Incoming>, max_bytes: u64) -> Result<FetchedModule, FetchError> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Modules that listeners name in place: in a filter of connections, or in one of HTTP within its connection manager.
+//! Modules that listeners contain inline: in a network filter, or in an HTTP filter of a connection manager.
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
@@ -11,18 +11,18 @@ use prost_types::Any;
 use super::cache::Cache;
 use super::convert::{ConvertError, localize_filter};
 
-/// The connection manager.
+/// The type URL of the connection manager.
 const MANAGER: &str =
     "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-/// What the types of both filters have in their names, and hardly anything else.
+/// Parts of the type URLs of both filters, which rarely occur elsewhere.
 const NAMES: [&[u8]; 2] = [b"filters.http.wasm.v3.Wasm", b"filters.network.wasm.v3.Wasm"];
 
-/// Whether there may be a filter of Wasm somewhere in these bytes; costs a look at each.
+/// Whether these bytes may contain a Wasm filter. Scans all bytes.
 pub(super) fn may_name_module(bytes: &[u8]) -> bool {
     NAMES.iter().any(|name| memchr::memmem::find(bytes, name).is_some())
 }
 
-/// Puts files in the place of modules far away; says whether there was any.
+/// Replaces remote modules by files. Returns whether there were any.
 pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, ConvertError> {
     if !may_name_module(&resource.value) {
         return Ok(false);

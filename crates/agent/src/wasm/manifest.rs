@@ -1,30 +1,30 @@
-//! Manifests of images: which of their layers holds the module.
+//! Image manifests: finds the layer that contains the module.
 
 use serde::Deserialize;
 
 use super::reference::is_sha256;
 
-/// The largest manifest that is read, as registries take them.
+/// Maximum size of a manifest: the limit of registries.
 pub const MAX_BYTES: u64 = 4 << 20;
-/// A manifest of Docker's kind.
+/// The media type of Docker's manifests.
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-/// A layer of Docker's kind.
+/// The media type of Docker's layers.
 const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
-/// A layer of the usual kind.
+/// The media type of OCI layers.
 const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-/// A layer that is a module.
+/// The media type of a layer that is a module.
 const WASM_LAYER: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
 /// The `Accept` header: the supported manifest types.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// What a manifest says.
+/// The result of parsing a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Manifest {
-    /// There is one for each platform; this is the digest of the one to take.
+    /// An index with an image per platform: the digest of the one to use.
     Index(String),
-    /// The module is in this layer.
+    /// The layer that contains the module.
     Module(Layer),
 }
 
@@ -35,29 +35,29 @@ pub struct Layer {
     pub digest: String,
     /// Its size in bytes.
     pub size: u64,
-    /// How the module lies in it.
+    /// The format of the layer.
     pub packing: Packing,
 }
 
-/// How a module lies in a layer.
+/// The format of a layer with a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// As `plugin.wasm` in a packed archive.
+    /// `plugin.wasm` in a compressed archive.
     Archive,
-    /// As it is.
+    /// The module itself.
     Plain,
 }
 
 /// Errors of parsing a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// It cannot be read.
+    /// The JSON is invalid.
     #[error("failed to parse the image manifest: {0}")]
     Unreadable(String),
-    /// It names no image or layer by sha256.
+    /// A digest is not sha256.
     #[error("digest {0:?} of the image manifest is not sha256")]
     Digest(String),
-    /// It has no layer that can hold a module.
+    /// No layer can contain a module.
     #[error("no layer of the image contains a Wasm module")]
     NoModule,
 }
@@ -67,7 +67,7 @@ pub enum ManifestError {
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
 struct Wire {
-    /// Its own type; only Docker's always have it.
+    /// The manifest's own media type; only Docker's manifests always have it.
     media_type: String,
     /// The layers of an image.
     layers: Vec<Descriptor>,
@@ -75,7 +75,7 @@ struct Wire {
     manifests: Vec<Descriptor>,
 }
 
-/// What a manifest says of something else.
+/// A reference to an image or a layer.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Descriptor {
@@ -83,11 +83,11 @@ struct Descriptor {
     digest: String,
     /// Its size in bytes.
     size: u64,
-    /// What it runs on.
+    /// The platform of an image.
     platform: Platform,
 }
 
-/// What an image runs on.
+/// The platform of an image.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Platform {
@@ -96,10 +96,10 @@ struct Platform {
     architecture: String,
 }
 
-/// Reads a manifest.
+/// Parses a manifest.
 ///
 /// # Errors
-/// When it cannot be read or leads to no module.
+/// If it is invalid or has no module.
 pub fn parse(json: &[u8]) -> Result<Manifest, ManifestError> {
     let wire: Wire = serde_json::from_slice(json).map_err(|error| ManifestError::Unreadable(error.to_string()))?;
     if wire.layers.is_empty() && !wire.manifests.is_empty() {
@@ -112,7 +112,7 @@ pub fn parse(json: &[u8]) -> Result<Manifest, ManifestError> {
     Ok(Manifest::Module(Layer { digest: sha256(&layer.digest)?, size: layer.size, packing }))
 }
 
-/// The layer that holds the module: the last of an ordinary image, or the one of two that is a module.
+/// The layer with the module: the last one of an ordinary image, or the Wasm layer of an image with two layers.
 fn choose(wire: &Wire) -> Option<(&Descriptor, Packing)> {
     let last = wire.layers.last()?;
     let ordinary = if wire.media_type == DOCKER_MANIFEST { DOCKER_LAYER } else { OCI_LAYER };

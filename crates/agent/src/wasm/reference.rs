@@ -1,31 +1,31 @@
-//! Names of images: `registry/repository:tag` or `…@sha256:digest`.
+//! Image names: `registry/repository:tag` or `…@sha256:digest`.
 
-/// The registry where a name says none.
+/// The default registry.
 const DEFAULT: &str = "index.docker.io";
-/// The longest name.
+/// Maximum length of a name.
 const MAX: usize = 512;
 
-/// An image by name.
+/// A parsed image name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
     /// The registry, with its port if one is given.
     pub(super) registry: String,
     pub(super) repository: String,
-    /// Which image of it.
+    /// The tag or digest.
     pub(super) version: Version,
 }
 
-/// Which image of a repository.
+/// The tag or digest of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// By a tag, which may be moved.
+    /// A tag, which may be moved.
     Tag(String),
-    /// By digest: sha256 in hexadecimal.
+    /// A digest: sha256 in hexadecimal.
     Digest(String),
 }
 
 impl Reference {
-    /// Reads a name without its scheme.
+    /// Parses a name without scheme.
     pub(super) fn parse(name: &str) -> Option<Self> {
         if name.len() > MAX {
             return None;
@@ -67,7 +67,7 @@ impl Reference {
         Some(Self { registry: registry.to_owned(), repository, version })
     }
 
-    /// What the registry's protocol calls it.
+    /// The version in the registry's protocol.
     pub(super) fn version(&self) -> String {
         match &self.version {
             Version::Tag(tag) => tag.clone(),
@@ -75,13 +75,13 @@ impl Reference {
         }
     }
 
-    /// What all its versions have in common.
+    /// The URL without version.
     pub(super) fn name(&self) -> String {
         format!("oci://{}/{}", self.registry, self.repository)
     }
 }
 
-/// Whether this is a sha256 in hexadecimal, as digests and files are named.
+/// Whether this is a sha256 in hexadecimal, as in names of digests and files.
 pub(super) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|sign| matches!(sign, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -1,4 +1,4 @@
-//! The protocol of registries of images, as far as one module needs it.
+//! A client of the OCI registry protocol, as far as needed to pull a module.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use super::reference::{Reference, Version};
 use navarch_api::digest::sha256_hex;
 use navarch_net::destination::is_private;
 
-/// The largest answer of a token service.
+/// Maximum size of a token response.
 const TOKEN_BYTES: u64 = 64 << 10;
-/// Manifests that lead to another.
+/// Maximum depth of nested indexes.
 const INDEXES: usize = 2;
 
 /// Errors of pulling an image.
@@ -31,50 +31,50 @@ pub(super) enum RegistryError {
     /// A manifest is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Something is not what its digest says.
+    /// A digest does not match.
     #[error("{what} does not match its digest")]
     Digest { what: &'static str },
-    /// A token service may not be asked.
+    /// The token server is not allowed.
     #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
-    /// Manifests lead in circles.
+    /// Indexes are nested too deeply.
     #[error("the image index refers to another index")]
     Indexes,
 }
 
-/// A registry while one image is fetched from it.
+/// A registry while an image is pulled from it.
 pub(super) struct Registry<'a> {
     config: &'a ModulesConfig,
     reference: &'a Reference,
-    /// What is shown to it.
+    /// The credentials for the registry.
     credentials: Option<Credentials>,
-    /// `https`, or `http` where that is allowed and all there is.
+    /// `https`, or `http` if it is allowed and HTTPS is not available.
     scheme: &'static str,
-    /// The token that it wants in every request.
+    /// The `Authorization` header of every request.
     token: Option<HeaderValue>,
-    /// When all must be done.
+    /// The deadline of the pull.
     end: Instant,
 }
 
 /// The image's manifest.
 pub(super) struct Image {
-    /// The digest of the manifest: what an image's checksum is.
+    /// The digest of the manifest: the image's checksum.
     pub(super) digest: String,
     /// The layer with the module.
     pub(super) layer: Layer,
 }
 
-/// What a token service answers.
+/// The response of a token server.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Token {
     token: String,
-    /// The same by OAuth's name.
+    /// The same, by OAuth's name.
     access_token: String,
 }
 
 impl<'a> Registry<'a> {
-    /// A registry; nothing was asked yet.
+    /// A registry client; no request is sent yet.
     pub(super) fn new(
         config: &'a ModulesConfig,
         reference: &'a Reference,
@@ -85,7 +85,7 @@ impl<'a> Registry<'a> {
         Self { config, reference, credentials, scheme: "https", token: None, end }
     }
 
-    /// The image's manifest.
+    /// Reads the image's manifest.
     pub(super) async fn image(&mut self) -> Result<Image, RegistryError> {
         let mut version = self.reference.version();
         for _ in 0..=INDEXES {
@@ -110,15 +110,15 @@ impl<'a> Registry<'a> {
         if sha256_hex(&got) == layer.digest { Ok(got) } else { Err(RegistryError::Digest { what: "a layer" }) }
     }
 
-    /// Whether the registry may be asked in plain text: it is listed as insecure, or of this machine or network, as for
-    /// other clients of registries.
+    /// Whether plain text is allowed: if the registry is listed as insecure, or is on this machine or network, as in
+    /// other registry clients.
     fn may_be_plain(&self) -> bool {
         let registry = &self.reference.registry;
         let host = registry.rsplit_once(':').map_or(registry.as_str(), |(host, _)| host);
         self.config.is_insecure(registry) || is_private(host) || host.ends_with(".local")
     }
 
-    /// Something of the repository; asks for a token, or in plain text, where the registry wants that.
+    /// Reads a path of the repository; requests a token, or falls back to plain text, if necessary.
     async fn get(&mut self, path: &str, max_bytes: u64) -> Result<Bytes, RegistryError> {
         let mut got = match self.try_get(path, max_bytes).await {
             Err(FetchError::Connect(..)) if self.scheme == "https" && self.may_be_plain() => {
@@ -147,7 +147,7 @@ impl<'a> Registry<'a> {
         self.ask(url, headers, max_bytes).await
     }
 
-    /// A request within what time is left.
+    /// Sends a request within the remaining time.
     async fn ask(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<FetchedModule, FetchError> {
         let left = self.end.saturating_duration_since(Instant::now()).min(self.config.request_timeout);
         let insecure = self.config.is_insecure(&self.reference.registry);
@@ -155,7 +155,7 @@ impl<'a> Registry<'a> {
             .await
     }
 
-    /// What the registry wants in every request.
+    /// The `Authorization` header that the registry requires.
     async fn log_in(&self, headers: &HeaderMap) -> Result<HeaderValue, RegistryError> {
         let refused = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
         let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
@@ -174,7 +174,7 @@ impl<'a> Registry<'a> {
         Err(refused())
     }
 
-    /// A token from the service that a challenge names.
+    /// Requests a token from the server in a challenge.
     async fn token(&self, challenge: &str) -> Result<HeaderValue, RegistryError> {
         let realm = parameter(challenge, "realm").unwrap_or_default();
         let refused = || RegistryError::Realm(realm.to_owned());
@@ -182,7 +182,7 @@ impl<'a> Registry<'a> {
         let own = url.authority().is_some_and(|authority| authority.as_str() == self.reference.registry);
         let plain = url.scheme_str() == Some("http") && self.scheme == "https";
         let good = matches!(url.scheme_str(), Some("http" | "https")) && !plain;
-        // A registry must not have the agent ask what only the workload's own machine or network can reach.
+        // Otherwise a registry could make the agent access internal addresses of the workload's machine or network.
         if !good || !own && url.host().is_none_or(is_private) {
             return Err(refused());
         }
@@ -217,7 +217,7 @@ fn parameter<'a>(challenge: &'a str, name: &str) -> Option<&'a str> {
     None
 }
 
-/// Text as a URL's query takes it.
+/// Percent-encodes text for a URL's query.
 fn encode(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
@@ -229,7 +229,7 @@ fn encode(text: &str) -> String {
     })
 }
 
-/// How long from now until all of a fetch must be done.
+/// The deadline of a fetch.
 pub(super) fn end(timeout: Duration) -> Instant {
     Instant::now() + timeout
 }

@@ -1,4 +1,4 @@
-//! Modules out of what they are packed in: gzip and tar, to a bounded size and depth.
+//! Unpacks modules from gzip and tar, with limits of size and depth.
 
 use std::io::Read;
 
@@ -6,31 +6,31 @@ use flate2::read::GzDecoder;
 
 use super::manifest::Packing;
 
-/// What a module begins with.
+/// The magic number of a module.
 const MAGIC: [u8; 4] = *b"\0asm";
-/// Bytes of a module's head: the magic and the version.
+/// Size of a module's header: the magic number and the version.
 const HEAD: usize = 8;
-/// What gzip begins with.
+/// The magic number of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Where tar says that it is tar, and how.
+/// The magic number of tar, and its offset.
 const TAR: (usize, &[u8]) = (257, b"ustar");
-/// How a module is called in an image.
+/// The file name of a module in an image.
 const FILE: &str = "plugin.wasm";
-/// Packings within packings that are opened.
+/// Maximum depth of nested compression and archives.
 const DEPTH: usize = 4;
-/// Entries of an archive that are looked at.
+/// Maximum number of archive entries to read.
 const ENTRIES: usize = 4096;
 
-/// Why there is no module in something.
+/// Why unpacking failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// It is larger than is taken.
+    /// The module exceeds the size limit.
     #[error("the unpacked module exceeds {0} bytes")]
     TooLarge(u64),
-    /// It is cut off or broken.
+    /// The data is truncated or corrupt.
     #[error("failed to unpack the module: {0}")]
     Broken(String),
-    /// It is no module.
+    /// The data is not a module.
     #[error("not a Wasm module")]
     NoModule,
 }
@@ -38,7 +38,7 @@ pub enum UnpackError {
 /// The module in a layer of an image or in a file.
 ///
 /// # Errors
-/// When there is none, or it is too large.
+/// If it contains no module, or is too large.
 pub fn unpack(bytes: &[u8], packing: Packing, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     let module = match packing {
         Packing::Archive => from_archive(&unzip(bytes, max_bytes)?, |name| name == FILE, max_bytes)?,
@@ -47,7 +47,7 @@ pub fn unpack(bytes: &[u8], packing: Packing, max_bytes: u64) -> Result<Vec<u8>,
     if module.len() >= HEAD && module.starts_with(&MAGIC) { Ok(module) } else { Err(UnpackError::NoModule) }
 }
 
-/// The module in a file that may be packed in any way; of archives, the first file.
+/// The module in a file with any nesting of formats; of archives, the first file.
 fn loose(mut bytes: Vec<u8>, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     for _ in 0..DEPTH {
         let is_tar = bytes.get(TAR.0..TAR.0 + TAR.1.len()) == Some(TAR.1);
@@ -62,12 +62,12 @@ fn loose(mut bytes: Vec<u8>, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     Ok(bytes)
 }
 
-/// What gzip holds.
+/// Decompresses gzip.
 fn unzip(bytes: &[u8], max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     read(GzDecoder::new(bytes), max_bytes)
 }
 
-/// The first file of an archive whose name is wanted.
+/// The first file of an archive whose name matches.
 fn from_archive(bytes: &[u8], wanted: impl Fn(&str) -> bool, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     let broken = |error: std::io::Error| UnpackError::Broken(error.to_string());
     let mut archive = tar::Archive::new(bytes);
@@ -75,7 +75,7 @@ fn from_archive(bytes: &[u8], wanted: impl Fn(&str) -> bool, max_bytes: u64) -> 
         let entry = entry.map_err(broken)?;
         let name = entry.path_bytes().into_owned();
         let name = name.rsplit(|sign| *sign == b'/').next().unwrap_or_default();
-        // Links would lead elsewhere; nothing is ever written under a name from an archive.
+        // Links are skipped, and files are never written under names from an archive.
         if entry.header().entry_type().is_file() && wanted(&String::from_utf8_lossy(name)) {
             return read(entry, max_bytes);
         }
@@ -83,7 +83,7 @@ fn from_archive(bytes: &[u8], wanted: impl Fn(&str) -> bool, max_bytes: u64) -> 
     Err(UnpackError::NoModule)
 }
 
-/// All of something, unless it is too large.
+/// Reads everything, up to the size limit.
 fn read(from: impl Read, max_bytes: u64) -> Result<Vec<u8>, UnpackError> {
     let mut bytes = Vec::new();
     let read = from.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes);

@@ -31,9 +31,9 @@ pub struct AccessLogFormat {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyHttpGrpcV3LogProvider {
-    /// The service.
+    /// The access log service, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the access log service.
     pub port: u32,
     /// The name of the log; empty is `http_envoy_accesslog`.
     pub log_name: String,
@@ -51,9 +51,9 @@ pub struct EnvoyHttpGrpcV3LogProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyTcpGrpcV3LogProvider {
-    /// The service.
+    /// The access log service, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the access log service.
     pub port: u32,
     /// The name of the log; empty is `tcp_envoy_accesslog`.
     pub log_name: String,
@@ -65,9 +65,9 @@ pub struct EnvoyTcpGrpcV3LogProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyOpenTelemetryLogProvider {
-    /// The service.
+    /// The OpenTelemetry collector, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the collector.
     pub port: u32,
     /// The name of the log; empty is `otel_envoy_accesslog`.
     pub log_name: String,

@@ -88,7 +88,7 @@ pub struct MeshConfig {
     pub inbound_cluster_stat_name: String,
     /// Pattern of the statistics names of outbound clusters.
     pub outbound_cluster_stat_name: String,
-    /// Certificates that the control plane issued formerly. Ignored.
+    /// Certificates that earlier control planes issued. Ignored.
     pub certificates: Vec<Certificate>,
     /// Settings of services by host.
     pub service_settings: Vec<ServiceSettings>,
@@ -96,7 +96,7 @@ pub struct MeshConfig {
     pub service_scope_configs: Vec<ServiceScopeConfigs>,
     /// Whether agents serve the application's metrics together with the proxy's.
     pub enable_prometheus_merge: Option<bool>,
-    /// Obsolete: clients verify certificates by the rules of `DestinationRule`.
+    /// Deprecated: a `DestinationRule` configures the verification of server certificates.
     pub verify_certificate_at_client: Option<bool>,
     /// An external CA that signs for the mesh.
     pub ca: Option<Ca>,
@@ -106,7 +106,7 @@ pub struct MeshConfig {
     pub default_providers: DefaultProviders,
     /// The namespaces that are watched; empty is all.
     pub discovery_selectors: Vec<LabelSelector>,
-    /// How proxies normalise the paths of requests.
+    /// How proxies normalize the paths of requests.
     pub path_normalization: Option<ProxyPathNormalization>,
     /// The default retry policy of requests.
     pub default_http_retry_policy: Option<HttpRetry>,
@@ -126,13 +126,13 @@ pub struct MeshConfig {
 wire_enum! {
     /// Which `Ingress` objects are served.
     IngressControllerMode {
-        /// As the installation sets it.
+        /// As the installation configures it.
         Unspecified = 0, "UNSPECIFIED";
-        /// None.
+        /// No objects.
         Off = 1, "OFF";
-        /// Those of Istio's class and those without a class.
+        /// Objects of Istio's class, and those without a class.
         Default = 2, "DEFAULT";
-        /// Those of Istio's class.
+        /// Objects of Istio's class only.
         Strict = 3, "STRICT";
     }
 }
@@ -150,9 +150,9 @@ wire_enum! {
 wire_enum! {
     /// Whether HTTP/1.1 connections between proxies are upgraded to HTTP/2.
     H2UpgradePolicy {
-        /// They are not upgraded.
+        /// Connections are not upgraded.
         DoNotUpgrade = 0, "DO_NOT_UPGRADE";
-        /// They are upgraded.
+        /// Connections are upgraded.
         Upgrade = 1, "UPGRADE";
     }
 }
@@ -170,11 +170,11 @@ pub struct OutboundTrafficPolicy {
 wire_enum! {
     /// Whether traffic to unknown hosts is forwarded.
     OutboundTrafficPolicyMode {
-        /// It is dropped.
+        /// Traffic to unknown hosts is dropped.
         RegistryOnly = 0, "REGISTRY_ONLY";
-        /// It is forwarded to the original destination address.
+        /// Traffic is forwarded to its original destination address.
         AllowAny = 1, "ALLOW_ANY";
-        /// It is forwarded; the proxy resolves hosts from HTTP or SNI.
+        /// Traffic is forwarded; the proxy resolves the host from HTTP or SNI.
         AllowAnyDynamicDns = 3, "ALLOW_ANY_DYNAMIC_DNS";
     }
 }
@@ -183,7 +183,7 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InboundTrafficPolicy {
-    /// The destination.
+    /// Whether traffic goes to the original destination address or to localhost.
     pub mode: InboundTrafficPolicyMode,
 }
 
@@ -231,7 +231,7 @@ pub struct CertificateData {
     pub trust_domains: Vec<String>,
 }
 
-/// A certificate that the control plane issued formerly.
+/// A certificate that earlier control planes issued.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Certificate {
@@ -274,9 +274,9 @@ pub struct ServiceScopeConfigs {
 wire_enum! {
     /// The scope of a service.
     ServiceScope {
-        /// Its cluster.
+        /// The service is visible in its own cluster only.
         Local = 0, "LOCAL";
-        /// All clusters of the mesh.
+        /// The service is visible in all clusters of the mesh.
         Global = 1, "GLOBAL";
     }
 }
@@ -285,9 +285,9 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ca {
-    /// Its address.
+    /// The address of the CA, `host:port`.
     pub address: String,
-    /// TLS settings for it.
+    /// TLS settings for the connection to the CA.
     pub tls_settings: Option<ClientTlsSettings>,
     /// Timeout of a request.
     pub request_timeout: Option<Duration>,
@@ -299,34 +299,34 @@ pub struct Ca {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultProviders {
-    /// For traces.
+    /// Providers for traces.
     pub tracing: Vec<String>,
-    /// For metrics.
+    /// Providers for metrics.
     pub metrics: Vec<String>,
-    /// For access logs.
+    /// Providers for access logs.
     pub access_logging: Vec<String>,
 }
 
-/// How proxies normalise the paths of requests.
+/// How proxies normalize the paths of requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyPathNormalization {
-    /// The kind of normalisation.
+    /// The degree of normalization.
     pub normalization: NormalizationType,
 }
 
 wire_enum! {
-    /// The kinds of path normalisation.
+    /// The degrees of path normalization.
     NormalizationType {
-        /// As `BASE`.
+        /// The same as `BASE`.
         Default = 0, "DEFAULT";
-        /// Paths stay as they are.
+        /// Paths are not changed.
         None = 1, "NONE";
-        /// Normalizes by RFC 3986, and converts backslashes to slashes.
+        /// Normalizes according to RFC 3986, and converts backslashes to slashes.
         Base = 2, "BASE";
-        /// As `BASE`, and merges adjacent slashes.
+        /// Like `BASE`, and merges adjacent slashes.
         MergeSlashes = 3, "MERGE_SLASHES";
-        /// As `MERGE_SLASHES`, after escaped slashes and backslashes are decoded.
+        /// Like `MERGE_SLASHES`, after decoding escaped slashes and backslashes.
         DecodeAndMergeSlashes = 4, "DECODE_AND_MERGE_SLASHES";
     }
 }

@@ -9,7 +9,7 @@ use crate::istio::wire_enum::wire_enum;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionSettings {
-    /// The position of the proxy.
+    /// Whether the proxy is a sidecar or at the edge, which selects the defaults.
     pub profile: ConnectionProfile,
     /// Buffer limit of a downstream connection, in bytes.
     pub listener_per_connection_buffer_limit_bytes: Option<i32>,
@@ -48,11 +48,11 @@ pub struct ConnectionSettings {
 }
 
 wire_enum! {
-    /// The position of a proxy.
+    /// The role of a proxy, which selects the defaults.
     ConnectionProfile {
-        /// Beside an application.
+        /// A proxy next to an application.
         Sidecar = 0, "SIDECAR";
-        /// At the edge, with untrusted clients.
+        /// A proxy at the edge, with untrusted clients.
         Edge = 1, "EDGE";
     }
 }
@@ -62,11 +62,11 @@ wire_enum! {
     HeadersWithUnderscoresAction {
         /// The profile's default.
         Unspecified = 0, "HEADERS_WITH_UNDERSCORES_UNSPECIFIED";
-        /// They are forwarded.
+        /// Such headers are forwarded.
         Allow = 1, "HEADERS_WITH_UNDERSCORES_ALLOW";
-        /// The request is rejected.
+        /// Requests with such headers are rejected.
         RejectRequest = 2, "HEADERS_WITH_UNDERSCORES_REJECT_REQUEST";
-        /// They are dropped.
+        /// Such headers are dropped.
         DropHeader = 3, "HEADERS_WITH_UNDERSCORES_DROP_HEADER";
     }
 }
@@ -76,13 +76,13 @@ wire_enum! {
     PathWithEscapedSlashesAction {
         /// The profile's default.
         Unspecified = 0, "PATH_WITH_ESCAPED_SLASHES_UNSPECIFIED";
-        /// They stay unchanged.
+        /// Escaped slashes are unchanged.
         KeepUnchanged = 1, "KEEP_UNCHANGED";
-        /// The request is rejected.
+        /// Requests with escaped slashes are rejected.
         RejectRequest = 2, "REJECT_REQUEST";
         /// The client is redirected to the unescaped path.
         UnescapeAndRedirect = 3, "UNESCAPE_AND_REDIRECT";
-        /// They are unescaped before forwarding.
+        /// Escaped slashes are unescaped before forwarding.
         UnescapeAndForward = 4, "UNESCAPE_AND_FORWARD";
     }
 }

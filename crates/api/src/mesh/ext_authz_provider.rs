@@ -10,9 +10,9 @@ use crate::duration::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyExternalAuthorizationHttpProvider {
-    /// The service, `host` or `namespace/host`.
+    /// The authorization service, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the authorization service.
     pub port: u32,
     /// Timeout of a check; `None` is 600 s.
     pub timeout: Option<Duration>,
@@ -24,13 +24,13 @@ pub struct EnvoyExternalAuthorizationHttpProvider {
     pub clear_route_cache: bool,
     /// The status if the service is unavailable; empty is 403.
     pub status_on_error: String,
-    /// The old name of `include_request_headers_in_check`.
+    /// Deprecated name of `include_request_headers_in_check`.
     pub include_headers_in_check: Vec<String>,
     /// Request headers that the check includes: exact, `prefix*` or `*suffix`.
     pub include_request_headers_in_check: Vec<String>,
     /// Headers that are added to the check.
     pub include_additional_headers_in_check: BTreeMap<String, String>,
-    /// How much of the body the check includes; `None` excludes the body.
+    /// How much of the request body the check contains; `None` is nothing.
     pub include_request_body_in_check: Option<EnvoyExternalAuthorizationRequestBody>,
     /// Headers of the check's response that are forwarded to the application if the request is allowed.
     pub headers_to_upstream_on_allow: Vec<String>,
@@ -44,9 +44,9 @@ pub struct EnvoyExternalAuthorizationHttpProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyExternalAuthorizationGrpcProvider {
-    /// The service, `host` or `namespace/host`.
+    /// The authorization service, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the authorization service.
     pub port: u32,
     /// Timeout of a check; `None` is 600 s.
     pub timeout: Option<Duration>,
@@ -56,11 +56,11 @@ pub struct EnvoyExternalAuthorizationGrpcProvider {
     pub clear_route_cache: bool,
     /// The status if the service is unavailable; empty is 403.
     pub status_on_error: String,
-    /// How much of the body the check includes; `None` excludes the body.
+    /// How much of the request body the check contains; `None` is nothing.
     pub include_request_body_in_check: Option<EnvoyExternalAuthorizationRequestBody>,
 }
 
-/// How much of a request's body a check includes.
+/// How much of a request's body a check contains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyExternalAuthorizationRequestBody {
@@ -68,6 +68,6 @@ pub struct EnvoyExternalAuthorizationRequestBody {
     pub max_request_bytes: u32,
     /// Whether a longer body is truncated instead of rejected.
     pub allow_partial_message: bool,
-    /// Whether it is sent as bytes instead of UTF-8 text; for gRPC.
+    /// Whether the body is sent as bytes instead of UTF-8 text; for gRPC requests.
     pub pack_as_bytes: bool,
 }

@@ -58,11 +58,11 @@ pub struct PrometheusMetricsProvider {}
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SdsProvider {
-    /// The name in credentials.
+    /// The name of the provider in credential names.
     pub name: String,
-    /// The service.
+    /// The SDS server, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the SDS server.
     pub port: u32,
 }
 
@@ -70,9 +70,9 @@ pub struct SdsProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHeader {
-    /// The header.
+    /// The name of the header.
     pub name: String,
-    /// The value.
+    /// The value of the header.
     pub value: Option<String>,
     /// The environment variable of the proxy with the value.
     pub env_name: Option<String>,

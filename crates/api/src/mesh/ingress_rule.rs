@@ -4,13 +4,13 @@ use super::{IngressControllerMode, MeshConfig};
 use crate::kubernetes::{Ingress, IngressClass};
 use crate::object::Object;
 
-/// The annotation for the class of an Ingress before `ingressClassName`.
+/// The annotation for the class of an Ingress, which preceded `ingressClassName`.
 const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// The controller of the IngressClasses that are served.
+/// The controller of served IngressClasses.
 const CONTROLLER: &str = "istio.io/ingress-controller";
-/// The Service of the gateway that comes with Istio, and the label of its pods.
+/// The Service of Istio's own gateway.
 const DEFAULT_SERVICE: &str = "istio-ingressgateway";
-/// The label `istio` of the pods of that gateway.
+/// The value of the label `istio` of that gateway's pods.
 const DEFAULT_GATEWAY: &str = "ingressgateway";
 
 /// The settings of mesh config for Ingresses.

@@ -10,7 +10,7 @@ use crate::text_map::TextMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Labels that must have these values.
+    /// Labels that must have exactly these values.
     pub match_labels: BTreeMap<String, String>,
     /// Additional conditions, all of which must hold.
     pub match_expressions: Vec<LabelSelectorRequirement>,
@@ -20,7 +20,7 @@ pub struct LabelSelector {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelectorRequirement {
-    /// The label.
+    /// The key of the label.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,

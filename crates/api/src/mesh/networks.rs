@@ -22,7 +22,7 @@ pub struct Network {
     pub gateways: Vec<IstioNetworkGateway>,
 }
 
-/// Endpoints of a network. One of the two is set.
+/// Endpoints of a network. Exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NetworkEndpoints {
@@ -36,12 +36,12 @@ pub struct NetworkEndpoints {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioNetworkGateway {
-    /// The host name of its Service.
+    /// The host name of the gateway's Service.
     pub registry_service_name: Option<String>,
-    /// Its IP address or DNS name.
+    /// The IP address or DNS name of the gateway.
     pub address: Option<String>,
-    /// Its port.
+    /// The port of the gateway.
     pub port: u32,
-    /// Its locality, `region/zone/subzone`.
+    /// The locality of the gateway, `region/zone/subzone`.
     pub locality: String,
 }

@@ -73,7 +73,7 @@ impl PrivateKeyProvider {
     }
 }
 
-/// The delay as istiod and pilot-agent send it: only the part below a second. Longer delays make no sense.
+/// The delay as istiod and pilot-agent send it: only the part below a second. Longer delays are not useful.
 fn delay(written: Option<Duration>) -> Option<prost_types::Duration> {
     let nanos = written.map_or(0, Duration::as_nanos) % 1_000_000_000;
     Some(Duration::from_nanos(nanos).to_proto())

@@ -1,4 +1,4 @@
-//! `ProxyConfig` of mesh config: the settings with which one proxy starts and runs.
+//! `ProxyConfig` of mesh config: the settings of one proxy.
 
 use std::collections::BTreeMap;
 
@@ -18,51 +18,51 @@ use crate::istio::{ClientTlsSettings, TcpKeepalive};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
-    /// The directory for files that the agent writes.
+    /// The directory for files that the agent generates.
     pub config_path: String,
-    /// The proxy's binary.
+    /// The path of Envoy's binary.
     pub binary_path: String,
-    /// The name of the proxy's service. Mutually exclusive with `tracing_service_name`.
+    /// The service name of the proxy. Mutually exclusive with `tracing_service_name`.
     pub service_cluster: Option<String>,
-    /// The form of the service's name in traces. Mutually exclusive with `service_cluster`.
+    /// The format of the service name in traces. Mutually exclusive with `service_cluster`.
     pub tracing_service_name: Option<TracingServiceName>,
     /// Drain time of removed listeners.
     pub drain_duration: Option<Duration>,
     /// The address of the control plane, `host:port`.
     pub discovery_address: String,
-    /// Obsolete: xDS is pushed.
+    /// Deprecated and unused: xDS is pushed.
     pub discovery_refresh_delay: Option<Duration>,
-    /// Superseded by `tracing`.
+    /// Deprecated: replaced by `tracing`.
     pub zipkin_address: String,
     /// The address of statsd for metrics over UDP, `host:port`.
     pub statsd_udp_address: String,
-    /// Superseded by `envoy_metrics_service`.
+    /// Deprecated: replaced by `envoy_metrics_service`.
     pub envoy_metrics_service_address: String,
     /// The port of the proxy's admin interface.
     pub proxy_admin_port: i32,
-    /// Obsolete: the zone is taken from the node.
+    /// Deprecated: the zone is that of the node.
     pub availability_zone: String,
     /// How proxy and control plane authenticate each other.
     pub control_plane_auth_policy: AuthenticationPolicy,
-    /// A bootstrap file that is used unchanged.
+    /// The path of a complete bootstrap file, which replaces the generated one.
     pub custom_config_file: String,
-    /// The maximum length of a metric's name.
+    /// The maximum length of metric names.
     pub stat_name_length: i32,
-    /// Worker threads; 0 is one per core, `None` is by the CPU limit.
+    /// Number of worker threads; 0 is one per core, `None` depends on the CPU limit.
     pub concurrency: Option<i32>,
-    /// The template of the bootstrap file.
+    /// The path of a template for the bootstrap file.
     pub proxy_bootstrap_template_path: String,
     /// How traffic is redirected to the proxy.
     pub interception_mode: InboundInterceptionMode,
-    /// Traces.
+    /// Tracing settings.
     pub tracing: Option<Tracing>,
-    /// Obsolete: certificates always come over SDS.
+    /// Deprecated and unused: certificates always come from SDS.
     pub sds: Option<Sds>,
-    /// A service for access logs.
+    /// The service that receives access logs (ALS).
     pub envoy_access_log_service: Option<RemoteService>,
-    /// A service for metrics.
+    /// The service that receives metrics.
     pub envoy_metrics_service: Option<RemoteService>,
-    /// Additional environment variables of the proxy; names with `ISTIO_META_` become metadata of its node.
+    /// Additional environment variables of the proxy; those with the prefix `ISTIO_META_` become node metadata.
     pub proxy_metadata: BTreeMap<String, String>,
     /// Runtime settings of Envoy.
     pub runtime_values: BTreeMap<String, String>,
@@ -70,23 +70,23 @@ pub struct ProxyConfig {
     pub status_port: i32,
     /// Names of additional tags of metrics.
     pub extra_stat_tags: Vec<String>,
-    /// The proxies between clients and the gateway.
+    /// The number of trusted proxies in front of the gateway, and the handling of their headers.
     pub gateway_topology: Option<Topology>,
     /// Drain time of connections when the proxy terminates.
     pub termination_drain_duration: Option<Duration>,
-    /// The id of the mesh.
+    /// The ID of the mesh.
     pub mesh_id: String,
-    /// How the application is probed, outside Kubernetes.
+    /// The readiness probe of an application outside Kubernetes.
     pub readiness_probe: Option<ReadinessProbe>,
     /// Metrics to keep in addition to Istio's defaults.
     pub proxy_stats_matcher: Option<ProxyStatsMatcher>,
-    /// Whether the application waits for the proxy.
+    /// Whether the application's container starts after the proxy is ready.
     pub hold_application_until_proxy_starts: Option<bool>,
     /// Additional root certificates that the proxy trusts, as PEM.
     pub ca_certificates_pem: Vec<String>,
-    /// The proxy's image.
+    /// The image of the proxy.
     pub image: Option<ProxyImage>,
-    /// Hardware that handles private keys.
+    /// Hardware acceleration for private keys.
     pub private_key_provider: Option<PrivateKeyProvider>,
     /// Headers that the proxy adds, changes and removes.
     pub proxy_headers: Option<ProxyHeaders>,
@@ -101,13 +101,13 @@ pub struct ProxyConfig {
 }
 
 wire_enum! {
-    /// The form of a service's name in traces.
+    /// The format of the service name in traces.
     TracingServiceName {
-        /// The label `app` and the namespace.
+        /// The value of the label `app`, and the namespace.
         AppLabelAndNamespace = 0, "APP_LABEL_AND_NAMESPACE";
-        /// The canonical name.
+        /// The canonical name of the service.
         CanonicalNameOnly = 1, "CANONICAL_NAME_ONLY";
-        /// The canonical name and the namespace.
+        /// The canonical name of the service, and the namespace.
         CanonicalNameAndNamespace = 2, "CANONICAL_NAME_AND_NAMESPACE";
     }
 }
@@ -119,7 +119,7 @@ wire_enum! {
         None = 0, "NONE";
         /// Mutual TLS.
         MutualTls = 1, "MUTUAL_TLS";
-        /// Inherits the policy; invalid here.
+        /// Inherits the parent's policy, which is invalid here.
         Inherit = 1000, "INHERIT";
     }
 }
@@ -131,16 +131,16 @@ wire_enum! {
         Redirect = 0, "REDIRECT";
         /// By `TPROXY` of iptables; the application sees the client's address.
         Tproxy = 1, "TPROXY";
-        /// Not redirected: the application connects to the proxy.
+        /// Traffic is not redirected: the application connects to the proxy.
         None = 2, "NONE";
     }
 }
 
-/// Former settings for certificates.
+/// Deprecated settings for certificates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sds {
-    /// Whether certificates came over SDS.
+    /// Whether certificates came from SDS.
     pub enabled: bool,
     /// The file of the token that authenticated the pod.
     pub k8s_sa_jwt_path: String,
@@ -150,7 +150,7 @@ pub struct Sds {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemoteService {
-    /// `host:port`.
+    /// The address of the service, `host:port`.
     pub address: String,
     /// TLS settings for the service.
     pub tls_settings: Option<ClientTlsSettings>,
@@ -158,15 +158,15 @@ pub struct RemoteService {
     pub tcp_keepalive: Option<TcpKeepalive>,
 }
 
-/// The proxies between clients and a gateway.
+/// The topology in front of a gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Topology {
-    /// Number of proxies in front whose `X-Forwarded-For` is trusted.
+    /// Number of proxies in front of the gateway whose `X-Forwarded-For` is trusted.
     pub num_trusted_proxies: u32,
     /// The handling of `X-Forwarded-Client-Cert`.
     pub forward_client_cert_details: ForwardClientCertDetails,
-    /// Expects the PROXY protocol from clients.
+    /// If set, clients must send the PROXY protocol header.
     pub proxy_protocol: Option<ProxyProtocolConfiguration>,
 }
 
@@ -178,30 +178,30 @@ pub struct ProxyProtocolConfiguration {}
 wire_enum! {
     /// The handling of `X-Forwarded-Client-Cert`.
     ForwardClientCertDetails {
-        /// The default of the kind of proxy.
+        /// The default for this kind of proxy.
         Undefined = 0, "UNDEFINED";
-        /// It is removed.
+        /// The header is removed.
         Sanitize = 1, "SANITIZE";
-        /// It is forwarded if the client presented a certificate.
+        /// The header is forwarded if the client presented a certificate.
         ForwardOnly = 2, "FORWARD_ONLY";
-        /// As `FORWARD_ONLY`, with the client's certificate appended.
+        /// Like `FORWARD_ONLY`, with the client's certificate appended.
         AppendForward = 3, "APPEND_FORWARD";
-        /// It is replaced by the client's certificate.
+        /// The header is replaced by the client's certificate.
         SanitizeSet = 4, "SANITIZE_SET";
-        /// It is always forwarded.
+        /// The header is always forwarded.
         AlwaysForwardOnly = 5, "ALWAYS_FORWARD_ONLY";
     }
 }
 
-/// Metrics to keep.
+/// Selects metrics to keep, in addition to Istio's defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyStatsMatcher {
-    /// By prefix of the name.
+    /// Prefixes of metric names.
     pub inclusion_prefixes: Vec<String>,
-    /// By suffix of the name.
+    /// Suffixes of metric names.
     pub inclusion_suffixes: Vec<String>,
-    /// By regular expression on the name.
+    /// Regular expressions on metric names.
     pub inclusion_regexps: Vec<String>,
 }
 

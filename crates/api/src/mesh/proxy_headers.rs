@@ -11,37 +11,37 @@ use crate::istio::wire_enum::wire_enum;
 pub struct ProxyHeaders {
     /// The handling of `X-Forwarded-Client-Cert` on a sidecar; `UNDEFINED` is `APPEND_FORWARD`.
     pub forwarded_client_cert: ForwardClientCertDetails,
-    /// The details of the client's certificate in that header.
+    /// The certificate details in that header.
     pub set_current_client_cert_details: Option<SetCurrentClientCertDetails>,
-    /// `X-Request-Id`.
+    /// Settings of `X-Request-Id`.
     pub request_id: Option<RequestId>,
-    /// `Server`.
+    /// Settings of `Server`.
     pub server: Option<ServerHeader>,
-    /// `X-Envoy-Attempt-Count`.
+    /// Settings of `X-Envoy-Attempt-Count`.
     pub attempt_count: Option<AttemptCount>,
-    /// The other `X-Envoy-*` headers.
+    /// Settings of the other `X-Envoy-*` headers.
     pub envoy_debug_headers: Option<EnvoyDebugHeaders>,
-    /// The headers with which proxies exchange workload metadata.
+    /// Settings of the headers for metadata exchange between proxies.
     pub metadata_exchange_headers: Option<MetadataExchangeHeaders>,
     /// Whether HTTP/1.1 headers keep their case; `None` is false.
     pub preserve_http1_header_case: Option<bool>,
-    /// `X-Forwarded-Host`.
+    /// Settings of `X-Forwarded-Host`.
     pub x_forwarded_host: Option<XForwardedHost>,
-    /// `X-Forwarded-Port`.
+    /// Settings of `X-Forwarded-Port`.
     pub x_forwarded_port: Option<XForwardedPort>,
 }
 
-/// `Server` in responses.
+/// Settings of `Server` in responses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerHeader {
     /// Whether the proxy leaves the header to the application.
     pub disabled: Option<bool>,
-    /// Its value; empty is `istio-envoy`.
+    /// The value of the header; empty is `istio-envoy`.
     pub value: String,
 }
 
-/// `X-Request-Id`.
+/// Settings of `X-Request-Id`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestId {
@@ -49,7 +49,7 @@ pub struct RequestId {
     pub disabled: Option<bool>,
 }
 
-/// `X-Envoy-Attempt-Count`.
+/// Settings of `X-Envoy-Attempt-Count`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AttemptCount {
@@ -57,7 +57,7 @@ pub struct AttemptCount {
     pub disabled: Option<bool>,
 }
 
-/// `X-Forwarded-Host`.
+/// Settings of `X-Forwarded-Host`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XForwardedHost {
@@ -65,7 +65,7 @@ pub struct XForwardedHost {
     pub enabled: Option<bool>,
 }
 
-/// `X-Forwarded-Port`.
+/// Settings of `X-Forwarded-Port`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XForwardedPort {
@@ -73,7 +73,7 @@ pub struct XForwardedPort {
     pub enabled: Option<bool>,
 }
 
-/// `X-Envoy-*` headers with details about the handling of a request.
+/// Settings of the `X-Envoy-*` headers with details about the handling of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyDebugHeaders {
@@ -91,7 +91,7 @@ wire_enum! {
     }
 }
 
-/// The headers with which proxies exchange workload metadata.
+/// Settings of the headers for metadata exchange between proxies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetadataExchangeHeaders {
@@ -99,18 +99,18 @@ pub struct MetadataExchangeHeaders {
     pub mode: MetadataExchangeMode,
 }
 
-/// The details of the client's certificate in `X-Forwarded-Client-Cert`.
+/// Selects the certificate details in `X-Forwarded-Client-Cert`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SetCurrentClientCertDetails {
-    /// The subject; `None` is true.
+    /// Whether the subject is included; `None` is true.
     pub subject: Option<bool>,
-    /// The certificate as PEM; `None` is false.
+    /// Whether the certificate is included as PEM; `None` is false.
     pub cert: Option<bool>,
-    /// The whole chain as PEM; `None` is false.
+    /// Whether the whole chain is included as PEM; `None` is false.
     pub chain: Option<bool>,
-    /// The DNS names; `None` is true.
+    /// Whether DNS names are included; `None` is true.
     pub dns: Option<bool>,
-    /// The URI names; `None` is true.
+    /// Whether URI names are included; `None` is true.
     pub uri: Option<bool>,
 }

@@ -11,7 +11,7 @@ use crate::istio::wire_enum::wire_enum;
 pub struct ServiceEntryVisibility {
     /// The visibility of ServiceEntries that match no policy.
     pub default_visibility: Visibility,
-    /// Whether it applies to sidecars and gateways, too, not only to ambient mode.
+    /// Whether the visibility also applies to sidecars and gateways, not only to ambient mode.
     pub apply_to_sidecars: bool,
     /// The policies; the first match applies.
     pub policies: Vec<ServiceEntryVisibilityPolicy>,
@@ -20,13 +20,13 @@ pub struct ServiceEntryVisibility {
 wire_enum! {
     /// The visibility of an object.
     Visibility {
-        /// As `PUBLIC`.
+        /// The same as `PUBLIC`.
         Unspecified = 0, "VISIBILITY_UNSPECIFIED";
-        /// No proxy receives it.
+        /// No proxy receives the object.
         None = 1, "NONE";
-        /// Proxies of its own namespace receive it.
+        /// Proxies of the same namespace receive the object.
         Namespace = 2, "NAMESPACE";
-        /// Every proxy of this control plane receives it.
+        /// All proxies of this control plane receive the object.
         Public = 3, "PUBLIC";
     }
 }
@@ -35,7 +35,7 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryVisibilityPolicy {
-    /// The visibility.
+    /// The visibility of matching ServiceEntries.
     pub visibility: Visibility,
     /// The rules, all of which must match.
     pub matching_rules: Vec<ServiceEntryMatchRule>,
@@ -45,6 +45,6 @@ pub struct ServiceEntryVisibilityPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryMatchRule {
-    /// The labels of its namespace.
+    /// Selects the namespaces of the ServiceEntries by label.
     pub namespace_selector: Option<LabelSelector>,
 }

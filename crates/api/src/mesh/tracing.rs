@@ -11,21 +11,21 @@ use crate::istio::wire_enum::wire_enum;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
-    /// To Zipkin.
+    /// Sends traces to Zipkin.
     pub zipkin: Option<Zipkin>,
-    /// To Lightstep.
+    /// Sends traces to Lightstep.
     pub lightstep: Option<Lightstep>,
-    /// To Datadog.
+    /// Sends traces to Datadog.
     pub datadog: Option<Datadog>,
-    /// To Google Cloud.
+    /// Sends traces to Google Cloud.
     pub stackdriver: Option<Stackdriver>,
-    /// To an OpenCensus agent.
+    /// Sends traces to an OpenCensus agent.
     pub open_census_agent: Option<OpenCensusAgent>,
     /// Tags to add to each span, by name.
     pub custom_tags: BTreeMap<String, CustomTag>,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_path_tag_length: u32,
-    /// Percentage of traced requests.
+    /// The percentage of requests that are traced.
     pub sampling: f64,
     /// TLS settings for the tracer.
     pub tls_settings: Option<ClientTlsSettings>,
@@ -37,7 +37,7 @@ pub struct Tracing {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Zipkin {
-    /// `host:port`.
+    /// The address of the collector, `host:port`.
     pub address: String,
 }
 
@@ -45,9 +45,9 @@ pub struct Zipkin {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Lightstep {
-    /// `host:port`.
+    /// The address of the collector, `host:port`.
     pub address: String,
-    /// The token.
+    /// The access token of the collector.
     pub access_token: String,
 }
 
@@ -55,7 +55,7 @@ pub struct Lightstep {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Datadog {
-    /// `host:port`.
+    /// The address of the agent, `host:port`.
     pub address: String,
 }
 
@@ -63,7 +63,7 @@ pub struct Datadog {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Stackdriver {
-    /// Whether spans are printed too.
+    /// Whether spans are also printed.
     pub debug: bool,
     /// Maximum number of attributes of a span; `None` is 200.
     pub max_number_of_attributes: Option<i64>,
@@ -77,7 +77,7 @@ pub struct Stackdriver {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenCensusAgent {
-    /// A gRPC target such as `dns:host:port`.
+    /// The address of the agent: a gRPC target such as `dns:host:port`.
     pub address: String,
     /// The headers that propagate the trace context.
     pub context: Vec<TraceContext>,
@@ -105,35 +105,35 @@ wire_enum! {
 pub struct CustomTag {
     /// A fixed value.
     pub literal: Option<LiteralTag>,
-    /// The proxy's environment.
+    /// An environment variable of the proxy.
     pub environment: Option<EnvironmentTag>,
-    /// The request.
+    /// A header of the request.
     pub header: Option<RequestHeaderTag>,
 }
 
-/// A fixed value.
+/// A tag with a fixed value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LiteralTag {
-    /// The value.
+    /// The value of the tag.
     pub value: String,
 }
 
-/// A value from the proxy's environment.
+/// A tag with the value of an environment variable of the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvironmentTag {
-    /// The variable.
+    /// The name of the variable.
     pub name: String,
     /// The value if the variable is unset.
     pub default_value: String,
 }
 
-/// A value from the request.
+/// A tag with the value of a request header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestHeaderTag {
-    /// The header.
+    /// The name of the header.
     pub name: String,
     /// The value if the header is absent.
     pub default_value: String,

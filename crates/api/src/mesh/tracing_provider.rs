@@ -13,15 +13,15 @@ use crate::istio::wire_enum::wire_enum;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZipkinTracingProvider {
-    /// The service.
+    /// The Zipkin collector, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the collector.
     pub port: u32,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_tag_length: u32,
-    /// Whether trace ids have 64 bits rather than 128.
+    /// Whether trace IDs have 64 bits instead of 128.
     pub enable_64bit_trace_id: bool,
-    /// The path for spans; empty is `/api/v2/spans`.
+    /// The path of the collector's API; empty is `/api/v2/spans`.
     pub path: String,
     /// The headers that propagate the trace context.
     pub trace_context_option: TraceContextOption,
@@ -34,9 +34,9 @@ pub struct ZipkinTracingProvider {
 wire_enum! {
     /// Headers that propagate the trace context.
     TraceContextOption {
-        /// B3.
+        /// B3 headers only.
         UseB3 = 0, "USE_B3";
-        /// B3 and W3C Trace Context: both are read and sent.
+        /// B3 and W3C Trace Context headers: both are read and sent.
         UseB3WithW3cPropagation = 1, "USE_B3_WITH_W3C_PROPAGATION";
     }
 }
@@ -45,13 +45,13 @@ wire_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LightstepTracingProvider {
-    /// The service.
+    /// The Lightstep collector, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the collector.
     pub port: u32,
-    /// The token.
+    /// The access token of the collector.
     pub access_token: String,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_tag_length: u32,
 }
 
@@ -59,11 +59,11 @@ pub struct LightstepTracingProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DatadogTracingProvider {
-    /// The service.
+    /// The Datadog agent, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the agent.
     pub port: u32,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_tag_length: u32,
 }
 
@@ -71,11 +71,11 @@ pub struct DatadogTracingProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SkyWalkingTracingProvider {
-    /// The service.
+    /// The SkyWalking collector, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the collector.
     pub port: u32,
-    /// The token, if required.
+    /// The access token of the collector, if it requires one.
     pub access_token: String,
 }
 
@@ -83,17 +83,17 @@ pub struct SkyWalkingTracingProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StackdriverProvider {
-    /// Whether spans are printed too; obsolete.
+    /// Whether spans are also printed; deprecated.
     pub debug: bool,
-    /// Maximum number of attributes of a span; obsolete.
+    /// Maximum number of attributes of a span; deprecated.
     pub max_number_of_attributes: Option<i64>,
-    /// Maximum number of annotations of a span; obsolete.
+    /// Maximum number of annotations of a span; deprecated.
     pub max_number_of_annotations: Option<i64>,
-    /// Maximum number of messages of a span; obsolete.
+    /// Maximum number of messages of a span; deprecated.
     pub max_number_of_message_events: Option<i64>,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_tag_length: u32,
-    /// Access logs.
+    /// Settings of access logs.
     pub logging: Option<StackdriverLogging>,
 }
 
@@ -101,7 +101,7 @@ pub struct StackdriverProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StackdriverLogging {
-    /// Labels of each entry, as expressions.
+    /// Labels of each entry, with expressions for their values.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -109,13 +109,13 @@ pub struct StackdriverLogging {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenCensusAgentTracingProvider {
-    /// The service.
+    /// The OpenCensus agent, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the agent.
     pub port: u32,
     /// The headers that propagate the trace context.
     pub context: Vec<TraceContext>,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_tag_length: u32,
 }
 
@@ -123,39 +123,39 @@ pub struct OpenCensusAgentTracingProvider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OpenTelemetryTracingProvider {
-    /// The service.
+    /// The OpenTelemetry collector, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the collector.
     pub port: u32,
-    /// The maximum length of the path; 0 is 256.
+    /// The maximum length of the request path in a span; 0 is 256.
     pub max_tag_length: u32,
-    /// Settings for HTTP; `None` is gRPC.
+    /// Settings for OTLP over HTTP; `None` is gRPC.
     pub http: Option<HttpService>,
-    /// Settings for gRPC.
+    /// Settings for OTLP over gRPC.
     pub grpc: Option<GrpcService>,
     /// The sources of resource attributes.
     pub resource_detectors: Option<ResourceDetectors>,
-    /// The name of the service in spans.
+    /// The convention for the service name in spans.
     pub service_attribute_enrichment: ServiceAttributeEnrichment,
-    /// Dynatrace's sampler; `None` samples by Istio's own settings.
+    /// Dynatrace's sampler; `None` samples according to Istio's own settings.
     pub dynatrace_sampler: Option<DynatraceSampler>,
 }
 
 wire_enum! {
-    /// The name of the service in spans.
+    /// The convention for the service name in spans.
     ServiceAttributeEnrichment {
-        /// The canonical name.
+        /// The canonical name of the service.
         IstioCanonical = 0, "ISTIO_CANONICAL";
-        /// OpenTelemetry's conventions for Kubernetes.
+        /// OpenTelemetry's semantic conventions for Kubernetes.
         OtelSemanticConventions = 1, "OTEL_SEMANTIC_CONVENTIONS";
     }
 }
 
-/// Settings for HTTP.
+/// Settings of HTTP requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpService {
-    /// The path.
+    /// The path of the requests.
     pub path: String,
     /// Timeout of a request.
     pub timeout: Option<Duration>,
@@ -163,13 +163,13 @@ pub struct HttpService {
     pub headers: Vec<HttpHeader>,
 }
 
-/// Settings for gRPC.
+/// Settings of gRPC calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcService {
     /// Timeout of a call.
     pub timeout: Option<Duration>,
-    /// Metadata to send.
+    /// Metadata of the calls.
     pub initial_metadata: Vec<HttpHeader>,
 }
 
@@ -177,7 +177,7 @@ pub struct GrpcService {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceDetectors {
-    /// The proxy's environment, `OTEL_RESOURCE_ATTRIBUTES`.
+    /// The proxy's environment variable `OTEL_RESOURCE_ATTRIBUTES`.
     pub environment: Option<EnvironmentResourceDetector>,
     /// Dynatrace's agent.
     pub dynatrace: Option<DynatraceResourceDetector>,
@@ -193,17 +193,17 @@ pub struct EnvironmentResourceDetector {}
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceResourceDetector {}
 
-/// Samples as Dynatrace configures.
+/// Samples according to Dynatrace's settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceSampler {
-    /// The tenant.
+    /// The Dynatrace tenant.
     pub tenant: String,
-    /// The cluster within the tenant.
+    /// The ID of the cluster in the tenant.
     pub cluster_id: i32,
     /// Maximum number of root spans per minute until Dynatrace responds; 0 is 1000.
     pub root_spans_per_minute: u32,
-    /// The API of Dynatrace; `None` is the collector's own service.
+    /// The API with the sampling settings; `None` is the collector's own service.
     pub http_service: Option<DynatraceApi>,
 }
 
@@ -211,10 +211,10 @@ pub struct DynatraceSampler {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DynatraceApi {
-    /// The service.
+    /// The API's service, `host` or `namespace/host`.
     pub service: String,
-    /// Its port.
+    /// The port of the service.
     pub port: u32,
-    /// Settings for HTTP.
+    /// Settings of requests to the API.
     pub http: Option<HttpService>,
 }

@@ -1,6 +1,6 @@
-//! The other names of a resource: the addresses by which workloads and services are asked for (Istio's `AddressInfo.Aliases`).
+//! The aliases of a resource: the addresses by which clients subscribe to workloads and services (Istio's `AddressInfo.Aliases`).
 //!
-//! Read from the resource itself and only for clients that ask by name: most have everything and need none of them.
+//! They are read from the resource itself, and only for clients that subscribe by name: most have a wildcard subscription and need none.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use prost::Message;
 
 use navarch_push::resource::{Resource, ResourceType};
 
-/// The other names of a resource, `network/address` each; of a range of addresses `network/address/bits`.
+/// The aliases of a resource: `network/address`, or `network/address/bits` for a range of addresses.
 pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
     if resource.kind == ResourceType::Address {
         return match Address::decode(resource.body.clone()).ok().and_then(|address| address.r#type) {
@@ -26,13 +26,13 @@ pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
     Vec::new()
 }
 
-/// Those of a workload.
+/// The aliases of a workload.
 fn of_workload(workload: &Workload) -> Vec<String> {
     let addresses = workload.addresses.iter().filter_map(ip);
     addresses.map(|address| format!("{}/{address}", workload.network)).collect()
 }
 
-/// Those of a service.
+/// The aliases of a service.
 fn of_service(service: &Service) -> Vec<String> {
     let alias = |address: &navarch_proto::istio::workload::NetworkAddress| {
         let (network, ip) = (&address.network, ip(&address.address)?);
@@ -44,7 +44,7 @@ fn of_service(service: &Service) -> Vec<String> {
     service.addresses.iter().filter_map(alias).collect()
 }
 
-/// An address from its bytes.
+/// Decodes an address from its bytes.
 fn ip(bytes: &Bytes) -> Option<IpAddr> {
     if let Ok(four) = <[u8; 4]>::try_from(&**bytes) {
         return Some(four.into());

@@ -1,4 +1,4 @@
-//! What the next response of a watch holds.
+//! Composes the next response of a subscription.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use crate::session::watch::{PendingRemovals, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, ResourceType};
 
-/// Whether what is gone may be taken from the client now.
+/// Whether removals may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemovalPolicy {
-    /// Now.
+    /// Removals are sent now.
     Allowed,
-    /// When nothing can refer to it any more.
+    /// Removals wait until no other resource of the client can refer to the removed ones.
     Withheld,
 }
 
-/// What the next response holds.
+/// The content of the next response.
 #[derive(Debug)]
 pub(crate) struct Composed {
-    /// The difference behind it.
+    /// The diff that it is made of.
     pub(crate) changes: Arc<Diff>,
     /// The encoded resources.
     pub(crate) payload: Payload,
-    /// How many.
+    /// The number of resources.
     pub(crate) count: usize,
     /// The removed names (delta only).
     pub(crate) removed: Vec<ResourceName>,
-    /// What it shall lose later.
+    /// Resources that are removed later.
     pub(crate) leaving: PendingRemovals,
-    /// Whether there is anything to say.
+    /// Whether the response must be sent.
     pub(crate) worth_sending: bool,
 }
 
 impl Watch {
-    /// Makes up the next response. Costs little when another stream made the same step.
+    /// Composes the next response. Cheap if another stream has made the same step.
     pub(crate) fn compose(
         &self,
         protocol: Protocol,
@@ -69,7 +69,7 @@ impl Watch {
         })
     }
 
-    /// A delta response: what changed, and the names that are gone.
+    /// A delta response: changed resources and removed names.
     fn compose_delta(
         &self,
         changes: Arc<Diff>,
@@ -99,7 +99,7 @@ impl Watch {
         removals: RemovalPolicy,
         frames: &EncodingCache,
     ) -> Composed {
-        // What the client may or may not have cannot be kept for it.
+        // A resource that the client may or may not have cannot be kept.
         let is_doubtful = gone.values().any(Option::is_none);
         let mut worth_sending =
             self.owed.first || is_doubtful || !self.owed.asked.is_empty() || !changes.resources.is_empty();
@@ -122,7 +122,7 @@ impl Watch {
         Composed { changes: changes.clone(), payload, count, removed: Vec::new(), leaving, worth_sending }
     }
 
-    /// The step to take. Shared, unless this client asked for what it has.
+    /// The diff to send. It is shared, unless this client subscribed to resources that it already has.
     fn changes(&self, frames: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
         let meant = meant_by_aliases(&self.owed.asked, latest);
         let again = self.owed.asked.iter().chain(self.held.leaving.keys()).chain(&meant);
@@ -138,9 +138,9 @@ impl Watch {
         }
     }
 
-    /// What the client has, still wants, and shall lose.
+    /// Resources that the client has and still subscribes to, but that no longer exist.
     fn gone(&self, changes: &Diff, latest: &Collection) -> PendingRemovals {
-        // Envoy wants extensions to stay while anything may refer to them (envoyproxy/envoy #32823).
+        // Envoy needs extensions as long as anything may refer to them (envoyproxy/envoy #32823).
         if self.kind == ResourceType::ExtensionConfig {
             return PendingRemovals::new();
         }
@@ -149,12 +149,12 @@ impl Watch {
         all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_wanted(name)).collect()
     }
 
-    /// Whether the client wants this name. What it asked for by an address it was sent under another name.
+    /// Whether the client subscribes to this name. Resources subscribed to by address are sent under another name.
     fn is_wanted(&self, name: &ResourceName) -> bool {
         self.interest.wildcard || self.kind.is_by_address() || self.interest.names.contains(name)
     }
 
-    /// Whether a state-of-the-world response holds everything: clients take what is not in it as removed.
+    /// Whether a state-of-the-world response contains all resources: clients remove those that it lacks.
     fn is_told_whole(&self) -> bool {
         self.kind.is_wildcard_by_default() || self.interest.wildcard
     }

@@ -1,4 +1,4 @@
-//! The difference between what a client has and what it shall have.
+//! The difference between the state of a client and the wanted state.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,50 +17,50 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 /// A set of names that several streams share.
 pub(crate) type Names = Arc<BTreeSet<ResourceName>>;
 
-/// Encoded resources, shared. They may hold keys: only their size is shown.
+/// Encoded resources, shared. They may contain keys, so `Debug` shows only the size.
 #[derive(Clone, Default)]
 pub(crate) struct Payload(pub(crate) Bytes);
 
-/// What a client has of one type, as far as the server knows.
+/// The resources of one type that a client has, as far as is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Base {
     #[default]
     Nothing,
-    /// What was sent on this stream.
+    /// The resources that were sent on this stream.
     Sent(Arc<Collection>),
     /// The resources of an earlier stream (`initial_resource_versions`).
     InitialVersions(Arc<InitialVersions>),
 }
 
-/// A name that a client has and shall lose, with the resource if it was sent on this stream.
+/// A name to remove from a client, with the resource if it was sent on this stream.
 pub(crate) type Leaving = (ResourceName, Option<Arc<Resource>>);
 
-/// How a client asks for resources of a type.
+/// How a client subscribes to the resources of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubscribedBy {
     ForAll,
-    /// For each resource that was requested by one of its names: the other names are sent as aliases.
+    /// By name, one of those of each resource: the other names are sent as aliases.
     ByName,
 }
 
 /// One step from a [`Base`] to a collection.
 #[derive(Debug)]
 pub(crate) struct Diff {
-    /// Resources that are new or another version, and those that were asked for by name; sorted by name.
+    /// Resources that are new, changed or forced; sorted by name.
     pub(crate) resources: Vec<Arc<Resource>>,
-    /// What the client has that is no more; sorted by name.
+    /// Resources of the client that no longer exist; sorted by name.
     pub(crate) removed: Vec<Leaving>,
     /// The endpoint sets that the clusters among `resources` wait for.
     pub(crate) warming: Names,
-    /// `resources` as a delta response has them, encoded at first use.
+    /// `resources` encoded for a delta response, at first use.
     delta: OnceLock<Payload>,
-    /// `resources` as a state-of-the-world response has them.
+    /// `resources` encoded for a state-of-the-world response, at first use.
     state: OnceLock<Payload>,
-    /// Everything there is and what is leaving, as a state-of-the-world response has it.
+    /// All resources and those in `removed`, encoded for a state-of-the-world response, at first use.
     keeping: OnceLock<Payload>,
 }
 
-/// The part of a cluster that tells which endpoint set it waits for. All else is skipped.
+/// The fields of a cluster that name its endpoint set. Other fields are skipped.
 #[derive(Clone, PartialEq, prost::Message)]
 struct ClusterGlance {
     /// `type`.
@@ -89,7 +89,7 @@ impl fmt::Debug for Payload {
 }
 
 impl Base {
-    /// Whether the client has something of this name.
+    /// Whether the client has a resource with this name.
     pub(crate) fn contains(&self, name: &ResourceName) -> bool {
         match self {
             Self::Nothing => false,
@@ -98,7 +98,7 @@ impl Base {
         }
     }
 
-    /// The names of what the client has.
+    /// The names of the client's resources.
     pub(crate) fn names(&self) -> impl Iterator<Item = ResourceName> {
         let (sent, initial_versions) = match self {
             Self::Nothing => (None, None),
@@ -118,7 +118,7 @@ impl Base {
     }
 }
 
-/// Those of `names` without a resource. Costs a walk over both.
+/// The `names` without a resource. Walks over both sets.
 pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
     if let Some(unknown) = &collection.unknown {
         return names.intersection(unknown).cloned().collect();
@@ -138,8 +138,7 @@ pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -
     missing
 }
 
-/// The names of the resources that are meant where other names of theirs are asked for. Costs a look at all resources of types
-/// that have other names, if anything is asked for.
+/// The names of the resources whose aliases are in `asked`. Walks over all resources of types with aliases, unless `asked` is empty.
 pub(crate) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
     if asked.is_empty() || !collection.kind.is_by_address() {
         return Vec::new();
@@ -153,7 +152,7 @@ pub(crate) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Optio
 }
 
 impl Diff {
-    /// Compares. `forced` are sent whether or not they changed. Costs a walk over what the two sides do not share.
+    /// Computes the diff. `forced` are sent even if unchanged. Walks over the entries that the two sides do not share.
     pub(crate) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
         let mut resources: Vec<Arc<Resource>> = Vec::new();
         let mut removed = Vec::new();
@@ -178,7 +177,7 @@ impl Diff {
             }
         }
         if let (Base::InitialVersions(_), Some(unknown)) = (base, &latest.unknown) {
-            // A client that asks by address counts what it asked for among what it has.
+            // For a client that subscribes by address, the base contains the addresses of its subscription.
             removed.retain(|(name, _): &Leaving| !is_address(name) || unknown.contains(name));
         }
         if let Some(forced) = forced {
@@ -196,7 +195,7 @@ impl Diff {
         self.resources.iter().map(|resource| resource.body.len()).sum()
     }
 
-    /// The changed resources as the `resources` of a delta response. All who make this step ask in one way.
+    /// The changed resources as the `resources` of a delta response. All streams that share this diff have the same `asked`.
     pub(crate) fn delta(&self, asked: SubscribedBy) -> Payload {
         self.delta.get_or_init(|| encode_delta(&self.resources, asked)).clone()
     }
@@ -206,7 +205,7 @@ impl Diff {
         self.state.get_or_init(|| encode_state(&self.resources)).clone()
     }
 
-    /// All of `latest`, to which this step leads, and what it removes, as the `resources` of a state-of-the-world response.
+    /// All of `latest`, the target of this diff, and the removed resources, as the `resources` of a state-of-the-world response.
     pub(crate) fn keeping(&self, latest: &Collection) -> Payload {
         self.keeping
             .get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone())))
@@ -219,8 +218,8 @@ fn is_address(name: &ResourceName) -> bool {
     name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
 }
 
-/// Walks old and new side by side, both sorted by name: calls `each` for every new one with its old one, `gone` for every old
-/// one without a new one.
+/// Merges old and new, both sorted by name: calls `each` for every new entry with the old one, and `gone` for every
+/// old entry without a new one.
 fn walk<'a, T>(
     old: impl Iterator<Item = (&'a ResourceName, T)>,
     new: impl Iterator<Item = &'a Arc<Resource>>,
@@ -278,14 +277,14 @@ fn encode_state(resources: &[Arc<Resource>]) -> Payload {
     Payload(RawDiscoveryResponse { resources, ..RawDiscoveryResponse::default() }.encode_to_vec().into())
 }
 
-/// The `resources` field of a state-of-the-world response with all of `latest` and what is `leaving`.
+/// The `resources` field of a state-of-the-world response with all of `latest` and the `leaving` resources.
 pub(crate) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Payload {
     let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     encode_state(&all)
 }
 
-/// A resource with its type, sharing its bytes.
+/// A resource with its type URL. Shares the bytes.
 fn any(resource: &Resource) -> RawAny {
     RawAny { type_url: resource.kind.resource_url().to_owned(), value: resource.body.clone() }
 }

@@ -1,4 +1,4 @@
-//! Requests of both protocols, taken apart at the door.
+//! Parses and validates the requests of both protocols.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use navarch_api::names::ResourceName;
 use navarch_proto::any::TYPE_URL_PREFIX;
 use navarch_push::resource::ResourceType;
 
-/// Names in one request. A client may build up more with several; [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds those.
+/// Names in one request. Several requests can add up to more, which [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds.
 pub(crate) const MAX_NAMES: usize = 100_000;
-/// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
+/// Bytes of one name. Istio's longest names contain two 253-byte hosts and some separators.
 pub(crate) const MAX_NAME_BYTES: usize = 4096;
-/// Names in one question of an operator's tool. istioctl sends one at most.
+/// Names in one request to the debug API. istioctl sends one at most.
 const MAX_QUESTION_NAMES: usize = 8;
 /// Bytes of one type URL.
 const MAX_URL_BYTES: usize = 1024;
 /// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension names.
 const MAX_NODE_BYTES: usize = 1 << 20;
-/// Bytes of a node's id, which is in every line of the log about its stream: two names and a domain of Kubernetes, and an address.
+/// Bytes of a node's id, which is in every log line of its stream: two Kubernetes names, a domain and an address.
 const MAX_NODE_ID_BYTES: usize = 2048;
-/// Bytes kept of why a response was rejected.
+/// Maximum bytes kept of a rejection's message.
 const MAX_ERROR_BYTES: usize = 4096;
-/// What the types of Envoy start with. Those that are not served have nothing to do with the mesh.
+/// The prefix of Envoy's type URLs. Those that are not served are not part of a mesh configuration.
 const ENVOY: &str = "type.googleapis.com/envoy.";
 /// The wildcard name.
 const STAR: &str = "*";
-/// Health reports of virtual machines come over the same stream.
+/// The type of virtual machines' health reports, which use the same stream.
 const HEALTH_URL: &str = "type.googleapis.com/istio.v1.HealthInformation";
 
-/// Which of the two protocols a stream speaks.
+/// The protocol of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// `StreamAggregatedResources`.
@@ -49,16 +49,16 @@ pub enum Protocol {
 
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// All that the client wants of a type from now on.
+    /// The complete subscription of a type.
     State(StateRequest),
-    /// What the client wants more and less of a type.
+    /// Added and removed names of a subscription.
     Delta(DeltaRequest),
-    /// A question of an operator's tool.
+    /// A request to the debug API.
     Question {
         /// The type URL.
         url: String,
         names: Vec<String>,
-        /// The nonce of the response that it quotes; tools quote one that they have made up.
+        /// The nonce of the request; tools send one that they made up.
         nonce: String,
     },
     /// A type that is not served.
@@ -66,7 +66,7 @@ pub(crate) enum Request {
         /// The type URL.
         url: String,
     },
-    /// A health report, with what is wrong if anything is: nothing to answer.
+    /// A health report, with the error if the workload is unhealthy. It gets no response.
     Health(Option<Rejection>),
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) struct StateRequest {
     pub(crate) kind: ResourceType,
-    /// What it says about the last response.
+    /// The reference to the last response.
     pub(crate) quoted: Quoted,
     pub(crate) wanted: RequestedNames,
 }
@@ -82,31 +82,31 @@ pub(crate) struct StateRequest {
 #[derive(Debug)]
 pub(crate) struct DeltaRequest {
     pub(crate) kind: ResourceType,
-    /// What it says about an earlier response.
+    /// The reference to an earlier response.
     pub(crate) quoted: Quoted,
-    /// What it wants from now on.
+    /// Names to subscribe to.
     pub(crate) subscribe: RequestedNames,
-    /// What it wants no longer.
+    /// Names to unsubscribe from.
     pub(crate) unsubscribe: RequestedNames,
-    /// What it has from an earlier stream.
+    /// The client's resources from an earlier stream.
     pub(crate) initial_versions: InitialVersions,
 }
 
-/// What a request says about a response.
+/// The reference to a response that a request acknowledges or rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Quoted {
-    /// The response's nonce; empty if the request is about none.
+    /// The response's nonce; empty if the request refers to no response.
     pub(crate) nonce: String,
     /// Why the response was rejected, if it was.
     pub(crate) error: Option<Rejection>,
 }
 
-/// Why a client did not take a response.
+/// The error of a NACK.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The gRPC code.
     pub code: i32,
-    /// In the client's words.
+    /// The client's message.
     pub message: Arc<str>,
 }
 
@@ -122,23 +122,23 @@ pub(crate) trait Wire: prost::Message + Default + 'static {
     /// The protocol that it belongs to.
     const PROTOCOL: Protocol;
 
-    /// Who asks; clients say so on the first request only.
+    /// The client's node, which is set on the first request only.
     fn node(&mut self) -> &mut Option<Node>;
 
-    /// Whether it is a health report, which says nothing of who sends it.
+    /// Whether it is a health report, which has no node.
     fn is_health(&self) -> bool;
 
-    /// Takes the message apart.
+    /// Parses the message.
     ///
     /// # Errors
-    /// When it is larger than any honest client's.
+    /// If it exceeds a limit.
     fn parse(self) -> Result<Request, Status>;
 }
 
-/// Whether bytes would be taken as the first request of a stream, by anybody: to try what strangers may send.
+/// Parses bytes as the first request of an unauthenticated stream, for tests with arbitrary input.
 ///
 /// # Errors
-/// When they are none, or are larger than any honest client's.
+/// If they are not a request, or exceed a limit.
 pub fn would_be_taken(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
     match protocol {
         Protocol::StateOfTheWorld => taken::<DiscoveryRequest>(bytes),
@@ -146,7 +146,7 @@ pub fn would_be_taken(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
     }
 }
 
-/// Reads a first request as streams do.
+/// Parses a first request as streams do.
 fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
     let mut request = M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let node = sender(&mut request)?;
@@ -154,10 +154,10 @@ fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
     request.parse().map(drop)
 }
 
-/// Who sends a first request.
+/// Takes the node of a first request.
 ///
 /// # Errors
-/// When it does not say, or says more than any honest client.
+/// If the node is missing, or exceeds a limit.
 pub(crate) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
     let node = request.node().take().filter(|node| !node.id.is_empty());
     let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
@@ -171,7 +171,7 @@ pub(crate) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
 }
 
 impl Request {
-    /// The type, if it is one that is served.
+    /// The type, if it is served.
     pub(crate) fn kind(&self) -> Option<ResourceType> {
         match self {
             Self::State(request) => Some(request.kind),
@@ -180,7 +180,7 @@ impl Request {
         }
     }
 
-    /// The response that it is about, and whether the client took that.
+    /// The nonce of the response that it refers to, and whether it is an ACK.
     pub(crate) fn answers(&self) -> Option<(&str, bool)> {
         let quoted = match self {
             Self::State(request) => &request.quoted,
@@ -192,7 +192,7 @@ impl Request {
 }
 
 impl RequestedNames {
-    /// Takes a list of names.
+    /// Parses a list of names.
     fn parse(names: &[String]) -> Result<Self, Status> {
         if names.len() > MAX_NAMES {
             return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} resource names in a request")));
@@ -202,19 +202,19 @@ impl RequestedNames {
             star |= *name == STAR;
             *name != STAR
         });
-        // A set made of all names at once is built from the bottom: of thousands, that takes a third of the time.
+        // A set is built bottom-up from all names at once: for thousands of names, that takes a third of the time.
         let names: BTreeSet<ResourceName> = named.map(|name| resource_name(name)).collect::<Result<_, _>>()?;
         Ok(Self { star, names })
     }
 
-    /// Whether it is about nothing.
+    /// Whether it contains no names.
     pub(crate) fn is_empty(&self) -> bool {
         !self.star && self.names.is_empty()
     }
 }
 
 impl Quoted {
-    /// What a request says of a response.
+    /// The reference of a request to a response.
     fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
         let error = error.map(|error| {
             let (message, _) = error.message.split_at(error.message.floor_char_boundary(MAX_ERROR_BYTES));
@@ -236,7 +236,7 @@ impl Wire for DiscoveryRequest {
     }
 
     fn parse(self) -> Result<Request, Status> {
-        // Envoy takes virtual hosts on delta streams alone.
+        // Envoy subscribes to virtual hosts on delta streams only.
         let kind = ResourceType::from_type_url(&self.type_url).filter(|kind| *kind != ResourceType::VirtualHost);
         let Some(kind) = kind else {
             let names = self.resource_names;
@@ -274,8 +274,9 @@ impl Wire for DeltaDiscoveryRequest {
     }
 }
 
-/// A request of a type that is not among those served. Envoy's own are answered with nothing, as istiod does, and kinds of objects
-/// where the stream lets them pass; what others take an empty answer for is not ours to know: an empty mesh, or no policies.
+/// A request for a type that is not served. Envoy's types get an empty response, as from istiod, and kinds of objects
+/// do if the stream allows them. Other types are refused: clients could take an empty response for an empty mesh, or
+/// for no policies.
 fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
     match url.as_str() {
         HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
@@ -289,26 +290,26 @@ fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorD
             }
             Ok(Request::Question { url, names, nonce })
         }
-        // As group, version and kind: the stream knows who may ask for objects of other control planes' kinds.
+        // A kind of objects (`group/version/kind`): the stream checks whether the client may get an empty response for it.
         _ if !url.starts_with(TYPE_URL_PREFIX) && !is_other_version(&url) => Ok(Request::Unserved { url }),
         _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
         _ => Ok(Request::Unserved { url }),
     }
 }
 
-/// Whether a type is another version of a kind that is served: who took an empty answer for it would lose objects that there are.
+/// Whether a type is another version of a served kind: on an empty response, the client would remove existing objects.
 fn is_other_version(url: &str) -> bool {
     let parts = |url: &str| Some((url.split_once('/')?.0.to_owned(), url.rsplit_once('/')?.1.to_owned()));
     let asked = parts(url);
     mcp::kinds().any(|kind| parts(mcp::type_url(kind)) == asked)
 }
 
-/// The refusal of a type that is not served.
+/// The status for a type that is not served.
 pub(crate) fn not_served(url: &str) -> Status {
     Status::unimplemented(format!("resources of type {url:?} are not supported by this control plane"))
 }
 
-/// A name of bearable length.
+/// Parses a name and checks its length.
 fn resource_name(name: &str) -> Result<ResourceName, Status> {
     if name.len() > MAX_NAME_BYTES {
         return Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")));

@@ -1,4 +1,4 @@
-//! Differences and their bytes, computed once for all streams that make the same step.
+//! Diffs and their encoded bytes, computed once for all streams that make the same step.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,43 +14,43 @@ use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::Collection;
 
-/// Steps kept per generation. Streams that move together make the same few steps; old ones are not made again.
+/// Diffs kept per generation. Streams that progress together need the same few diffs; old ones are not needed again.
 const MAX_DIFFS: usize = 1024;
 /// Bytes of resource bodies kept per generation.
 const MAX_BYTES: usize = 32 << 20;
-/// Bytes of resource bodies above which a step is not kept for later: that which a first ztunnel is sent is 20 MB, and made up again in
-/// 20 ms for the next that comes alone.
+/// Bytes of resource bodies above which a diff is not kept for later: the first diff of a ztunnel has 20 MB, and
+/// takes 20 ms to compute again for the next ztunnel.
 const LARGE_BYTES: usize = 1 << 20;
-/// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
+/// Bytes of resource bodies in new diffs after which unreachable diffs are removed.
 const SWEEP_BYTES: usize = 1 << 20;
-/// How long at most a step is kept that nobody can make any more, and a large one that nobody makes. A step of a client that asked for
-/// 80,000 names holds as many small allocations, and each keeps a page of the allocator from being given back.
+/// How long an unreachable diff, or a large unused one, is kept at most. The diff of a client that subscribed to
+/// 80,000 names has as many small allocations, and each can keep a page of the allocator from being returned.
 pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
+/// The cache. It has two generations of diffs: a full young one becomes the old one, and the old one is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct EncodingCache {
     generations: Mutex<Generations>,
     /// Interned `initial_resource_versions`: clients that reconnect after a restart mostly send the same ones.
     pub(crate) initial_versions: Interner<InitialVersions>,
-    /// What clients watch by name.
+    /// Interned sets of subscribed names.
     pub(crate) names: Interner<BTreeSet<ResourceName>>,
 }
 
 /// The two generations.
 #[derive(Debug, Default)]
 struct Generations {
-    /// Steps made or used lately.
+    /// Diffs that were computed or used in this generation.
     young: KeyedMap<DiffKey, Arc<CachedDiff>>,
-    /// Those of the generation before.
+    /// Diffs of the generation before.
     old: KeyedMap<DiffKey, Arc<CachedDiff>>,
-    /// Bytes of resource bodies in the young steps.
+    /// Bytes of resource bodies in the young diffs.
     bytes: usize,
-    /// Bytes of resource bodies in steps made since all were looked over.
+    /// Bytes of resource bodies in diffs that were computed since unreachable ones were last removed.
     fresh: usize,
 }
 
-/// A key of the addresses of the collections that a diff is between: zero for none.
+/// A key of the addresses of the collections that a diff is between. Zero is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct DiffKey {
     /// The collection that the client has.
@@ -61,13 +61,13 @@ struct DiffKey {
     forced: usize,
 }
 
-/// A step's outcome. The weak references keep the addresses in the key from being used again while the entry lives, and do
+/// A cached diff. The weak references keep the addresses in the key from being reused while the entry exists, but do
 /// not keep the collections alive.
 #[derive(Debug)]
 struct CachedDiff {
-    /// What the step changes, once somebody has worked it out.
+    /// The diff, once it is computed.
     changes: OnceLock<Arc<Diff>>,
-    /// Whether somebody made it since steps were last let go.
+    /// Whether it was used since the last [`EncodingCache::release`].
     is_used: AtomicBool,
     /// Guards [`DiffKey::base`].
     base: Guard,
@@ -80,7 +80,7 @@ struct CachedDiff {
 /// Guards the address of a base.
 #[derive(Debug)]
 enum Guard {
-    /// There is none.
+    /// No base.
     Nothing,
     Sent(Weak<Collection>),
     /// Of a client's `initial_resource_versions`.
@@ -88,7 +88,7 @@ enum Guard {
 }
 
 impl CachedDiff {
-    /// Whether somebody may make this step: all that it goes between is still there.
+    /// Whether a stream may still need this diff: both collections and the forced names are still alive.
     fn is_possible(&self) -> bool {
         let base = match &self.base {
             Guard::Nothing => true,
@@ -98,7 +98,7 @@ impl CachedDiff {
         base && self.latest.strong_count() > 0 && self.forced.as_ref().is_none_or(|names| names.strong_count() > 0)
     }
 
-    /// Whether it is large and nobody made it since this was asked last.
+    /// Whether it is large and was not used since the last call.
     fn is_idle(&self) -> bool {
         !self.is_used.swap(false, Ordering::Relaxed)
             && self.changes.get().is_some_and(|changes| changes.size() > LARGE_BYTES)
@@ -106,8 +106,8 @@ impl CachedDiff {
 }
 
 impl EncodingCache {
-    /// The step from `base` to `latest`. `forced` are sent whether or not they changed. Streams that ask for the same step
-    /// get the same changes; while one computes them, the others wait for it.
+    /// The diff from `base` to `latest`. `forced` are sent even if unchanged. Streams that make the same step share
+    /// the diff; while one computes it, the others wait.
     pub(crate) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Diff> {
         let kept = self.kept(base, latest, forced);
         let mut computed = None;
@@ -120,14 +120,14 @@ impl EncodingCache {
             })
             .clone();
         if let Some(bytes) = computed {
-            // Freed when others have the lock again.
+            // Freed after the lock is released.
             drop(self.charge(bytes));
         }
         changes
     }
 
-    /// Lets go of the steps that nobody can make any more, and of large ones that nobody made since it was last called. Costs a look at
-    /// each; what they held is freed on this thread.
+    /// Removes unreachable diffs, and large ones that were not used since the last call. Walks over all entries, and
+    /// frees them on this thread.
     pub(crate) fn release(&self) {
         let mut generations = self.generations.lock();
         let impossible = generations.take_impossible();
@@ -136,7 +136,7 @@ impl EncodingCache {
         drop((impossible, idle));
     }
 
-    /// Counts a step that was worked out, and lets the young grow old when they are too many. Returns what is to be freed.
+    /// Counts a new diff, and starts a new generation if the young one is full. Returns the entries to free.
     fn charge(&self, bytes: usize) -> (Vec<Arc<CachedDiff>>, KeyedMap<DiffKey, Arc<CachedDiff>>) {
         let mut generations = self.generations.lock();
         generations.bytes += bytes;
@@ -150,7 +150,7 @@ impl EncodingCache {
         (impossible, std::mem::replace(&mut generations.old, young))
     }
 
-    /// The entry of a step, made if need be.
+    /// Returns the entry of a diff, and inserts it if it is missing.
     fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<CachedDiff> {
         let (base_address, guard) = match base {
             Base::Nothing => (0, Guard::Nothing),
@@ -185,13 +185,13 @@ impl EncodingCache {
 }
 
 impl Generations {
-    /// Takes out the steps that nobody can make any more, such as one from what all clients had before the last push.
+    /// Removes unreachable diffs, such as those based on the state of all clients before the last push.
     fn take_impossible(&mut self) -> Vec<Arc<CachedDiff>> {
         self.fresh = 0;
         self.take(|kept| !kept.is_possible())
     }
 
-    /// Takes out some steps.
+    /// Removes the diffs that match.
     fn take(&mut self, is_meant: impl Fn(&CachedDiff) -> bool) -> Vec<Arc<CachedDiff>> {
         let Self { young, old, .. } = self;
         let all = [young, old].into_iter();

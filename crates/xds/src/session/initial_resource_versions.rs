@@ -1,7 +1,7 @@
 //! The resources that a client has from an earlier stream (`initial_resource_versions`).
 //!
-//! A ztunnel that comes back names every workload of the mesh. The names are read into one text, and found by their hashes: as a map of
-//! texts of their own, 77,000 of them took half of the time to read.
+//! A ztunnel that reconnects sends the name of every workload of the mesh. The names are concatenated in one string,
+//! and looked up by their hashes: with a map of strings, parsing 77,000 of them took twice as long.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -25,32 +25,32 @@ pub(crate) struct InitialVersions {
     /// All names, concatenated.
     names: String,
     entries: Vec<Entry>,
-    /// Equal for the same entries in any order: clients keep them in tables without one.
+    /// Equal for the same entries in any order: clients keep them in hash maps.
     digest: u64,
-    /// Where each name is among the entries: under its hash, or the next number that is free.
+    /// The index of each name's entry: under its hash, or the next free number.
     places: OnceLock<KeyedMap<u64, usize>>,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Where the name begins in the text of all names; it ends where the next begins.
+    /// The start of the name in the concatenated names; it ends where the next name starts.
     begin: u32,
-    /// `None` for one that is not of our making.
+    /// `None` if this control plane did not make the version.
     version: Option<Version>,
 }
 
-/// `envoy.service.discovery.v3.DeltaDiscoveryRequest`, whose `initial_resource_versions` are not made a map of.
+/// `envoy.service.discovery.v3.DeltaDiscoveryRequest`, with `initial_resource_versions` not decoded into a map.
 #[derive(Debug, Default)]
 pub(crate) struct DeltaDiscoveryRequest {
     pub(crate) fields: Fields,
     initial_versions: InitialVersions,
-    /// The entry that is read. Its texts are used again for the next.
+    /// The entry that is being decoded. Its strings are reused for the next.
     entry: WireEntry,
-    /// The first thing that is wrong with what it brings.
+    /// The first error in `initial_resource_versions`.
     fault: Option<Fault>,
 }
 
-/// All of a request but what it brings.
+/// All fields of a request except `initial_resource_versions`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Fields {
     #[prost(message, optional, tag = "1")]
@@ -86,10 +86,10 @@ enum Fault {
 }
 
 impl DeltaDiscoveryRequest {
-    /// Its fields, and what it brings.
+    /// Returns the fields and `initial_resource_versions`.
     ///
     /// # Errors
-    /// When that is more than any honest client's.
+    /// If `initial_resource_versions` exceed a limit.
     pub(crate) fn into_parts(self) -> Result<(Fields, InitialVersions), Status> {
         match self.fault {
             None => Ok((self.fields, self.initial_versions)),
@@ -102,7 +102,7 @@ impl DeltaDiscoveryRequest {
         }
     }
 
-    /// Takes in the entry that was read.
+    /// Adds the decoded entry.
     fn bring(&mut self) {
         let WireEntry { name, version } = &self.entry;
         if name.len() > MAX_NAME_BYTES {
@@ -117,7 +117,7 @@ impl DeltaDiscoveryRequest {
 
 impl prost::Message for DeltaDiscoveryRequest {
     fn encode_raw(&self, buffer: &mut impl bytes::BufMut) {
-        // Requests are only ever read here.
+        // Requests are never encoded here.
         self.fields.encode_raw(buffer);
     }
 
@@ -161,7 +161,7 @@ impl InitialVersions {
         self.names.get(begin(place)..begin(place + 1)).expect("entries begin in order and at whole names")
     }
 
-    /// Where each name is.
+    /// The index of each name's entry.
     fn places(&self) -> &KeyedMap<u64, usize> {
         self.places.get_or_init(|| {
             let mut places = KeyedMap::with_capacity_and_hasher(self.entries.len(), Default::default());
@@ -193,14 +193,14 @@ impl InitialVersions {
         self.entries.get(place)?.version
     }
 
-    /// The names, in no order; one may come more than once.
+    /// The names, in no order, possibly with duplicates.
     pub(crate) fn names(&self) -> impl Iterator<Item = ResourceName> {
         (0..self.entries.len()).map(|place| ResourceName::new(self.name(place)))
     }
 
-    /// About how many bytes it takes.
+    /// Approximate memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        /// A place takes that much, in a table with room for twice as many.
+        /// Bytes per entry of `places`, whose capacity is up to twice its length.
         const PLACE: usize = 2 * size_of::<(u64, usize)>();
         self.names.capacity() + self.entries.capacity() * size_of::<Entry>() + self.entries.len() * PLACE
     }
@@ -215,8 +215,8 @@ impl InitialVersions {
         self.find(name.as_str()).is_some()
     }
 
-    /// Calls `each` for those of `resources` that the client does not have, or has in another version; gives the names of what it has
-    /// that is not among them, sorted.
+    /// Calls `each` for those of `resources` that the client does not have in this version. Returns the sorted names
+    /// of the client's other resources.
     pub(crate) fn compare<'a, R: AsRef<Resource> + 'a>(
         &self,
         resources: impl Iterator<Item = &'a R>,
@@ -250,8 +250,8 @@ impl PartialEq for InitialVersions {
         if self.digest != other.digest || self.entries.len() != other.entries.len() {
             return false;
         }
-        // Of each entry of the other there is one here, and none twice. Names that one of them has twice make them differ, which costs
-        // memory, not truth.
+        // Both have the same number of entries, and each entry of the other matches a different one here. Sets with
+        // duplicate names compare as different, which costs memory but is correct.
         let mut seen = vec![false; self.entries.len()];
         (0..other.entries.len()).all(|place| {
             self.find(other.name(place)).is_some_and(|own| {
@@ -278,7 +278,7 @@ impl fmt::Debug for InitialVersions {
     }
 }
 
-/// What tests write down is read as it would be from the wire.
+/// Parses values of tests as if they came from the wire.
 #[cfg(test)]
 impl super::discovery_request::Wire for Sent {
     const PROTOCOL: super::discovery_request::Protocol = super::discovery_request::Protocol::Delta;

@@ -1,4 +1,4 @@
-//! One copy of equal values: a thousand proxies alike watch the same thousand names.
+//! One copy of equal values: a thousand identical proxies subscribe to the same thousand names.
 
 use std::hash::Hash;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use navarch_api::hash::{KeyedMap, keyed_hash};
 
-/// Gives equal values one allocation, as long as somebody holds it.
+/// Returns the same allocation for equal values, as long as it is in use.
 #[derive(Debug)]
 pub(crate) struct Interner<T> {
     /// The copies by hash.
@@ -21,12 +21,12 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Hash + Eq> Interner<T> {
-    /// The shared copy of `value`, which is `value` itself if there was none. Costs a hash of it.
+    /// Returns the shared copy of `value`, or `value` itself if there was none. Costs a hash of it.
     pub(crate) fn intern(&self, value: Arc<T>) -> Arc<T> {
         let hash = keyed_hash(&*value);
         let mut known = self.known.lock();
         if let Some(found) = known.get(&hash).and_then(Weak::upgrade) {
-            // Of two values with one hash the later is kept apart, which costs memory, not truth.
+            // If two values have the same hash, the later one is not shared, which costs memory but is correct.
             return if *found == *value { found } else { value };
         }
         if known.len() == known.capacity() {

@@ -1,4 +1,4 @@
-//! A stream's mailbox: of each type the newest collection waits in it, however slow the reader is.
+//! A stream's mailbox: it contains the newest collection of each type, however slow the stream is.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use super::push_ring::Reason;
 use navarch_push::engine::{PushCause, Sink};
 use navarch_push::resource::{Collection, ResourceType};
 
-/// What a proxy shall have of one type.
+/// A new collection of one type for a proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
-    /// The collection, newest of those published.
+    /// The newest published collection.
     pub(crate) collection: Arc<Collection>,
-    /// The snapshot that it comes from.
+    /// The snapshot of the collection.
     pub(crate) revision: u64,
-    /// How many subscriptions were answered since updates of this type was last taken.
+    /// Number of subscriptions answered since updates of this type were last taken.
     pub(crate) answers: u32,
-    /// The collections that it carries.
+    /// The snapshots whose changes it contains.
     pub(crate) reason: Reason,
     /// When the oldest publication that is merged into this one arrived.
     pub(crate) since: Instant,
 }
 
-/// The sink of one stream. The push thread puts in, the stream's task takes out; neither waits for the other.
+/// The sink of one stream. The push thread inserts updates, the stream's task removes them; neither waits for the other.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     slots: Mutex<Slots>,
@@ -35,39 +35,39 @@ pub(crate) struct Mailbox {
     wake: AtomicWaker,
 }
 
-/// Update by type, of each at most one.
+/// Updates by type, at most one of each.
 pub(crate) type Updates = Vec<(ResourceType, Update)>;
 
-/// What is in the box.
+/// The content of the mailbox.
 #[derive(Debug, Default)]
 struct Slots {
-    /// To be taken.
+    /// Updates that can be taken.
     ready: Updates,
-    /// Of a change that is not published in full yet: taken with the rest of it, so that the order across types holds.
+    /// Updates of a change that is not published completely: they are taken with the rest of it, which keeps the order across types.
     staged: Updates,
     /// The stream is closed.
     is_closed: bool,
-    /// The stream shall look for something to send, though no mail came.
+    /// The stream must check whether it has something to send, even without updates.
     is_nudged: bool,
 }
 
 impl Mailbox {
-    /// Takes all updates that is ready into an empty list, whose room the next updates gets: the push thread, which serves all
-    /// streams, seldom needs new memory then.
+    /// Moves all ready updates into an empty list. The mailbox reuses the list's capacity for the next updates, so
+    /// that the push thread, which serves all streams, rarely allocates.
     pub(crate) fn take(&self, into: &mut Updates) {
         let mut slots = self.slots.lock();
         slots.is_nudged = false;
         std::mem::swap(&mut slots.ready, into);
     }
 
-    /// The first snapshot whose changes wait here.
+    /// The first snapshot whose changes are in the mailbox.
     pub(crate) fn first_change(&self) -> Option<u64> {
         let slots = self.slots.lock();
         let updates = slots.ready.iter().chain(&slots.staged);
         updates.filter_map(|(_, update)| update.reason.changes).map(|[first, _]| first).min()
     }
 
-    /// Waits for updates, or a nudge. False when the stream shall end.
+    /// Waits for updates, or a nudge. Returns false if the stream must end.
     pub(crate) async fn wait(&self) -> bool {
         poll_fn(|context| {
             self.wake.register(context.waker());
@@ -78,13 +78,13 @@ impl Mailbox {
         .await
     }
 
-    /// Has the stream look for something to send.
+    /// Makes the stream check whether it has something to send.
     pub(crate) fn nudge(&self) {
         self.slots.lock().is_nudged = true;
         self.wake.wake();
     }
 
-    /// Has the stream end.
+    /// Ends the stream.
     pub(crate) fn close(&self) {
         self.slots.lock().is_closed = true;
         self.wake.wake();
@@ -101,7 +101,7 @@ impl Mailbox {
 }
 
 impl Slots {
-    /// Replaces what is ready of the type.
+    /// Inserts the update, or merges it into the ready update of the type.
     fn deliver(ready: &mut Updates, kind: ResourceType, update: Update) {
         match ready.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, older)) => {

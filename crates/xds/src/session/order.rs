@@ -1,7 +1,7 @@
 //! The order across types: make before break.
 //!
-//! Listeners and routes wait until the clusters that they may name are sent and warm; clusters are taken away only when no
-//! listener and no route can name them any more. Every wait is bounded.
+//! Listeners and routes wait until the clusters that they may refer to are sent and warm; clusters are removed only
+//! when no listener and no route can refer to them. Every wait is bounded.
 
 use std::time::Duration;
 
@@ -10,23 +10,24 @@ use crate::session::compose::RemovalPolicy;
 use crate::session::diff::Names;
 use navarch_push::resource::ResourceType;
 
-/// The longest that one type waits for another.
+/// The maximum time that one type waits for another.
 pub(crate) const ORDER_WAIT: Duration = Duration::from_secs(5);
 
-/// What types wait for.
+/// State of types that wait for others.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Endpoint sets that clusters sent on this stream wait for.
+    /// Endpoint sets that sent clusters wait for.
     warming: Vec<Names>,
     /// Since when listeners or routes wait.
     held_since: Option<Duration>,
-    /// The client rejected routes: whether it took the virtual hosts that were for them, nobody knows.
+    /// The client rejected routes: it is unknown whether it accepted their virtual hosts.
     pub(crate) hosts_in_doubt: bool,
 }
 
 impl Session {
-    /// Clusters were sent that wait for these endpoint sets. Those that the client watches already it needs once more: Envoy
-    /// warms a changed cluster anew, and asks again in neither protocol for sure (envoyproxy/envoy #13009, #33607).
+    /// Records that clusters were sent that wait for these endpoint sets. Those that the client already watches must
+    /// be sent again: Envoy warms a changed cluster anew, and does not reliably request them again (envoyproxy/envoy
+    /// #13009, #33607).
     pub(crate) fn clusters_sent(&mut self, warming: &Names) {
         if warming.is_empty() {
             return;
@@ -37,10 +38,10 @@ impl Session {
         }
     }
 
-    /// Whether a type's changes may go out now, as far as other types count.
+    /// Whether changes of a type may be sent now, as far as other types are concerned.
     pub(crate) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
         match kind {
-            // Virtual hosts that come before their route configuration are lost to Envoy.
+            // Envoy drops virtual hosts that arrive before their route configuration.
             ResourceType::VirtualHost if self.is_unsent(ResourceType::Route) => return false,
             ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {}
             ResourceType::Cluster
@@ -67,22 +68,22 @@ impl Session {
         true
     }
 
-    /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the client has yet to ask for. A
-    /// client that watches no endpoints at all never asks.
+    /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the client has not
+    /// subscribed to yet. Clients without any endpoint subscription are not waited for.
     fn are_clusters_cold(&self) -> bool {
         self.is_unsent(ResourceType::Cluster)
             || self.is_unsent(ResourceType::Endpoint)
             || !self.order.warming.is_empty() && self.watches.contains_key(&ResourceType::Endpoint)
     }
 
-    /// All that the client watches of endpoints is sent: clusters wait no longer for those.
+    /// Records that all endpoints that the client subscribes to are sent: clusters no longer wait for those.
     pub(crate) fn endpoints_sent(&mut self) {
         let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else { return };
         let interest = &endpoints.interest;
         self.order.warming.retain(|names| !interest.wildcard && !names.is_subset(&interest.names));
     }
 
-    /// Whether what is gone of a type may be taken from the client now.
+    /// Whether removals of a type may be sent now.
     pub(crate) fn removals(&self, kind: ResourceType, now: Duration) -> RemovalPolicy {
         let waited = || {
             let since = self.watches.get(&kind).and_then(|watch| watch.leaving_since());
@@ -92,7 +93,7 @@ impl Session {
             ResourceType::Cluster => {
                 let users = [ResourceType::Listener, ResourceType::Route];
                 let hosts_are_quiet = self.is_quiet(ResourceType::VirtualHost);
-                // Who comes back with clusters has listeners, too, and is about to ask for them.
+                // A client that reconnects with clusters has listeners, too, and is about to subscribe to them.
                 let comes_back =
                     self.watches.get(&kind).is_some_and(|watch| watch.has_initial_versions) && now < ORDER_WAIT;
                 hosts_are_quiet
@@ -101,7 +102,7 @@ impl Session {
                         .all(|user| self.is_quiet(user) && (!comes_back || self.watches.contains_key(&user)))
             }
             ResourceType::Endpoint => self.is_quiet(ResourceType::Cluster),
-            // While the route configuration says that they come one by one, the client has no others.
+            // Once the route configuration with `vhds` is sent, the client has no other virtual hosts.
             ResourceType::VirtualHost => !self.is_unsent(ResourceType::Route),
             ResourceType::Listener
             | ResourceType::Route
@@ -118,12 +119,12 @@ impl Session {
         if are_quiet || waited() { RemovalPolicy::Allowed } else { RemovalPolicy::Withheld }
     }
 
-    /// When listeners and routes go out come what may.
+    /// When listeners and routes are sent unconditionally.
     pub(crate) fn held_until(&self) -> Option<Duration> {
         self.order.held_since.map(|since| since + ORDER_WAIT)
     }
 
-    /// Nothing waits any more.
+    /// Ends the wait if no type is unsent.
     pub(crate) fn release(&mut self) {
         let waits = [ResourceType::Listener, ResourceType::Route, ResourceType::VirtualHost];
         let waits = waits.into_iter().any(|kind| self.is_unsent(kind));

@@ -1,37 +1,37 @@
-//! The last responses of one stream: what each was sent for, and when the client answered. For people to look at.
+//! The last responses of one stream, with the reason of each and the time of the client's answer. For debug pages.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use navarch_push::resource::ResourceType;
 
-/// How many responses of a stream are remembered unless another number is set: less than 2 kB.
+/// Default number of responses in the history of a stream: less than 2 kB.
 pub(crate) const REMEMBERED: usize = 20;
 
-/// What a response was sent for.
+/// The reason of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reason {
-    /// The snapshots, the first and the last, whose changes it tells of.
+    /// The first and the last snapshot whose changes it contains.
     pub(crate) changes: Option<[u64; 2]>,
-    /// Whether it answers a subscription.
+    /// Whether it is the response to a subscription.
     pub(crate) answers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushRecord {
     pub(crate) kind: ResourceType,
-    /// The number in its nonce.
+    /// The number in the nonce.
     pub(crate) number: u64,
     pub(crate) reason: Reason,
-    /// When it was sent, counted from the stream's begin.
+    /// When it was sent, since the start of the stream.
     pub(crate) at: Duration,
-    /// How many resources it held.
+    /// Number of resources.
     pub(crate) count: u32,
-    /// How many names it took away.
+    /// Number of removed names.
     pub(crate) removed: u32,
-    /// How long it was on the wire.
+    /// Size of the resources in bytes.
     pub(crate) bytes: u32,
-    /// How long the client took to answer, and whether it took it.
+    /// Time until the client's answer, and whether it was an ACK.
     pub(crate) answer: Option<(Duration, bool)>,
 }
 
@@ -40,12 +40,12 @@ pub(crate) struct PushRecord {
 pub(crate) struct PushRing {
     /// Oldest first.
     sent: VecDeque<PushRecord>,
-    /// How many are kept.
+    /// Maximum number of responses.
     most: usize,
 }
 
 impl Reason {
-    /// Adds what came before it is sent.
+    /// Merges the reason of an earlier unsent change.
     pub(crate) fn add(&mut self, other: Self) {
         self.answers |= other.answers;
         self.changes = match (self.changes, other.changes) {
@@ -61,7 +61,7 @@ impl PushRing {
         Self { sent: VecDeque::new(), most }
     }
 
-    /// A response was sent.
+    /// Adds a response.
     pub(crate) fn sent(&mut self, sent: PushRecord) {
         if self.most == 0 {
             return;
@@ -73,7 +73,7 @@ impl PushRing {
         self.sent.push_back(sent);
     }
 
-    /// The client answered the response with this nonce at this time; only the first answer counts.
+    /// Records the client's answer to the response with this nonce; only the first answer counts.
     pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) {
         let number = nonce.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
         let found = self.sent.iter_mut().rev().find(|sent| Some(sent.number) == number && sent.answer.is_none());
@@ -82,12 +82,12 @@ impl PushRing {
         }
     }
 
-    /// All that are remembered, oldest first.
+    /// All responses in the history, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PushRecord> {
         self.sent.iter()
     }
 
-    /// Bytes that it takes, itself included.
+    /// Memory in bytes, including the struct itself.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.sent.capacity() * size_of::<PushRecord>()
     }

@@ -11,7 +11,7 @@ use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
 impl Session {
-    /// A state-of-the-world request: the whole subscription of a type, and the answer to the last response.
+    /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to the last response.
     pub(crate) fn on_state(&mut self, request: StateRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: RequestedNames { star, names } } = request;
         // An empty list is a wildcard, unless the client has sent names before: then it unsubscribes from the type, as gRPC does.
@@ -59,7 +59,7 @@ impl Session {
         self.refresh(kind, frames, effects);
     }
 
-    /// A delta request: subscribed and unsubscribed names of a type, and the answer to a response.
+    /// Applies a delta request: subscribed and unsubscribed names of a type, and the answer to a response.
     pub(crate) fn on_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, initial_versions: _ } =
             &request;
@@ -109,11 +109,11 @@ impl Session {
         }
     }
 
-    /// The first delta request of a type.
+    /// Applies the first delta request of a type.
     fn on_first_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, initial_versions } = request;
         let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
-        // Virtual hosts come with their route configurations, whatever the names.
+        // Virtual hosts follow their route configurations, whatever the names.
         let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
         let mut names = subscribe.names;
         if !wildcard {

@@ -1,7 +1,8 @@
 //! Virtual hosts follow the route configurations that a client has.
 //!
-//! Envoy asks for virtual hosts once, without names, and takes those of every route configuration that says `vhds`. It drops
-//! those of a route configuration that it does not have, and forgets all of one that it asks for anew.
+//! Envoy subscribes to virtual hosts once, without names, and uses those of every route configuration with `vhds`. It
+//! drops the virtual hosts of other route configurations, and removes all of a route configuration that it subscribes
+//! to again.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
 impl Session {
-    /// Sets what the client shall have of virtual hosts by the route configurations that it asks for. False where it has asked
-    /// for none: what it brought of them from an earlier stream must wait until then.
+    /// Sets the subscription to virtual hosts from the subscribed route configurations. Returns false if there are
+    /// none yet: virtual hosts from an earlier stream must wait until then.
     pub(crate) fn follow_routes(&mut self) -> bool {
         let Some(routes) = self.watches.get(&ResourceType::Route) else { return false };
         let names = routes.interest.names.clone();
@@ -21,19 +22,19 @@ impl Session {
         true
     }
 
-    /// The client asks for these route configurations: it has none of their virtual hosts, whatever it had before.
+    /// Records that the client subscribes to these route configurations again: it has dropped their virtual hosts.
     pub(crate) fn hosts_of_again(&mut self, routes: &BTreeSet<ResourceName>) {
         self.hosts_again(|routes_of_host| routes.iter().any(|name| name.as_str() == routes_of_host));
     }
 
-    /// Routes were sent. If earlier ones were rejected, the virtual hosts that came with them may be lost.
+    /// Records that routes were sent. If earlier ones were rejected, their virtual hosts may be lost and are sent again.
     pub(crate) fn routes_sent(&mut self) {
         if std::mem::take(&mut self.order.hosts_in_doubt) {
             self.hosts_again(|_| true);
         }
     }
 
-    /// Has virtual hosts sent again that the client was sent, by their route configurations.
+    /// Sends virtual hosts again whose route configurations match.
     fn hosts_again(&mut self, is_meant: impl Fn(&str) -> bool) {
         let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else { return };
         let is_meant = |name: &ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| is_meant(routes));

@@ -12,13 +12,13 @@ use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, Resource, ResourceType};
 
-/// How long a response may stay unanswered before newer ones of its type are sent. Envoy answers late while it warms clusters;
-/// some clients never answer.
+/// How long a response may stay unanswered before newer ones of its type are sent. Envoy answers late while it warms
+/// clusters; some clients never answer.
 pub(crate) const ACK_WAIT: Duration = Duration::from_secs(5);
 /// Maximum number of unanswered responses. One more is added per [`ACK_WAIT`] only; the oldest then counts as accepted.
 const MAX_IN_FLIGHT: usize = 4;
 
-/// Names that a client has and shall lose, with the resources where they are known.
+/// Names of the client's resources that must be removed, with the resource if it is known.
 pub(crate) type PendingRemovals = BTreeMap<ResourceName, Option<Arc<Resource>>>;
 
 /// One subscription of a stream.
@@ -68,7 +68,7 @@ pub(crate) struct SentResponse {
     pub(crate) nonce: Arc<str>,
     /// The version of the collection.
     pub(crate) version: Arc<str>,
-    /// When it was sent, counted from the stream's begin.
+    /// When it was sent, since the start of the stream.
     pub(crate) at: Duration,
 }
 
@@ -101,7 +101,7 @@ struct InFlight {
     response: SentResponse,
     /// The client's state before.
     before: ClientState,
-    /// What was pending before.
+    /// The pending state before.
     owed: Pending,
 }
 
@@ -142,7 +142,7 @@ impl Watch {
         self.revision = revision;
     }
 
-    /// The client has lost its state: everything is sent again.
+    /// Resets the state of a client that has lost its own: everything is sent again.
     pub(crate) fn restart(&mut self) {
         self.held = ClientState::default();
         self.in_flight.clear();
@@ -150,7 +150,7 @@ impl Watch {
         self.owed.first = true;
     }
 
-    /// The client subscribes to these names, whether or not it did before.
+    /// Subscribes to these names, whether or not the client was subscribed before.
     pub(crate) fn ask(&mut self, mut names: BTreeSet<ResourceName>) {
         if !names.is_empty() {
             self.barred = false;
@@ -158,8 +158,8 @@ impl Watch {
         self.owed.asked.append(&mut names);
     }
 
-    /// The client subscribes to the wildcard again. It has dropped earlier resources since, unless it watches them by name or got
-    /// them late: each is sent again, as a resource or a removal.
+    /// Subscribes to the wildcard again. The client has dropped earlier resources meanwhile, except those that it
+    /// watches by name or that arrived late: each is sent again, as a resource or a removal.
     pub(crate) fn ask_for_all(&mut self) {
         let base = std::mem::take(&mut self.held.base);
         self.held.leaving.extend(base.names().map(|name| (name, None)));
@@ -167,7 +167,7 @@ impl Watch {
         self.barred = false;
     }
 
-    /// The client unsubscribed from these names, and drops them without a removal.
+    /// Removes these names from the state: the client unsubscribed from them, and drops them without a removal.
     pub(crate) fn let_go(&mut self, names: &BTreeSet<ResourceName>) {
         if !self.owed.asked.is_disjoint(names) {
             self.owed.asked = &self.owed.asked - names;
@@ -194,7 +194,7 @@ impl Watch {
         self.history.sent.as_ref().map(|response| &*response.nonce)
     }
 
-    /// The client acknowledged the response with this nonce, and all before it. False if no such response is unanswered.
+    /// Records the ACK of the response with this nonce, and of all before it. Returns false if no such response is unanswered.
     pub(crate) fn acknowledge(&mut self, nonce: &str) -> bool {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         self.history.acked = Some(answered.response);
@@ -203,8 +203,8 @@ impl Watch {
         true
     }
 
-    /// The client rejected the response with this nonce. Its state is the one before, except for a part that it may have applied;
-    /// the next diff starts from there. False if no such response is unanswered.
+    /// Records the NACK of the response with this nonce. The client's state is the one before, except for a part that
+    /// it may have applied; the next diff starts from there. Returns false if no such response is unanswered.
     pub(crate) fn reject(&mut self, nonce: &str, rejection: Rejection) -> bool {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         let sent = std::mem::replace(&mut self.held, answered.before);
@@ -231,7 +231,7 @@ impl Watch {
         let Some(at) = self.in_flight.iter().position(|sent| &*sent.response.nonce == nonce) else { return Vec::new() };
         let answered = self.in_flight.drain(..=at).collect();
         if self.in_flight.is_empty() {
-            // Most proxies have answered everything most of the time.
+            // Most proxies have usually answered everything.
             self.in_flight = VecDeque::new();
         }
         answered
@@ -287,7 +287,7 @@ impl Watch {
         std::mem::take(&mut self.reason)
     }
 
-    /// The last response.
+    /// The collection of the last response.
     pub(crate) fn sent(&self) -> Option<&Arc<Collection>> {
         match &self.held.base {
             Base::Sent(collection) => Some(collection),

@@ -1,4 +1,4 @@
-//! A stream's questions of operators' tools, answered beside what it is subscribed to.
+//! A stream's requests to the debug API, which are independent of its subscriptions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::session::discovery_request::not_served;
 use crate::transport::grpc_writer::Message;
 use navarch_net::budget::Charge;
 
-/// Answers that a stream may have waiting. Tools ask one question and wait.
+/// Maximum number of unsent responses of a stream. Tools send one request and wait.
 const MAX_WAITING: usize = 4;
 
-/// The answers of one stream that are not sent.
+/// The unsent responses of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Oldest first, each with what is paid for it.
+    /// Oldest first, each with its memory charge.
     waiting: VecDeque<(Message, Charge)>,
-    /// What is paid for the one that is on its way.
+    /// The memory charge of the response that is being sent.
     sent: Option<Charge>,
-    /// The nonce of the last.
+    /// The nonce of the last response.
     last: Option<Arc<str>>,
 }
 
@@ -31,7 +31,7 @@ impl Answers {
         self.waiting.is_empty()
     }
 
-    /// The next to send. To be asked when there is room: what was sent before has left then.
+    /// The next response. Call it only when the stream can send: the previous response has left the buffer then.
     pub(super) fn next(&mut self) -> Option<Message> {
         self.sent = None;
         let (message, charge) = self.waiting.pop_front()?;
@@ -41,7 +41,7 @@ impl Answers {
 }
 
 impl Stream {
-    /// Has a question answered. A request that quotes the last answer says only that this came.
+    /// Answers a request. A request with the nonce of the last response is only an acknowledgement.
     pub(super) async fn on_question(&mut self, url: String, names: Vec<String>, nonce: &str) -> Result<(), Status> {
         let Some(pages) = self.core.debug.get().cloned() else { return Err(not_served(&url)) };
         if self.answers.last.as_deref() == Some(nonce) {

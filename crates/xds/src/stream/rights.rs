@@ -1,4 +1,4 @@
-//! What the client of a stream may ask for.
+//! The requests that the client of a stream is authorized to send.
 
 use std::net::IpAddr;
 
@@ -16,11 +16,11 @@ use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
 use navarch_security::rules;
 
-/// A type of objects, for the rights that all of them have in common.
+/// Any type of objects: all have the same access rules.
 const ANY_OBJECT: ResourceType = ResourceType::Object(Kind::VirtualService);
 
 impl Stream {
-    /// Lets a request pass, or not: where an empty answer would be taken for an empty mesh there must be none.
+    /// Checks whether a request is allowed. An empty response could be taken for an empty mesh, so others are refused.
     ///
     /// # Errors
     /// The status with which the stream ends.
@@ -28,7 +28,7 @@ impl Stream {
         let kind = if let Request::Unserved { url } = request
             && !url.starts_with(TYPE_URL_PREFIX)
         {
-            // istiod's clients ask for MeshConfig first, and use nothing of it. Those of another version know other kinds.
+            // istiod's clients request MeshConfig first, and do not use it. Those of other versions request kinds that are unknown here.
             if url != MESH_CONFIG_URL && self.connection.proxy.meta("GENERATOR").as_deref() != Some("api") {
                 return Err(not_served(url));
             }
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Whether the client is a proxy whose agent may want to know who its peers are.
+    /// Whether the client is a proxy whose agent may look up its peers.
     fn is_envoy(&self) -> bool {
         match self.connection.proxy.kind {
             ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => true,
@@ -55,14 +55,14 @@ impl Stream {
         }
     }
 
-    /// Whether a proxy asks for workloads by their addresses, which is served without ambient mode, too. Neither all workloads nor those
-    /// of a name are.
+    /// Whether a proxy subscribes to workloads by address, which is served even without ambient mode. A wildcard or
+    /// names of workloads are not.
     fn asks_for_peers(&self, request: &DeltaRequest) -> bool {
         let is_address = |name: &ResourceName| {
             name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
         };
         let DeltaRequest { kind, quoted: _, subscribe, unsubscribe: _, initial_versions } = request;
-        // Who has named none yet would ask for all.
+        // A first request without names is a wildcard subscription.
         let names_some = !subscribe.names.is_empty() || self.connection.session.lock().watches.contains_key(kind);
         self.is_envoy()
             && *kind == ResourceType::Workload
@@ -72,10 +72,10 @@ impl Stream {
             && subscribe.names.iter().all(is_address)
     }
 
-    /// Has what a type is made of be there before the client's subscription.
+    /// Prepares the data of a type before the client subscribes to it.
     ///
     /// # Errors
-    /// When the push thread has ended.
+    /// If the push thread has ended.
     pub(super) async fn prepare(&mut self, kind: ResourceType) -> Result<(), Status> {
         if kind == ResourceType::Secret {
             self.ask_access().await;
@@ -85,8 +85,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Has the push thread find peers by address, which it does not until the first proxy asks: not at all without ambient mode, with it
-    /// not those of remote clusters.
+    /// Enables peer lookup by address in the push thread, which is off until the first proxy needs it: completely
+    /// without ambient mode, for remote clusters with it.
     async fn have_peers_found(&self) -> Result<(), Status> {
         if !self.is_envoy() || self.core.push.context().finds_peers {
             return Ok(());
@@ -94,7 +94,7 @@ impl Stream {
         self.core.push.change(vec![Change::FindPeers]).await.map_err(push_ended)
     }
 
-    /// Whether the client may have resources of a type.
+    /// Whether the client may subscribe to a type.
     pub(super) fn may_subscribe(&self, kind: ResourceType) -> bool {
         let identity = self.connection.proxy.identity.as_ref();
         if !matches!(kind, ResourceType::Object(_)) {
@@ -108,7 +108,7 @@ impl Stream {
         self.core.push.context().mesh.config.root_namespace.clone()
     }
 
-    /// How the stream of a client ends that may not have Istio's objects.
+    /// The status of a client that may not subscribe to Istio's objects.
     fn objects_refused(&self) -> Status {
         self.client.turned_away("configuration");
         match &self.connection.proxy.identity {

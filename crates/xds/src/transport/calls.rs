@@ -39,9 +39,9 @@ pub(super) enum Service {
 /// Dispatches the calls of one connection.
 pub(super) struct Calls<I> {
     pub(super) services: Services,
-    /// What is known of the client.
+    /// Information about the client.
     pub(super) info: I,
-    /// The port that the connection came to, by its name in metrics.
+    /// The name of the port in metrics.
     pub(super) port: &'static str,
     /// Runs the responses.
     pub(super) spawner: Spawner,
@@ -79,12 +79,12 @@ impl<I: Clone + Send + Sync + 'static> Calls<I> {
 }
 
 impl CallContext {
-    /// The port that the call came to, by its name in metrics.
+    /// The name of the port in metrics.
     pub(crate) fn port(&self) -> &'static str {
         self.port
     }
 
-    /// Sends the head of the response, and gives the stream for its body; `None` when the client has gone or a head was sent.
+    /// Sends the head of the response, and returns the stream for its body; `None` if the client disconnected or a head was sent before.
     pub(crate) fn send_head(&self, head: Response<()>) -> Option<SendStream<Bytes>> {
         self.take()?.send_response(head, false).ok()
     }
@@ -142,7 +142,7 @@ async fn start_stream(start: StartFuture, call: CallContext) {
 async fn send(response: Response<Body>, mut sender: SendResponse<Bytes>) {
     let (parts, body) = response.into_parts();
     let has_no_body = body.is_end_stream();
-    // When the client has gone there is nobody to send to.
+    // This fails if the client has disconnected.
     if let Ok(stream) = sender.send_response(Response::from_parts(parts, ()), has_no_body)
         && !has_no_body
     {
@@ -190,7 +190,7 @@ impl http_body::Body for RequestBody {
         let body = &mut self.0;
         Poll::Ready(match ready!(body.poll_data(context)) {
             Some(Ok(data)) => {
-                // The window opens when data is taken: each service bounds what it keeps of a body.
+                // The window opens when data is received: each service bounds how much of a body it keeps.
                 let _ = body.flow_control().release_capacity(data.len());
                 Some(Ok(Frame::data(data)))
             }

@@ -1,9 +1,9 @@
-//! Runs all that belongs to one connection in one tokio task.
+//! Runs all futures of one connection in one tokio task.
 //!
-//! HTTP/2 servers give a connection a task and each call on it another, and a stream's session would have a third. A
-//! push to a thousand proxies then is a thousand times one task that wakes the next that wakes the next, each on
-//! whatever thread is idle. Here they are subtasks of one task: what wakes a subtask wakes the task, which polls the
-//! subtasks that were woken, and those that these wake, until none is left.
+//! HTTP/2 servers spawn a task per connection and another per call, and a stream's session would be a third. A push
+//! to a thousand proxies would then be a thousand chains of tasks that wake each other, each on any idle thread. Here
+//! they are subtasks of one task: waking a subtask wakes the task, which polls the woken subtasks, and those that
+//! these wake, until all are pending.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 
-/// A task of a connection.
+/// A future that runs in the task of a connection.
 type Subtask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Spawns subtasks of one connection. Clones spawn on the same connection.
@@ -24,14 +24,14 @@ pub(super) struct Spawner(Arc<Mutex<Vec<Subtask>>>);
 
 /// The task of a connection. Ends when all subtasks have ended.
 pub(super) struct ConnectionTask {
-    /// Subtasks that run.
+    /// Running subtasks.
     running: FuturesUnordered<Subtask>,
     /// Subtasks that start with the next poll.
     spawned: Spawner,
 }
 
 impl Spawner {
-    /// Starts a subtask with the next poll of the task, which follows at once when a subtask calls this.
+    /// Starts a subtask with the next poll of the task, which follows at once if a subtask calls this.
     pub(super) fn spawn(&self, subtask: impl Future<Output = ()> + Send + 'static) {
         self.0.lock().push(Box::pin(subtask));
     }
@@ -70,7 +70,7 @@ impl Future for ConnectionTask {
 
 impl Drop for ConnectionTask {
     fn drop(&mut self) {
-        // A subtask may hold a Spawner, and so the list that it waits in.
+        // A subtask may own a Spawner, and so the list that contains it: a reference cycle.
         let never_started = std::mem::take(&mut *self.spawned.0.lock());
         drop(never_started);
     }

@@ -1,7 +1,7 @@
-//! The request side of a stream on the wire: gRPC messages one after the other, which leave nothing behind.
+//! Reads the gRPC messages of a stream without keeping a buffer.
 //!
-//! tonic's own keeps a buffer as large as the largest request for as long as the stream lives; that in which an Envoy asks for
-//! the endpoints of a thousand clusters is some 60 kB, and Envoys are many.
+//! tonic keeps a buffer as large as the largest request while the stream lives. For an Envoy that subscribes to the
+//! endpoints of a thousand clusters that is some 60 kB, for each of many Envoys.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -23,29 +23,30 @@ use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
 
-/// Before every gRPC message: a byte that tells whether it is compressed, and its length.
+/// The prefix of every gRPC message: a byte for the compression flag, and the length.
 pub(crate) const PREFIX: usize = 5;
 
 /// The requests of a stream.
 pub(crate) struct Requests<M> {
-    /// Where they come from.
+    /// The request body of the call.
     body: Body,
-    /// What came last and is not taken yet. Kept when it is: while somebody holds a part of it, h2 goes on to a new buffer
-    /// of 8 KiB when the one that it came in is full; else it would keep that, which is as large as the largest frame.
+    /// The last received data, until it is parsed. It is kept after that: while a part of its buffer is referenced,
+    /// h2 allocates a new buffer of 8 KiB when that one is full. Otherwise h2 would keep the buffer, which is as
+    /// large as the largest frame.
     chunk: Bytes,
-    /// The begin of a request of which more must come.
+    /// The first part of an incomplete request.
     begun: BytesMut,
-    /// What is paid for it: what is held of others' half messages is bounded by what all clients may hold.
+    /// The memory charge of the incomplete request: the budget of all clients bounds these.
     paid: Option<Charge>,
-    /// When the rest of it must be here.
+    /// When the rest of the incomplete request must have arrived.
     deadline: Option<Instant>,
-    /// Who sends them.
+    /// The client.
     client: Client,
-    /// What one may have.
+    /// The limits of one request.
     limits: RequestLimits,
-    /// A large one that is read beside the runtime.
+    /// The large request that is being decoded on a thread of its own.
     reading: Option<LargeWork<Result<Box<M>, Status>>>,
-    /// Bytes that the last one had.
+    /// Size of the last request in bytes.
     length: usize,
 }
 
@@ -56,11 +57,11 @@ enum NextRequest<M> {
     Part,
 }
 
-/// What one request may have.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLimits {
     pub(crate) bytes: usize,
-    /// Time for the rest of it to come, once there is some of it.
+    /// Timeout for the rest of it after its first bytes.
     pub(crate) rest: Duration,
 }
 
@@ -74,17 +75,17 @@ impl<M> fmt::Debug for Requests<M> {
 }
 
 impl<M: Message + Default + 'static> Requests<M> {
-    /// Those of a call's body.
+    /// Reads the requests from a call's body.
     pub(crate) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
         let (chunk, begun) = (Bytes::new(), BytesMut::new());
         Self { body, chunk, begun, paid: None, deadline: None, client, limits, reading: None, length: 0 }
     }
 
-    /// The next one; `None` when the client is done or gone. Nothing is lost when the wait is given up.
+    /// The next request; `None` if the client has closed the stream or disconnected. Cancel safe.
     ///
     /// # Errors
-    /// When a request is too large, compressed, cut off or no message of its type, when its rest does not come, or when
-    /// clients hold too much for it to be taken in.
+    /// If a request is too large, compressed, truncated or cannot be decoded, if its rest does not arrive in time, or
+    /// if the memory budget of clients is exhausted.
     pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
             if let Some(reading) = &mut self.reading {
@@ -117,7 +118,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                         self.chunk = data;
                     }
                 }
-                // A client that goes away without a word has no more to say.
+                // A client that disconnects sends no more requests.
                 Some(Err(status)) if status.code() == Code::Cancelled => return Ok(None),
                 Some(Err(status)) => return Err(status),
                 None if self.begun.is_empty() => return Ok(None),
@@ -126,12 +127,12 @@ impl<M: Message + Default + 'static> Requests<M> {
         }
     }
 
-    /// Bytes of the request that was given last.
+    /// Size of the last returned request in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Takes the body of a request of this many bytes, which is complete.
+    /// Removes the body of a complete request of this many bytes.
     fn split_off(&mut self, bytes: usize) -> Bytes {
         self.length = bytes;
         let mut body = match self.begun.is_empty() {
@@ -145,7 +146,7 @@ impl<M: Message + Default + 'static> Requests<M> {
         body
     }
 
-    /// Gives back the buffer, and what is paid for it, once nothing is in it.
+    /// Frees the buffer and its memory charge if it is empty.
     fn release(&mut self) {
         if self.begun.is_empty() {
             self.begun = BytesMut::new();
@@ -153,9 +154,9 @@ impl<M: Message + Default + 'static> Requests<M> {
         }
     }
 
-    /// Takes a request out of what came, if all of it is there and it is not large.
+    /// Takes a request out of the received data, if it is complete and not large.
     fn take(&mut self) -> Result<NextRequest<M>, Status> {
-        // Most come whole; only others are copied.
+        // Most requests arrive in one piece; only the others are copied.
         if self.begun.is_empty()
             && let Some(body) = first(&self.chunk, self.limits.bytes)?
         {
@@ -185,7 +186,7 @@ impl<M: Message + Default + 'static> Requests<M> {
         Ok(NextRequest::Request(message))
     }
 
-    /// Puts what came behind what is there of a begun request.
+    /// Appends the received data to the incomplete request.
     fn keep_chunk(&mut self) -> Result<(), Status> {
         if self.chunk.is_empty() {
             return Ok(());
@@ -194,7 +195,7 @@ impl<M: Message + Default + 'static> Requests<M> {
             Some(paid) => paid,
             None => self.client.nothing()?,
         };
-        // The buffer grows by doubling.
+        // The buffer doubles its capacity when it grows.
         self.client.pay(&mut paid, 2 * self.chunk.len())?;
         self.paid = Some(paid);
         self.begun.extend_from_slice(&self.chunk);
@@ -203,7 +204,7 @@ impl<M: Message + Default + 'static> Requests<M> {
     }
 }
 
-/// What a stream of so-cut bytes would be read as: the number of requests, and how it ends. To try what strangers may send.
+/// Reads a stream of these pieces. Returns the number of requests and the result, for tests with arbitrary input.
 pub async fn would_be_read(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
     match protocol {
         Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(pieces, limit).await,
@@ -228,7 +229,7 @@ async fn read_all<M: Message + Default + 'static>(pieces: Vec<Bytes>, limit: usi
     }
 }
 
-/// The body of the first message, if all of it is there.
+/// The body of the first message, if it is complete.
 fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
     let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if *compressed != 0 {
@@ -241,7 +242,7 @@ fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
     Ok(rest.get(..length))
 }
 
-/// A message from its bytes. Boxed: whoever waits with one in hand holds so much less.
+/// Decodes a message. It is boxed to keep futures that hold it across an await small.
 fn decode<M: Message + Default>(body: &[u8]) -> Result<Box<M>, Status> {
     Box::<M>::decode(body).map_err(|error| Status::internal(format!("a request that cannot be decoded: {error}")))
 }

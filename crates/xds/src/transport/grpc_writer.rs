@@ -1,7 +1,7 @@
-//! The response side of a stream on the wire: gRPC messages whose payload is shared.
+//! Writes the gRPC messages of a stream, whose payload is shared.
 //!
-//! tonic's codecs copy every message into a buffer of its stream. Here a large message is two chunks: a head of the stream's
-//! own, and the payload that all streams share; a thousand slow readers hold one copy of it.
+//! tonic's codecs copy every message into a buffer of the stream. Here a large message is two chunks: a head that
+//! belongs to the stream, and a payload that all streams share; a thousand slow clients hold one copy of it.
 
 use std::future::poll_fn;
 
@@ -17,13 +17,13 @@ use crate::session::diff::Payload;
 use crate::session::discovery_request::Protocol;
 use crate::transport::grpc_reader::PREFIX;
 
-/// Bytes of a payload that is copied behind its head: a second frame would cost more.
+/// Maximum bytes of a payload that is copied into the head: a second frame would cost more.
 const SMALL: usize = 4 << 10;
 
 /// One gRPC message.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// Prefix, nonce, version…, and the resources where they are few.
+    /// Prefix, nonce, version…, and the resources if they are small.
     head: Bytes,
     /// The resources that are not in the head.
     payload: Payload,
@@ -34,10 +34,10 @@ pub(crate) struct Message {
 pub(crate) struct Outbox(SendStream<Bytes>);
 
 impl Message {
-    /// The message of a response. Costs its head; a large payload is shared.
+    /// Encodes a response. Only the head is copied; a large payload is shared.
     ///
     /// # Errors
-    /// When it is larger than gRPC can say (4 GiB).
+    /// If it exceeds gRPC's maximum length (4 GiB).
     pub(crate) fn new(protocol: Protocol, response: Response) -> Result<Self, Status> {
         let Response { kind: _, type_url, version, nonce, removed, payload, count: _ } = response;
         let head = match protocol {
@@ -71,7 +71,7 @@ impl Message {
         Ok(Self { head: framed.freeze(), payload: far })
     }
 
-    /// A message of these bytes.
+    /// A message with this body.
     ///
     /// # Errors
     /// As [`Message::new`].
@@ -85,44 +85,44 @@ impl Message {
         Ok(Self { head: framed.freeze(), payload: Payload::default() })
     }
 
-    /// Bytes on the wire.
+    /// Size on the wire in bytes.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.payload.0.len()
     }
 }
 
 impl Outbox {
-    /// The responses that go out on this stream, whose headers are sent.
+    /// The response side of a stream whose headers are sent.
     pub(crate) fn new(stream: SendStream<Bytes>) -> Self {
         Self(stream)
     }
 
-    /// Waits until what was sent is under way and there is room for more, so that what is sent is decided as late as can be.
-    /// False when the client is gone.
+    /// Waits until earlier messages are sent and flow control allows more, so that the next message is composed as
+    /// late as possible. Returns false if the client has disconnected.
     pub(crate) async fn room(&mut self) -> bool {
         room(&mut self.0).await
     }
 
-    /// Sends a message. What has no room waits, which is why one asks for [`Outbox::room`] first.
+    /// Sends a message. It is buffered if flow control does not allow it, so call [`Outbox::room`] first.
     pub(crate) fn send(&mut self, message: Message) {
-        // Who is gone is found out when there is no room any more.
+        // A client that has disconnected is detected by `room`.
         let sent = self.0.send_data(message.head, false);
         if sent.is_ok() && !message.payload.0.is_empty() {
             let _ = self.0.send_data(message.payload.0, false);
         }
     }
 
-    /// Ends the stream, after what was sent.
+    /// Ends the stream with trailers after the sent messages.
     pub(crate) fn end(mut self, status: &Status) {
         let mut trailers = HeaderMap::new();
-        // Nobody listens when the client is gone.
+        // This fails if the client has disconnected.
         if status.add_header(&mut trailers).is_ok() {
             let _ = self.0.send_trailers(trailers);
         }
     }
 }
 
-/// Waits until what was sent on a stream has left it and there is room for more. False when the client is gone.
+/// Waits until the sent data has left the stream and flow control allows more. Returns false if the client has disconnected.
 pub(crate) async fn room(stream: &mut SendStream<Bytes>) -> bool {
     stream.reserve_capacity(1);
     while stream.capacity() == 0 {

@@ -1,6 +1,6 @@
 //! An HTTP/2 server for gRPC services: accepts connections, and drains them.
 //!
-//! tonic's own would do, but for what it costs per connection: tasks that wake each other at every push, and layers
+//! It replaces tonic's server, which costs more per connection: tasks that wake each other at every push, and layers
 //! of boxes around each call.
 
 use std::convert::Infallible;
@@ -39,16 +39,16 @@ use navarch_api::hash::keyed_hash;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
 
-/// Bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some.
+/// Maximum bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some more.
 const HEADER_BYTES: u32 = 64 << 10;
-/// Streams that a client may open and reset before they are taken up; then its connection ends (rapid reset).
+/// Streams that a client may open and reset before they are accepted; with more its connection ends (rapid reset).
 const PENDING_RESETS: usize = 20;
-/// Streams of one connection that may end for a client's mistakes before it does.
+/// Streams of one connection that may be reset for errors of the client before the connection ends.
 const ERROR_RESETS: usize = 256;
-/// Bytes of requests that may be under way on a stream, and on all streams of a connection: as HTTP/2 has it where
-/// nothing else is said. More would be held for clients that send faster than they are heard.
+/// The flow control window of a stream, and of a connection, in bytes: the default of HTTP/2. A larger one would
+/// buffer more for clients that send faster than their requests are processed.
 const WINDOW: u32 = 65_535;
-/// How long the handshake may take. h2 alone would wait for ever.
+/// Timeout of the handshake. h2 itself has none.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server of gRPC services with the limits of the aggregated discovery service.
@@ -60,10 +60,10 @@ pub struct Server {
     services: Services,
 }
 
-/// How far a connection is to be shut down.
+/// Degree of a connection's shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shutdown {
-    /// Not at all.
+    /// No shutdown.
     #[default]
     None,
     /// GOAWAY: the client opens no more streams, and the connection ends with the last one.
@@ -72,7 +72,7 @@ enum Shutdown {
     Close,
 }
 
-/// Tells a connection to shut down.
+/// Signals a connection to shut down.
 #[derive(Debug, Default)]
 struct ShutdownSignal {
     wanted: Mutex<Shutdown>,
@@ -89,7 +89,7 @@ struct Http2Connection<C, I> {
     _alive: oneshot::Sender<()>,
 }
 
-/// What is known of a connection's client. Requests have it among their extensions.
+/// Information about a connection's client, stored in the extensions of its requests.
 pub trait ConnectionInfo: Clone + Send + Sync + 'static {
     /// How long the client's credential is valid; `None` if it has none that expires. At expiry the client gets a GOAWAY, so that it
     /// reconnects with a new one.
@@ -98,10 +98,10 @@ pub trait ConnectionInfo: Clone + Send + Sync + 'static {
     }
 }
 
-/// In plain text nothing is shown.
+/// Plain text clients have no credential.
 impl ConnectionInfo for TcpConnectInfo {}
 
-/// The connections of a port in plain text.
+/// The plain text connections of a port.
 pub fn plain_connections(listener: TcpListener, port: Arc<Port>) -> impl Stream<Item = (PortStream, TcpConnectInfo)> {
     unfold((listener, port), |(listener, port)| async {
         let (stream, peer) = port.accept(&listener).await;
@@ -111,12 +111,12 @@ pub fn plain_connections(listener: TcpListener, port: Arc<Port>) -> impl Stream<
 }
 
 impl Server {
-    /// One without services. `port` is its name in metrics.
+    /// A server without services. `port` is its name in metrics.
     pub(crate) fn new(port: &'static str, limits: Limits) -> Self {
         Self { limits: Arc::new(limits), port, services: Arc::from([]) }
     }
 
-    /// The same with one service more.
+    /// Adds a service.
     #[must_use]
     pub fn add_service<S>(self, service: S) -> Self
     where
@@ -134,8 +134,8 @@ impl Server {
         self.with(S::NAME, calls::Service::Unary(handler))
     }
 
-    /// The same with one service more, of this name, whose calls are answered by long-lived streams. `start` starts the stream of
-    /// a call; a status with which it refuses is sent as the response.
+    /// Adds a service of this name, whose calls are answered by long-lived streams. `start` starts the stream of a
+    /// call; if it returns a status, that is the response.
     #[must_use]
     pub fn add_streams<F>(
         self,
@@ -153,8 +153,8 @@ impl Server {
         Self { services, ..self }
     }
 
-    /// Serves connections until `stop` completes and all connections have ended. Each connection comes with information about its
-    /// client, which requests have among their extensions.
+    /// Serves connections until `stop` completes and all connections have ended. Each connection comes with
+    /// information about its client, which is stored in the extensions of its requests.
     pub async fn serve<C, I>(self, incoming: impl Stream<Item = (C, I)>, stop: impl Future<Output = ()>)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -203,7 +203,7 @@ impl Server {
     }
 }
 
-/// Shakes hands, and spawns the connection and its keepalive.
+/// Performs the handshake, and spawns the connection and its keepalive.
 async fn accept_connection<C, I>(connection: C, calls: Calls<I>, limits: Arc<Limits>, stopping: CancellationToken)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -253,9 +253,9 @@ where
     spawner.spawn(Http2Connection { connection, calls, shutdown, _alive: alive });
 }
 
-/// Sends GOAWAY when the connection has reached its maximum age, when the client's credential has expired or when the server
-/// stops. Returns when the connection must end: after the grace that follows the first two; a server that stops waits for its
-/// streams.
+/// Sends GOAWAY when the connection has reached its maximum age, when the client's credential has expired or when the
+/// server stops. Returns when the connection must end: after a grace period in the first two cases; a stopping server
+/// waits for its streams.
 async fn enforce_max_age(
     limits: &Limits,
     expires_in: Option<Duration>,
@@ -277,8 +277,8 @@ async fn enforce_max_age(
     sleep(limits.max_age_grace).await;
 }
 
-/// The span, up to a tenth shorter or longer: clients that connected at once, as after a restart, do not come back at once. As
-/// grpc-go does.
+/// The duration with a jitter of 10%, as in grpc-go: clients that connected at the same time, as after a restart, do
+/// not reconnect at the same time.
 fn with_jitter(span: Duration, random: u64) -> Duration {
     let permille = u32::try_from(900 + random % 201).unwrap_or(1000);
     span.checked_mul(permille).map_or(span, |span| span / 1000)

@@ -1,4 +1,4 @@
-//! HTTP/2 keepalive: a client that sends nothing for long gets a PING, and loses its connection when no acknowledgement comes.
+//! HTTP/2 keepalive: a client without activity gets a PING, and its connection ends if no acknowledgement arrives.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub(super) struct LastActivity {
     /// Time zero.
     begun: Instant,
-    /// Milliseconds since then.
+    /// Milliseconds since `begun`.
     at: AtomicU64,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct LastActivity {
 #[derive(Debug)]
 pub(super) struct ActivityTracked<C> {
     inner: C,
-    /// Where that is recorded.
+    /// The recorded time.
     heard: Arc<LastActivity>,
 }
 
@@ -39,14 +39,14 @@ impl LastActivity {
         self.at.store(u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long ago that was.
+    /// Time since the last activity.
     fn ago(&self) -> Duration {
         self.begun.elapsed().saturating_sub(Duration::from_millis(self.at.load(Ordering::Relaxed)))
     }
 }
 
-/// Sends a PING to a client that sent nothing for `interval`. Ends when no acknowledgement comes within `ack_timeout`, or the
-/// connection is gone.
+/// Sends a PING to a client without activity for `interval`. Returns if no acknowledgement arrives within
+/// `ack_timeout`, or if the connection has ended.
 pub(super) async fn keepalive_until_lost(
     mut pings: PingPong,
     heard: &LastActivity,
