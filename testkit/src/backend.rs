@@ -1,4 +1,4 @@
-//! A tiny HTTP backend that says who it is and what it was asked.
+//! A small HTTP backend that returns its name, and what it received.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// A running backend. It ends when dropped.
 #[derive(Debug)]
 pub struct Backend {
-    /// Where it listens.
+    /// The listen address.
     pub address: SocketAddr,
     /// Requests served so far.
     served: Arc<AtomicUsize>,
@@ -23,11 +23,11 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Starts a backend that answers every request with `name`, and the path and host that it saw in headers
+    /// Starts a backend that answers every request with `name`, and returns the received path and host in headers
     /// (`x-seen-path`, `x-seen-host`).
     ///
     /// # Errors
-    /// When the address cannot be bound.
+    /// If the address cannot be bound.
     pub async fn start(name: &str, address: SocketAddr) -> Result<Self> {
         let listener = bind(address).await.with_context(|| format!("backend {name} at {address}"))?;
         let address = listener.local_addr()?;
@@ -41,7 +41,7 @@ impl Backend {
             async move { ([("x-seen-path", path), ("x-seen-host", host)], name) }
         });
         let task = tokio::spawn(async move {
-            // Ends with its task; an error of one connection is that client's to see.
+            // Ends with the task; clients see the errors of their connections.
             drop(axum::serve(listener, app).await);
         });
         Ok(Self { address, served, task })
@@ -54,7 +54,7 @@ impl Backend {
     }
 }
 
-/// Opens a port, waiting a moment for the one who had it before to let it go.
+/// Opens a port, and waits for its previous owner to close it.
 async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {

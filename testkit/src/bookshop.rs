@@ -1,4 +1,4 @@
-//! The sample mesh of `deploy/samples/bookshop`, running: its files in a folder of their own, its backends, its Envoys.
+//! The sample mesh of `deploy/samples/bookshop`, running: its files in a directory of their own, its backends, its Envoys.
 
 pub mod kubernetes;
 pub mod pods;
@@ -20,12 +20,12 @@ use crate::{client, ports, wait};
 
 /// The port that every backend listens on (`targetPort` of the sample's services).
 const BACKEND_PORT: u16 = 8081;
-/// Who listens where: name and last byte of 127.0.10.x, as in the sample's EndpointSlices.
+/// The backends: name and last byte of 127.0.10.x, as in the sample's EndpointSlices.
 const BACKENDS: [(&str, u8); 6] =
     [("storefront", 11), ("catalog 1", 21), ("catalog 2", 22), ("reviews v1", 31), ("reviews v2", 32), ("bank", 41)];
-/// Where the gateway's Envoy listens (the port of the sample's Gateway).
+/// The listen address of the gateway's Envoy (the port of the sample's Gateway).
 pub const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 18080);
-/// Where the client's sidecar takes requests for the shop's services: they all have port 9080.
+/// The listen address of the client's sidecar for the shop's services, which all have port 9080.
 pub const SIDECAR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9080);
 
 /// All ports that the sample prescribes.
@@ -38,15 +38,15 @@ pub struct Bookshop {
     folder: TempDir,
     /// The backends.
     pub backends: Vec<Backend>,
-    /// Its ports, which one test has at a time.
+    /// The locks of its ports, which only one test holds at a time.
     _ports: Taken,
 }
 
 impl Bookshop {
-    /// Copies the sample out of the checkout at `root` and starts its backends.
+    /// Copies the sample from the checkout at `root` and starts its backends.
     ///
     /// # Errors
-    /// When a file cannot be copied or an address is taken.
+    /// If a file cannot be copied or an address is in use.
     pub async fn open(root: &Path) -> Result<Self> {
         let ports = ports::take(&PORTS).await?;
         let folder = tempfile::tempdir()?;
@@ -63,28 +63,28 @@ impl Bookshop {
         Ok(Self { folder, backends, _ports: ports })
     }
 
-    /// The directory to give to `--config-dir`.
+    /// The directory for `--config-dir`.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The flags with which Navarch takes the sample's mesh config.
+    /// The flags with the sample's mesh config.
     #[must_use]
     pub fn flags(&self) -> Vec<String> {
         vec![format!("--mesh-config={}", self.file(".mesh").display())]
     }
 
-    /// One of its files.
+    /// The path of one of its files.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Writes a file anew with `from` replaced by `to`, as an editor does: a new file, renamed over the old one.
+    /// Replaces `from` by `to` in a file like an editor: writes a new file and renames it over the old one.
     ///
     /// # Errors
-    /// When the text is not in the file or it cannot be written.
+    /// If the text is not in the file, or it cannot be written.
     pub fn edit(&self, name: &str, from: &str, to: &str) -> Result<()> {
         let path = self.file(name);
         let text = std::fs::read_to_string(&path)?;
@@ -92,10 +92,10 @@ impl Bookshop {
         self.write(name, &text.replace(from, to))
     }
 
-    /// Writes a file as an editor does.
+    /// Writes a file like an editor.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write(&self, name: &str, text: &str) -> Result<()> {
         let draft = self.file(&format!(".{name}.draft"));
         std::fs::write(&draft, text)?;
@@ -107,7 +107,7 @@ impl Bookshop {
 /// The objects of the sample in the checkout at `root`, by file.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 fn read(root: &Path) -> Result<Vec<Value>> {
     let mut files: Vec<_> = std::fs::read_dir(root.join("deploy/samples/bookshop"))?.collect::<Result<_, _>>()?;
     files.sort_by_key(std::fs::DirEntry::path);
@@ -140,7 +140,7 @@ pub async fn gateway(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
     Envoy::start(&config).await
 }
 
-/// Starts a shopper's sidecar. Without traffic capture (`INTERCEPTION_MODE: NONE`) it opens the services' own ports.
+/// Starts a shopper's sidecar. Without traffic capture (`INTERCEPTION_MODE: NONE`) it opens the ports of the services.
 ///
 /// # Errors
 /// As [`Envoy::start`].
@@ -159,11 +159,11 @@ pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
     Envoy::start(&config).await
 }
 
-/// Waits until ten requests in a row to a host of the shop, by its gateway or the shopper's sidecar, are answered by whom is wanted;
-/// says how long that took.
+/// Waits until ten consecutive requests to a host of the shop, through its gateway or the shopper's sidecar, are
+/// answered by the wanted backend. Returns the duration.
 ///
 /// # Panics
-/// When they are not in time: who answered last is said.
+/// On a timeout, with the last answers.
 pub async fn answered(what: &str, host: &str, path: &str, wanted: &str) -> Duration {
     let begun = Instant::now();
     let address = if host.contains("example.com") { GATEWAY } else { SIDECAR };
@@ -177,10 +177,10 @@ pub async fn answered(what: &str, host: &str, path: &str, wanted: &str) -> Durat
     begun.elapsed()
 }
 
-/// Sends `count` requests one after the other and counts who answered; anything but 200 is counted by its status.
+/// Sends `count` requests one after the other and counts the answers by backend; any status but 200 is counted by status.
 ///
 /// # Errors
-/// When no answer comes at all.
+/// If no response arrives.
 pub async fn ask(address: SocketAddr, host: &str, path: &str, count: usize) -> Result<BTreeMap<String, usize>> {
     let mut answers = BTreeMap::new();
     for _ in 0..count {

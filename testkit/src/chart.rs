@@ -1,4 +1,4 @@
-//! What is installed with kubectl, made from the Helm chart.
+//! The manifests for installation with kubectl, rendered from the Helm chart.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use serde_json::json;
 
 use crate::helm::Helm;
 
-/// The chart of the control plane with its default values, and the namespace that it is for.
+/// The chart of the control plane with its default values, for a namespace.
 ///
 /// # Errors
-/// When there is no Helm, or it cannot render the chart.
+/// If Helm is missing, or it cannot render the chart.
 pub fn manifest(chart: &Path, namespace: &str) -> Result<String> {
     let objects = Helm::find()?.template(chart, "navarch", namespace, &json!({}))?;
     Ok(format!(

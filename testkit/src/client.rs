@@ -1,4 +1,4 @@
-//! A small HTTP client that talks to one address whatever the request's host says.
+//! A small HTTP client that connects to one address, whatever the request's host is.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// How long an answer may take.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What came back.
+/// The response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -22,19 +22,19 @@ pub struct Reply {
     pub headers: hyper::HeaderMap,
     /// The body as text.
     pub body: String,
-    /// The body as it came.
+    /// The body as bytes.
     pub bytes: Bytes,
 }
 
-/// Sends `GET path` with a host and further headers to an address, on a connection of its own.
+/// Sends `GET path` with a host and further headers to an address, on its own connection.
 ///
 /// # Errors
-/// When no connection or no complete answer comes within ten seconds.
+/// If there is no connection or no complete response within ten seconds.
 pub async fn get(address: SocketAddr, host: &str, path: &str, headers: &[(&str, &str)]) -> Result<Reply> {
     send("GET", address, host, path, headers).await
 }
 
-/// Sends a request without body.
+/// Sends a request without a body.
 ///
 /// # Errors
 /// As [`get`].
@@ -48,7 +48,7 @@ pub async fn send(
     send_body(method, address, host, path, headers, Bytes::new()).await
 }
 
-/// Sends `POST path` with a body of JSON.
+/// Sends `POST path` with a JSON body.
 ///
 /// # Errors
 /// As [`get`].
@@ -86,7 +86,7 @@ pub async fn send_body(
         let (parts, body) = tokio::select! {
             biased;
             done = &mut talk => done?,
-            // What has come is still to be read when the other side has closed.
+            // Received data must still be read after the server has closed the connection.
             _ = connection => talk.await?,
         };
         let text = String::from_utf8_lossy(&body).into_owned();

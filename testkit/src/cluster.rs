@@ -1,7 +1,7 @@
-//! A real Kubernetes control plane: etcd, kube-apiserver, and kube-controller-manager where wanted.
+//! A real Kubernetes control plane: etcd, kube-apiserver, and optionally kube-controller-manager.
 //!
-//! The programs come from `scripts/kube` (or `KUBEBUILDER_ASSETS`). Everything lives in a temporary folder and on loopback
-//! ports of its own, and ends with its handle or with the process that holds it, also when that panics or is killed.
+//! The programs come from `scripts/kube` (or `KUBEBUILDER_ASSETS`). Everything is in a temporary directory and on its
+//! own loopback ports, and ends with its handle or with the process that holds it, even if that panics or is killed.
 
 mod access;
 mod crds;
@@ -25,18 +25,17 @@ use crate::guard::Guard;
 use crate::process::Process;
 use crate::{client, ports};
 
-/// How long each part may take to be ready.
+/// Timeout until each part is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The token of the cluster's administrator.
 const ADMIN_TOKEN: &str = "navarch-test-admin";
-/// Where the service addresses of a cluster are.
+/// The range of a cluster's Service addresses.
 pub const SERVICE_RANGE: &str = "10.96.0.0/16";
 
-/// What of a cluster is wanted beside etcd and the API server.
+/// Optional parts of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterConfig {
-    /// The controllers that kube-controller-manager runs, by their names, such as `endpointslice-controller`; none, and it is
-    /// not started.
+    /// The controllers that kube-controller-manager runs, by name, such as `endpointslice-controller`; if empty, it is not started.
     pub controllers: Vec<String>,
     /// Further flags of the API server.
     pub api_server_flags: Vec<String>,
@@ -45,23 +44,23 @@ pub struct ClusterConfig {
 /// A running cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Its parts, by name, each with the guard that ends it.
+    /// etcd, with the guard that ends it.
     etcd: Part,
     /// kube-apiserver; `None` while it is stopped.
     api_server: Option<Part>,
     /// kube-controller-manager.
     controllers: Option<Part>,
-    /// Where the programs are.
+    /// The directory of the programs.
     programs: PathBuf,
-    /// Where the API server listens (HTTPS).
+    /// The address of the API server (HTTPS).
     pub address: SocketAddr,
-    /// Where etcd listens (HTTP).
+    /// The address of etcd (HTTP).
     pub etcd_address: SocketAddr,
     /// The further flags of the API server.
     api_server_flags: Vec<String>,
     /// Data, keys, certificates, kubeconfigs, logs.
     folder: TempDir,
-    /// Removes the folder when nobody is left to drop it.
+    /// Removes the directory if it cannot be dropped.
     sweeper: Option<Guard>,
 }
 
@@ -73,12 +72,12 @@ impl Drop for Cluster {
     }
 }
 
-/// A process and what ends it when the test process dies.
+/// A process, and the guard that ends it when the test process dies.
 #[derive(Debug)]
 struct Part {
     /// The process; killed when dropped.
     process: Process,
-    /// Ends it when nobody is left to drop it.
+    /// Ends it if it cannot be dropped.
     guard: Option<Guard>,
 }
 
@@ -93,17 +92,17 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // The process is killed and waited for by its own handle; afterwards its number may be another's.
+        // The handle kills the process and waits for it; afterwards its PID may be reused.
         if let Some(guard) = self.guard.take() {
             guard.release();
         }
     }
 }
 
-/// The folder with the programs of a cluster.
+/// The directory with the programs of a cluster.
 ///
 /// # Errors
-/// When it has not been made.
+/// If it does not exist.
 pub fn programs() -> Result<PathBuf> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let tools = crate::envoy::program().parent().and_then(Path::parent).map(|tools| tools.join("kube"));
@@ -115,12 +114,12 @@ impl Cluster {
     /// Starts etcd and the API server and waits until they are ready.
     ///
     /// # Errors
-    /// When a program is missing (run `make tools`) or does not get ready.
+    /// If a program is missing (run `make tools`) or does not become ready.
     pub async fn start() -> Result<Self> {
         Self::start_with(ClusterConfig::default()).await
     }
 
-    /// As [`Cluster::start`], with more.
+    /// Like [`Cluster::start`], with optional parts.
     ///
     /// # Errors
     /// As [`Cluster::start`].
@@ -156,7 +155,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until etcd answers.
+    /// Waits until etcd responds.
     async fn wait_etcd(&mut self) -> Result<()> {
         let end = Instant::now() + START_TIMEOUT;
         while !client::get(self.etcd_address, "etcd", "/health", &[]).await.is_ok_and(|reply| reply.status == 200) {
@@ -167,17 +166,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts the API server where it was, and waits until it is ready.
+    /// Starts the API server at the same address, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends or does not get ready.
+    /// If it ends or does not become ready.
     pub async fn start_api_server(&mut self) -> Result<()> {
         let flags = self.api_server_flags();
         let part = Part::start("kube-apiserver", &self.programs.join("kube-apiserver"), &flags, self.folder.path())?;
         let process = &mut self.api_server.insert(part).process;
         let end = Instant::now() + START_TIMEOUT;
         let certificate = self.folder.path().join("certificates/apiserver.crt");
-        // It makes its certificate when it starts, and the file is there before its text; only then can anybody connect.
+        // It generates its certificate at start, and creates the file before the content; clients can connect only after that.
         let is_written = |text: String| text.trim_end().ends_with("-----END CERTIFICATE-----");
         while !std::fs::read_to_string(&certificate).is_ok_and(is_written) {
             process.check_running()?;
@@ -201,21 +200,21 @@ impl Cluster {
         }
     }
 
-    /// Kills the API server as a crash would. What it kept stays in etcd.
+    /// Kills the API server like a crash. Its data stays in etcd.
     pub fn kill_api_server(&mut self) {
         self.api_server = None;
     }
 
-    /// Stops the API server's process (SIGSTOP) or lets it go on: connections stay, nothing is answered.
+    /// Stops the API server's process (SIGSTOP) or continues it: connections stay open, but requests get no response.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If it is not running.
     pub fn freeze_api_server(&self, frozen: bool) -> Result<()> {
         let part = self.api_server.as_ref().context("the API server does not run")?;
         part.process.signal(if frozen { "STOP" } else { "CONT" })
     }
 
-    /// What the API server has printed.
+    /// The output of the API server.
     #[must_use]
     pub fn api_server_output(&self) -> String {
         self.api_server.as_ref().map(|part| part.process.output()).unwrap_or_default()
@@ -224,7 +223,7 @@ impl Cluster {
     /// Starts kube-controller-manager with these controllers.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start_controllers(&mut self, controllers: &[String]) -> Result<()> {
         let flags = vec![
             format!("--kubeconfig={}", self.admin_kubeconfig().display()),
@@ -233,7 +232,7 @@ impl Cluster {
             "--use-service-account-credentials=false".to_owned(),
             "--leader-elect=false".to_owned(),
             "--secure-port=0".to_owned(),
-            // As fast as it goes: a test waits for what it does.
+            // Without rate limits, as tests wait for it.
             "--kube-api-qps=1000".to_owned(),
             "--kube-api-burst=1000".to_owned(),
         ];
@@ -242,28 +241,28 @@ impl Cluster {
         Ok(())
     }
 
-    /// What kube-controller-manager has printed.
+    /// The output of kube-controller-manager.
     #[must_use]
     pub fn controllers_output(&self) -> String {
         self.controllers.as_ref().map(|part| part.process.output()).unwrap_or_default()
     }
 
-    /// The folder of the cluster: keys, certificates, kubeconfigs, logs.
+    /// The directory of the cluster: keys, certificates, kubeconfigs, logs.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where a program of the cluster is, such as `kubectl`.
+    /// The path of a program of the cluster, such as `kubectl`.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.join(name)
     }
 
-    /// Has etcd forget all revisions but the present one: watches and pages that started earlier expire (410 Gone).
+    /// Compacts etcd to the current revision: watches and pages that started earlier expire (410 Gone).
     ///
     /// # Errors
-    /// When etcd does not do it.
+    /// If etcd fails.
     pub async fn compact(&self) -> Result<()> {
         let post = |path: &'static str, body: String| client::post(self.etcd_address, "etcd", path, body);
         let status: serde_json::Value =
@@ -290,9 +289,9 @@ impl Cluster {
             format!("--service-account-signing-key-file={}", file("service-account.key")),
             format!("--service-cluster-ip-range={SERVICE_RANGE}"),
             "--allow-privileged=true".to_owned(),
-            // Pods need no service account that a controller would have to make.
+            // Pods need no service account, which a controller would have to create.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
-            // There is nobody to reach it by its service.
+            // No client reaches it by its Service.
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
         ];
@@ -301,7 +300,7 @@ impl Cluster {
     }
 }
 
-/// The flags of etcd. It need not survive the machine.
+/// The flags of etcd. Data need not survive a crash of the machine.
 fn etcd_flags(folder: &Path, address: SocketAddr, peers: SocketAddr) -> Vec<String> {
     vec![
         format!("--data-dir={}", folder.join("etcd").display()),

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use crate::client;
 use crate::process::Process;
 
-/// How long an Envoy may take to start or to take a configuration over.
+/// Timeout for starting, and for applying a configuration.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How an Envoy introduces itself, and to whom.
+/// The identity of an Envoy, and its servers.
 #[derive(Clone, Debug)]
 pub struct EnvoyConfig {
     /// `sidecar` or `router`.
@@ -25,22 +25,22 @@ pub struct EnvoyConfig {
     pub namespace: String,
     /// The pod's address.
     pub ip: String,
-    /// Metadata beyond what every node sends.
+    /// Additional metadata.
     pub metadata: Value,
     /// The xDS server.
     pub xds: SocketAddr,
     /// Delta or state-of-the-world.
     pub protocol: AdsProtocol,
-    /// Who gives the workload's certificates (`sds-grpc`, in Istio the agent beside Envoy), if anybody.
+    /// The SDS server of the workload's certificates (`sds-grpc`, in Istio the local agent), if any.
     pub sds: Option<SocketAddr>,
 }
 
-/// The flavour of ADS.
+/// The variant of ADS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdsProtocol {
     /// `DELTA_GRPC`.
     Delta,
-    /// `DELTA_GRPC`, and virtual hosts one by one.
+    /// `DELTA_GRPC`, with VHDS.
     FineGrained,
     /// `GRPC`.
     StateOfTheWorld,
@@ -50,13 +50,13 @@ pub enum AdsProtocol {
 #[derive(Debug)]
 pub struct Envoy {
     process: Process,
-    /// Its admin address.
+    /// The admin address.
     pub admin: SocketAddr,
     /// Bootstrap and log.
     _folder: TempDir,
 }
 
-/// Where `scripts/tools` puts Envoy.
+/// The path where `scripts/tools` installs Envoy.
 #[must_use]
 pub fn program() -> PathBuf {
     let tools = std::env::var_os("NAVARCH_TOOLS").map(PathBuf::from).unwrap_or_else(|| {
@@ -70,12 +70,12 @@ impl Envoy {
     /// Starts an Envoy; it may not have any configuration yet.
     ///
     /// # Errors
-    /// When the program is missing (run `make tools`) or its admin port does not answer.
+    /// If the program is missing (run `make tools`) or its admin port does not respond.
     pub async fn start(config: &EnvoyConfig) -> Result<Self> {
         Self::start_program(&program(), config).await
     }
 
-    /// As [`Envoy::start`], with the program given.
+    /// Like [`Envoy::start`], with the given program.
     ///
     /// # Errors
     /// As [`Envoy::start`].
@@ -109,10 +109,10 @@ impl Envoy {
         Ok(envoy)
     }
 
-    /// Gets a page of the admin interface.
+    /// Requests a page of the admin interface.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not respond.
     pub async fn admin(&self, path: &str) -> Result<String> {
         Ok(client::get(self.admin, "admin", path, &[]).await?.body)
     }
@@ -120,7 +120,7 @@ impl Envoy {
     /// All counters and gauges by name.
     ///
     /// # Errors
-    /// When the admin interface does not answer.
+    /// If the admin interface does not respond.
     pub async fn stats(&self) -> Result<Stats> {
         Ok(Stats(self.admin("/stats").await?))
     }
@@ -128,7 +128,7 @@ impl Envoy {
     /// Waits until the stats satisfy a condition.
     ///
     /// # Errors
-    /// When they do not within the time limit, or Envoy has ended.
+    /// On a timeout, or if Envoy has ended.
     pub async fn wait(&mut self, what: &str, done: impl Fn(&Stats) -> bool) -> Result<Stats> {
         let end = tokio::time::Instant::now() + START_TIMEOUT;
         loop {
@@ -145,7 +145,7 @@ impl Envoy {
         }
     }
 
-    /// Waits until Envoy has clusters and listeners and serves.
+    /// Waits until Envoy has clusters and listeners, and is live.
     ///
     /// # Errors
     /// As [`Envoy::wait`].
@@ -156,35 +156,35 @@ impl Envoy {
         self.wait("its first configuration", live).await
     }
 
-    /// Stops it (SIGSTOP) or lets it go on: connections stay, nothing is answered.
+    /// Stops it (SIGSTOP) or continues it: connections stay open, but requests get no response.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If it is not running.
     pub fn freeze(&self, frozen: bool) -> Result<()> {
         self.process.signal(if frozen { "STOP" } else { "CONT" })
     }
 
-    /// What it has printed.
+    /// The output of the process.
     #[must_use]
     pub fn output(&self) -> String {
         self.process.output()
     }
 
-    /// The configuration that it runs on.
+    /// The current configuration.
     ///
     /// # Errors
-    /// When the admin interface does not answer with JSON.
+    /// If the admin interface does not respond with JSON.
     pub async fn config_dump(&self) -> Result<Value> {
         serde_json::from_str(&self.admin("/config_dump?include_eds").await?).context("config_dump is JSON")
     }
 }
 
-/// Where an Envoy has its admin interface, once it has written that to a file.
+/// The admin address of an Envoy, once it has written that to a file.
 async fn admin_address(process: &mut Process, file: &Path) -> Result<SocketAddr> {
     let end = tokio::time::Instant::now() + START_TIMEOUT;
     loop {
         let written = std::fs::read_to_string(file).unwrap_or_default();
-        // It may be half written.
+        // The file may be written partially.
         if let Ok(address) = written.trim().parse::<SocketAddr>()
             && address.port() != 0
             && client::get(address, "admin", "/server_info", &[]).await.is_ok()
@@ -211,14 +211,14 @@ impl Stats {
         line.rsplit(' ').next()?.parse().ok()
     }
 
-    /// The sum of all counters whose name ends so.
+    /// The sum of all counters with this suffix.
     #[must_use]
     pub fn sum(&self, suffix: &str) -> u64 {
         let rows = self.0.lines().filter_map(|line| line.split_once(": "));
         rows.filter(|(name, _)| name.ends_with(suffix)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
     }
 
-    /// How many updates Envoy refused, over all types.
+    /// Number of updates that Envoy rejected, of all types.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.sum(".update_rejected")
@@ -226,13 +226,13 @@ impl Stats {
 }
 
 impl EnvoyConfig {
-    /// The clusters that lead to the servers of its configuration.
+    /// The clusters of its servers.
     fn static_clusters(&self) -> Vec<Value> {
         let sds = self.sds.map(|sds| grpc_cluster("sds-grpc", sds));
         std::iter::once(grpc_cluster("xds-grpc", self.xds)).chain(sds).collect()
     }
 
-    /// The bootstrap: node, ADS and the static cluster that leads to the server. Envoy chooses the port of its admin interface.
+    /// The bootstrap: node, ADS and the static cluster of the server. Envoy chooses the port of its admin interface.
     fn bootstrap(&self) -> Value {
         let Self { kind, pod, namespace, ip, .. } = self;
         let mut metadata = json!({

@@ -1,4 +1,4 @@
-//! TLS for tests that ask what a server answers, not who it is.
+//! TLS for tests of a server's responses, without verification of its certificate.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
-/// Believes any server.
+/// Accepts any server certificate.
 #[derive(Debug)]
 struct Gullible;
 
@@ -45,10 +45,10 @@ impl ServerCertVerifier for Gullible {
     }
 }
 
-/// A client that believes any server and shows no certificate.
+/// A client that accepts any server certificate and has none itself.
 ///
 /// # Errors
-/// When the crypto provider has no protocol versions in common with rustls, which would be a broken build.
+/// If the crypto provider has no protocol versions in common with rustls, which would be a broken build.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

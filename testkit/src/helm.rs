@@ -1,4 +1,4 @@
-//! Helm itself, as people run it.
+//! The real Helm.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The version of Kubernetes that charts are rendered for: without a cluster Helm supposes one that is long gone.
+/// The Kubernetes version for rendered charts: without a cluster, Helm's default is an outdated one.
 const KUBE_VERSION: &str = "--kube-version=1.36.0";
 
-/// Helm with a home of its own.
+/// Helm with its own home directory.
 #[derive(Debug)]
 pub struct Helm {
     program: PathBuf,
-    /// Where it keeps what it keeps.
+    /// The home directory.
     home: TempDir,
 }
 
@@ -22,17 +22,17 @@ impl Helm {
     /// The Helm that `scripts/tools` installs.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If it is missing.
     pub fn find() -> Result<Self> {
         let program = crate::envoy::program().with_file_name("helm");
         ensure!(program.exists(), "{} is missing: run `make tools` (scripts/helm)", program.display());
         Ok(Self { program, home: tempfile::tempdir()? })
     }
 
-    /// Runs it on a cluster, or without one; gives what it prints.
+    /// Runs it on a cluster, or without one. Returns its output.
     ///
     /// # Errors
-    /// When it fails, with what it says.
+    /// If it fails, with its error output.
     pub fn run(&self, kubeconfig: Option<&Path>, args: &[&str]) -> Result<String> {
         let mut command = Command::new(&self.program);
         command.args(args).env("HOME", self.home.path()).env_remove("KUBECONFIG");
@@ -47,10 +47,10 @@ impl Helm {
         ensure!(output.status.success(), "helm {}: {said}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
-    /// What it makes of a chart, as a text of YAML documents, without a cluster.
+    /// Renders a chart to YAML documents, without a cluster.
     ///
     /// # Errors
-    /// When the chart refuses the values, with what it says.
+    /// If the chart rejects the values, with the error output.
     pub fn template(&self, chart: &Path, release: &str, namespace: &str, values: &Value) -> Result<String> {
         let file = tempfile::NamedTempFile::new_in(self.home.path())?;
         std::fs::write(file.path(), values.to_string())?;
@@ -58,10 +58,10 @@ impl Helm {
         self.run(None, &["template", release, &chart, "--namespace", namespace, KUBE_VERSION, "--values", &file])
     }
 
-    /// Has it look over a chart.
+    /// Lints a chart.
     ///
     /// # Errors
-    /// When it finds something, with what it says.
+    /// If it finds a problem, with its output.
     pub fn lint(&self, chart: &Path) -> Result<String> {
         self.run(None, &["lint", "--strict", &chart.to_string_lossy(), KUBE_VERSION])
     }

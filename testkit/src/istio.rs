@@ -1,4 +1,4 @@
-//! Istio's own programs, where somebody has built them: no test needs them, and those that compare with them are left out without.
+//! Istio's own programs, if they were built: no test requires them, and tests that compare with them are skipped without.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::{cluster, envoy};
 
-/// Why a test of istioctl is left out.
+/// Why a test with istioctl is skipped.
 pub const NO_ISTIOCTL: &str = "scripts/istioctl builds istioctl";
 
-/// How long a command may take, in seconds.
+/// Timeout of a command in seconds.
 const LIMIT: &str = "120";
 
 /// istioctl.
@@ -25,7 +25,7 @@ pub fn istioctl() -> Option<Istioctl> {
 }
 
 impl Istioctl {
-    /// A command with arguments that has no home. It is ended when it takes too long.
+    /// A command without a home directory. It is killed on a timeout.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
@@ -34,10 +34,10 @@ impl Istioctl {
         command
     }
 
-    /// A command on a cluster, which finds kubectl.
+    /// A command on a cluster, with kubectl in the path.
     ///
     /// # Errors
-    /// When there is no kubectl.
+    /// If kubectl is missing.
     pub fn on(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<Command> {
         let mut command = self.command(arguments);
         let path = format!("{}:/usr/bin:/bin", cluster::programs()?.display());
@@ -45,41 +45,41 @@ impl Istioctl {
         Ok(command)
     }
 
-    /// What a command on a cluster prints.
+    /// The output of a command on a cluster.
     ///
     /// # Errors
-    /// When it fails, with what it says.
+    /// If it fails, with its error output.
     pub fn run(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
         printed(&self.on(kubeconfig, arguments)?.output()?).with_context(|| format!("istioctl {arguments:?}"))
     }
 
-    /// What a command on a cluster prints as JSON.
+    /// The JSON output of a command on a cluster.
     ///
     /// # Errors
-    /// When it fails, or prints something else.
+    /// If it fails, or prints something else.
     pub fn json(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<Value> {
         let shown = self.run(kubeconfig, &[arguments, &["--output", "json"]].concat())?;
         serde_json::from_str(&shown).with_context(|| format!("istioctl {arguments:?}: {shown}"))
     }
 }
 
-/// What a command printed.
+/// The output of a command.
 ///
 /// # Errors
-/// When it has failed, with all that it said.
+/// If it has failed, with all of its output.
 pub fn printed(output: &Output) -> Result<String> {
     let (shown, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{}: {shown}{said}", output.status);
     Ok(shown.into_owned())
 }
 
-/// The rows of a table that was printed, without its head, in words.
+/// The rows of a printed table without its header, split into words.
 #[must_use]
 pub fn rows(table: &str) -> Vec<Vec<&str>> {
     table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect()
 }
 
-/// The folder with istiod (`pilot-discovery`) and Istio's charts: `NAVARCH_ISTIOD`, or what `scripts/istiod` has built.
+/// The directory with istiod (`pilot-discovery`) and Istio's charts: `NAVARCH_ISTIOD`, or the one that `scripts/istiod` has built.
 #[must_use]
 pub fn istiod() -> Option<PathBuf> {
     let tools = envoy::program().parent()?.with_file_name("istiod");
@@ -87,7 +87,7 @@ pub fn istiod() -> Option<PathBuf> {
     folder.join("pilot-discovery").exists().then_some(folder)
 }
 
-/// ztunnel: `NAVARCH_ZTUNNEL`, or `ztunnel` beside Envoy.
+/// ztunnel: `NAVARCH_ZTUNNEL`, or `ztunnel` next to Envoy.
 #[must_use]
 pub fn ztunnel() -> Option<PathBuf> {
     let beside = envoy::program().with_file_name("ztunnel");

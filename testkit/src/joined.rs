@@ -1,7 +1,7 @@
-//! Two nodes whose clusters are to be one mesh: a wire between them, a CA of one root for each, and the Secrets by which a control
-//! plane reads the other cluster.
+//! Two nodes whose clusters become one mesh: a link between them, CAs with a common root, and the Secrets with which
+//! a control plane reads the other cluster.
 //!
-//! Over the wire a node reaches the other's own address and nothing else there, so pods meet through a gateway alone.
+//! Through the link a node only reaches the other's own address, so pods communicate through a gateway only.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 use crate::mesh::NAMESPACE;
 use crate::node::Node;
 
-/// The device of the wire in either node.
+/// The device of the link in both nodes.
 const DEVICE: &str = "wire";
-/// Where API servers of nodes listen.
+/// The port of the nodes' API servers.
 const API_PORT: &str = "6443";
-/// As whom a control plane reads another's cluster.
+/// The service account with which a control plane reads another cluster.
 const READER: &str = "istio-reader-service-account";
-/// How long the token of a service account may take.
+/// Timeout for the token of a service account.
 const TOKEN: Duration = Duration::from_secs(20);
 
-/// Joins two nodes by a wire over which either reaches the other's address, with its own as that of all its pods.
+/// Connects two nodes by a link to each other's address, with SNAT of their pods to the node's address.
 ///
 /// # Errors
-/// When a node does not run, or the kernel refuses.
+/// If a node is not running, or the kernel rejects the link.
 pub fn wire(one: &Node, other: &Node) -> Result<()> {
     let arguments = ["link", "add", DEVICE, "netns", &one.pid()?, "type", "veth", "peer", "name", DEVICE, "netns"];
     one.run_in_network("ip", &[&arguments[..], &[&other.pid()?]].concat())?;
@@ -38,19 +38,19 @@ pub fn wire(one: &Node, other: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What of the wire is cut.
+/// The traffic to cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// What goes to the other's API server: it is lost, without a word.
+    /// Traffic to the other's API server is dropped silently.
     Api,
-    /// All that goes to the other.
+    /// All traffic to the other node is dropped.
     Everything,
 }
 
-/// Cuts the wire as `node` sees it, or mends it.
+/// Cuts the link for `node`, or restores it.
 ///
 /// # Errors
-/// When the node does not run, or what is to be mended was not cut.
+/// If the node is not running, or the traffic to restore was not cut.
 pub fn cut(node: &Node, what: Cut, mended: bool) -> Result<()> {
     let change = if mended { "--delete" } else { "--insert" };
     let mut arguments = vec!["--wait", "--table", "mangle", change, "POSTROUTING", "--out-interface", DEVICE];
@@ -61,10 +61,10 @@ pub fn cut(node: &Node, what: Cut, mended: bool) -> Result<()> {
     node.run_in_network("iptables", &arguments)
 }
 
-/// The Secret `cacerts` for each of a number of clusters: an intermediate CA each, of one root.
+/// The Secret `cacerts` for each of several clusters: an intermediate CA each, with a common root.
 ///
 /// # Errors
-/// When a key cannot be made.
+/// If a key cannot be generated.
 pub fn authorities(count: usize) -> Result<Vec<Value>> {
     let params = |name: &str| {
         let mut params = CertificateParams::default();
@@ -93,11 +93,11 @@ pub fn authorities(count: usize) -> Result<Vec<Value>> {
     secrets.collect()
 }
 
-/// The Secret by which a control plane elsewhere reads the cluster of a node, as `istioctl create-remote-secret` makes it. The
-/// token is that of a Secret `token`, which is made where it is not there.
+/// The Secret with which another control plane reads the cluster of a node, in the format of `istioctl
+/// create-remote-secret`. The token is that of a Secret `token`, which is created if it is missing.
 ///
 /// # Errors
-/// When the cluster gives no token.
+/// If the cluster issues no token.
 pub async fn remote_secret(node: &Node, cluster: &str, token: &str) -> Result<Value> {
     let config = kubeconfig(node, token).await?;
     Ok(json!({
@@ -113,7 +113,7 @@ pub async fn remote_secret(node: &Node, cluster: &str, token: &str) -> Result<Va
     }))
 }
 
-/// The name of the Secret by which a cluster is read.
+/// The name of the Secret for reading a cluster.
 #[must_use]
 pub fn secret_name(cluster: &str) -> String {
     format!("istio-remote-secret-{cluster}")

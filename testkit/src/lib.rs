@@ -1,6 +1,6 @@
 //! Real parts for tests and the demo: Envoy, backends, an HTTP client, the navarch process. No mocks.
 //!
-//! Everything listens on loopback. Every process is ended by its pid when its handle is dropped, also when a test panics.
+//! Everything listens on loopback. Every process is ended by its PID when its handle is dropped, even if a test panics.
 
 #![allow(
     clippy::disallowed_methods,

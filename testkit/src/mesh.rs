@@ -1,4 +1,4 @@
-//! Navarch and the bookshop as pods of a real node: images, the chart, the clients that count.
+//! Navarch and the bookshop as pods of a real node: images, the chart, clients with counts.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use crate::helm::Helm;
 use crate::node::Node;
 use crate::tally::Tally;
 
-/// Where Navarch is installed.
+/// The namespace of Navarch.
 pub const NAMESPACE: &str = "istio-system";
-/// The tag of the images in the cluster, below `localhost`.
+/// The tag of the images in the cluster, with the registry `localhost`.
 pub const TAG: &str = "test";
-/// How long pods may take to be ready.
+/// Timeout until pods are ready.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Makes the images of the mesh into the folder `out` from programs that are built: `navarch`, and beside it `pilot-agent`
-/// and `workload`. Gives their archives; those that are newer than the programs stay as they are.
+/// Builds the images of the mesh in the directory `out` from built programs: `navarch`, and next to it `pilot-agent`
+/// and `workload`. Returns their archives; those that are newer than the programs are not rebuilt.
 ///
 /// # Errors
-/// When a program is missing or an image cannot be made.
+/// If a program is missing or an image cannot be built.
 pub fn images(root: &Path, navarch: &Path, out: &Path) -> Result<Vec<PathBuf>> {
     let (agent, workload) = (navarch.with_file_name("pilot-agent"), navarch.with_file_name("workload"));
     for program in [&agent, &workload] {
@@ -52,19 +52,19 @@ pub fn images(root: &Path, navarch: &Path, out: &Path) -> Result<Vec<PathBuf>> {
     Ok(archives.to_vec())
 }
 
-/// Whether a file is there and not older than another.
+/// Whether a file exists and is not older than another.
 fn newer(file: &Path, than: &Path) -> bool {
     let time = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     time(file).is_some_and(|made| time(than).is_some_and(|built| made >= built))
 }
 
-/// Identifiers of the containers in a pod's status, also of those that ended.
+/// The container IDs in a pod's status, including ended ones.
 fn containers(pod: &Value) -> impl Iterator<Item = &str> {
     let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
     statuses.filter_map(|status| status.get("containerID").and_then(Value::as_str))
 }
 
-/// Whether a pod has done its work, or is ready without any of the containers that `ended`.
+/// Whether a pod has succeeded, or is ready without any of the containers in `ended`.
 fn runs_without(pod: &Value, ended: &BTreeSet<String>) -> bool {
     if pod.pointer("/status/phase").and_then(Value::as_str) == Some("Succeeded") {
         return true;
@@ -75,7 +75,7 @@ fn runs_without(pod: &Value, ended: &BTreeSet<String>) -> bool {
         && containers(pod).all(|id| !ended.contains(id))
 }
 
-/// Runs a command, and fails with what it says.
+/// Runs a command, and fails with its output.
 fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -96,16 +96,16 @@ impl Mesh {
     /// The mesh of the checkout at `root` on a cluster; nothing is installed yet.
     ///
     /// # Errors
-    /// When there is no Helm.
+    /// If Helm is missing.
     pub fn on(root: &Path, node: Node) -> Result<Self> {
         Ok(Self { node, helm: Helm::find()?, chart: root.join("deploy/charts/navarch") })
     }
 
-    /// Installs or upgrades a release of the chart with the images of the cluster, and waits until it is rolled out. What a
-    /// small machine can spare is asked for, and as many replicas as `set` says, one if it says nothing.
+    /// Installs or upgrades a release of the chart with the cluster's images, and waits until it is rolled out.
+    /// Resource requests fit a small machine; the number of replicas is one, unless `set` has another.
     ///
     /// # Errors
-    /// When Helm fails.
+    /// If Helm fails.
     pub fn install(&self, release: &str, set: &[&str]) -> Result<()> {
         let small = [
             "global.hub=localhost",
@@ -122,7 +122,7 @@ impl Mesh {
     /// Installs or upgrades a release of a chart in the namespace of the control plane, and waits until it is rolled out.
     ///
     /// # Errors
-    /// When Helm fails.
+    /// If Helm fails.
     pub fn install_chart(&self, release: &str, chart: &Path, set: &[&str]) -> Result<()> {
         let chart = chart.display().to_string();
         let mut arguments =
@@ -135,11 +135,11 @@ impl Mesh {
         outcome.map(drop).with_context(|| self.describe(NAMESPACE))
     }
 
-    /// Installs the gateway of a network (the chart of gateways), with the node's address as that of its load balancer, and waits
-    /// until it is rolled out.
+    /// Installs the gateway of a network (the gateway chart), with the node's address as its load balancer address,
+    /// and waits until it is rolled out.
     ///
     /// # Errors
-    /// When Helm fails, or it does not get ready.
+    /// If Helm fails, or the gateway does not become ready.
     pub fn network_gateway(&self, release: &str, network: &str) -> Result<()> {
         let chart = self.chart.with_file_name("gateway").display().to_string();
         let network = format!("networkGateway={network}");
@@ -156,10 +156,10 @@ impl Mesh {
         self.rolled_out(NAMESPACE)
     }
 
-    /// Takes a release away.
+    /// Uninstalls a release.
     ///
     /// # Errors
-    /// When Helm fails.
+    /// If Helm fails.
     pub fn uninstall(&self, release: &str) -> Result<()> {
         let arguments = ["uninstall", release, "--namespace", NAMESPACE, "--wait"];
         self.helm.run(Some(&self.node.kubeconfig()), &arguments).map(drop)
@@ -168,16 +168,16 @@ impl Mesh {
     /// Applies objects.
     ///
     /// # Errors
-    /// When one is refused.
+    /// If one is rejected.
     pub fn apply(&self, objects: &[Value]) -> Result<()> {
         let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
         self.node.apply(&documents.join("\n---\n"))
     }
 
-    /// Brings the bookshop, and waits until all of it is ready.
+    /// Installs the bookshop, and waits until all of it is ready.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// If it does not become ready.
     pub fn bookshop(&self, root: &Path) -> Result<()> {
         self.apply(&pods::objects(root)?)?;
         for namespace in [pods::NAMESPACE, pods::OUTSIDE, pods::GATEWAY] {
@@ -189,7 +189,7 @@ impl Mesh {
     /// Waits until every Deployment of a namespace is rolled out.
     ///
     /// # Errors
-    /// With its pods, when it is not in time.
+    /// On a timeout, with the namespace's pods.
     pub fn rolled_out(&self, namespace: &str) -> Result<()> {
         let timeout = format!("--timeout={}s", WAIT_TIMEOUT.as_secs());
         let outcome = self.node.kubectl(&["--namespace", namespace, "rollout", "status", "deployment", &timeout]);
@@ -199,18 +199,19 @@ impl Mesh {
     /// Waits until a pod is ready.
     ///
     /// # Errors
-    /// With its namespace's pods, when it is not in time.
+    /// On a timeout, with the namespace's pods.
     pub fn ready(&self, namespace: &str, pod: &str) -> Result<()> {
         let (pod, timeout) = (format!("pod/{pod}"), format!("--timeout={}s", WAIT_TIMEOUT.as_secs()));
         let outcome = self.node.kubectl(&["--namespace", namespace, "wait", "--for=condition=Ready", &pod, &timeout]);
         outcome.map(drop).with_context(|| self.describe(namespace))
     }
 
-    /// Ends the node, starts it again, and waits until every pod of these namespaces is ready in new containers. Before the
-    /// kubelet has looked at a pod, the API server shows it ready, with the address and the containers that ended with the node.
+    /// Stops the node, starts it again, and waits until every pod of these namespaces is ready in new containers.
+    /// Until the kubelet has updated a pod, the API server shows it as ready, with the address and the containers
+    /// that ended with the node.
     ///
     /// # Errors
-    /// With the namespace's pods, when they are not in time.
+    /// On a timeout, with the namespace's pods.
     pub async fn reboot(&mut self, namespaces: &[&str]) -> Result<()> {
         let mut ended = BTreeSet::new();
         for namespace in namespaces {
@@ -237,7 +238,7 @@ impl Mesh {
         }
     }
 
-    /// What can be seen of a namespace's pods: for errors.
+    /// A description of a namespace's pods for errors.
     fn describe(&self, namespace: &str) -> String {
         let seen = |arguments: &[&str]| self.node.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
         let pods = seen(&["--namespace", namespace, "get", "pods", "--output=wide"]);
@@ -249,7 +250,7 @@ impl Mesh {
     /// The address of a pod.
     ///
     /// # Errors
-    /// When it has none.
+    /// If it has none.
     pub fn address(&self, namespace: &str, pod: &str, port: u16) -> Result<SocketAddr> {
         let pod = self.node.get(namespace, &["pod", pod])?;
         let ip = pod.pointer("/status/podIP").and_then(Value::as_str).context("the pod has no address")?;
@@ -259,35 +260,35 @@ impl Mesh {
     /// The address of a Service.
     ///
     /// # Errors
-    /// When it has none.
+    /// If it has none.
     pub fn service(&self, namespace: &str, name: &str, port: u16) -> Result<SocketAddr> {
         let service = self.node.get(namespace, &["service", name])?;
         let ip = service.pointer("/spec/clusterIP").and_then(Value::as_str).context("the Service has no address")?;
         Ok(SocketAddr::new(ip.parse()?, port))
     }
 
-    /// Starts a [`pods::client`] and waits until it asks.
+    /// Starts a [`pods::client`] and waits until it sends requests.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// If it does not become ready.
     pub fn client(&self, namespace: &str, name: &str, rate: u32, targets: &[String]) -> Result<()> {
         self.apply(&[pods::client(namespace, name, rate, targets)])?;
         self.ready(namespace, name)
     }
 }
 
-/// What a client at an address has counted so far. The API server is not asked.
+/// The counts of a client at an address, without the API server.
 ///
 /// # Errors
-/// When it does not tell.
+/// If it does not respond.
 pub async fn counted(client: SocketAddr) -> Result<Tally> {
     Ok(serde_json::from_str(&client::get(client, "client", "/", &[]).await?.body)?)
 }
 
-/// Waits until a client has asked this number of times more than `before`, and gives what it has counted then.
+/// Waits until a client has sent this number of requests more than `before`, and returns its counts.
 ///
 /// # Errors
-/// When it does not ask.
+/// If it sends no requests.
 pub async fn more(client: SocketAddr, before: &Tally, requests: u64) -> Result<Tally> {
     let end = Instant::now() + WAIT_TIMEOUT;
     loop {

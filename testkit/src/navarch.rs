@@ -11,31 +11,31 @@ use tempfile::TempDir;
 use crate::process::Process;
 use crate::{client, ports};
 
-/// How long it may take to be ready.
+/// Timeout until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A port of loopback that the operating system chooses.
+/// A loopback port that the operating system chooses.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Where a Navarch listens.
+/// The listen addresses of Navarch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Plaintext xDS; where that has no port of its own, the one of health and debug.
+    /// Plaintext xDS; if it has no port of its own, that of health and debug.
     pub xds: SocketAddr,
     /// Health and debug.
     pub http: SocketAddr,
-    /// Metrics; where they have no port of their own, the one of health and debug.
+    /// Metrics; if they have no port of their own, that of health and debug.
     pub monitoring: SocketAddr,
 }
 
 impl Addresses {
-    /// Ports of loopback that Navarch chooses itself and says in its log, which must take lines of level `info`.
+    /// Loopback ports that Navarch chooses itself and logs, which requires the level `info`.
     pub const ANY: Self = Self { xds: ANY, http: ANY, monitoring: ANY };
 
-    /// Ports of loopback that are known before: another Navarch may come to where one was.
+    /// Loopback ports that are known in advance, so that another Navarch can reuse them.
     ///
     /// # Errors
-    /// When the machine has none.
+    /// If the machine has none.
     pub fn free() -> std::io::Result<Self> {
         let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         Ok(Self { xds: address()?, http: address()?, monitoring: address()? })
@@ -52,23 +52,23 @@ pub struct Navarch {
     pub http: SocketAddr,
     /// Metrics.
     pub monitoring: SocketAddr,
-    /// xDS and certificates over TLS; off unless an argument has it on.
+    /// xDS and certificates over TLS; off unless an argument enables it.
     secure: Option<SocketAddr>,
-    /// Webhooks over TLS; off unless an argument has them on.
+    /// Webhooks over TLS; off unless an argument enables them.
     https: Option<SocketAddr>,
     _folder: TempDir,
 }
 
 impl Navarch {
-    /// Starts it on ports that are free, and waits until it is ready.
+    /// Starts it on free ports, and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends or is not ready in time.
+    /// If it ends or is not ready in time.
     pub async fn start(program: &Path, config_dir: &Path, args: &[String]) -> Result<Self> {
         Self::start_at(program, config_dir, args, &[], Addresses::ANY).await
     }
 
-    /// As [`Navarch::start`], with further variables of the environment and on given addresses.
+    /// Like [`Navarch::start`], with further environment variables and given addresses.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -84,8 +84,7 @@ impl Navarch {
         Self::start_with_args_at(program, &all, environment, at).await
     }
 
-    /// Starts it on a cluster, on ports that are free, with further arguments and variables of the environment, and waits
-    /// until it is ready.
+    /// Starts it on a cluster, on free ports, with further arguments and environment variables, and waits until it is ready.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -100,7 +99,7 @@ impl Navarch {
         Ok(navarch)
     }
 
-    /// Starts it with these arguments, which say what it reads, and waits until it is ready.
+    /// Starts it with these arguments, which select its sources, and waits until it is ready.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -115,10 +114,10 @@ impl Navarch {
         Ok(navarch)
     }
 
-    /// As [`Navarch::start_on_kubernetes`]; it need not be ready.
+    /// Like [`Navarch::start_on_kubernetes`], without waiting for readiness.
     ///
     /// # Errors
-    /// When it cannot be started, or ends at once.
+    /// If it cannot be started, or ends at once.
     pub async fn launch_on_kubernetes(
         program: &Path,
         kubeconfig: &Path,
@@ -130,10 +129,10 @@ impl Navarch {
         Self::launch(program, &all, environment, Addresses::ANY).await
     }
 
-    /// Starts it, and waits until its ports are open; it need not be ready.
+    /// Starts it, and waits until its ports are open, but not for readiness.
     async fn launch(program: &Path, args: &[String], environment: &[(&str, &str)], at: Addresses) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        // `env` sets the variables and becomes the program, under the same process id.
+        // `env` sets the variables and executes the program, with the same PID.
         let mut all: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         all.extend([program.display().to_string(), "discovery".to_owned()]);
         let Addresses { xds, http, monitoring } = at;
@@ -143,7 +142,7 @@ impl Navarch {
             ("--monitoring-addr", monitoring.to_string()),
             ("--https-addr", String::new()),
             ("--secure-grpc-addr", String::new()),
-            // Its usual port is one for all of the machine.
+            // Its default port can be used only once per machine.
             ("--ctrlz_address", String::new()),
         ];
         for (flag, address) in addresses {
@@ -160,7 +159,7 @@ impl Navarch {
         Ok(navarch)
     }
 
-    /// Reads where its ports are off its log.
+    /// Reads its listen addresses from its log.
     async fn learn_addresses(&mut self) -> Result<()> {
         let end = tokio::time::Instant::now() + START_TIMEOUT;
         loop {
@@ -180,31 +179,31 @@ impl Navarch {
         }
     }
 
-    /// Where it gives xDS and certificates over TLS.
+    /// The address of xDS and certificates over TLS.
     ///
     /// # Panics
-    /// When no argument gave it that port as `:0`.
+    /// If no argument set that port to `:0`.
     #[must_use]
     pub fn secure(&self) -> SocketAddr {
         self.secure.expect("it was started with --secure-grpc-addr")
     }
 
-    /// Where its webhooks are.
+    /// The address of its webhooks.
     ///
     /// # Panics
-    /// When no argument gave it that port as `:0`.
+    /// If no argument set that port to `:0`.
     #[must_use]
     pub fn https(&self) -> SocketAddr {
         self.https.expect("it was started with --https-addr")
     }
 
-    /// Where it listens.
+    /// The listen addresses.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         Addresses { xds: self.xds, http: self.http, monitoring: self.monitoring }
     }
 
-    /// Whether it says that it is ready.
+    /// Whether `/ready` returns 200.
     pub async fn is_ready(&self) -> bool {
         client::get(self.http, "navarch", "/ready", &[]).await.is_ok_and(|reply| reply.status == 200)
     }
@@ -218,15 +217,15 @@ impl Navarch {
     /// Waits for `/ready`.
     ///
     /// # Errors
-    /// When it ends or is not ready in time.
+    /// If it ends or is not ready in time.
     pub async fn wait_ready(&mut self) -> Result<()> {
         self.wait_ready_within(START_TIMEOUT).await
     }
 
-    /// As [`Navarch::wait_ready`], for so long.
+    /// Like [`Navarch::wait_ready`], with this timeout.
     ///
     /// # Errors
-    /// When it ends or is not ready in time.
+    /// If it ends or is not ready in time.
     pub async fn wait_ready_within(&mut self, patience: Duration) -> Result<()> {
         let end = tokio::time::Instant::now() + patience;
         loop {
@@ -244,51 +243,51 @@ impl Navarch {
     /// A page of the debug and health server.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not respond.
     pub async fn page(&self, path: &str) -> Result<String> {
         Ok(client::get(self.http, "localhost", path, &[]).await?.body)
     }
 
-    /// Its metrics, as text.
+    /// Its metrics as text.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         Ok(client::get(self.monitoring, "navarch", "/metrics", &[]).await?.body)
     }
 
-    /// Has it read all files anew (SIGUSR1).
+    /// Makes it read all files again (SIGUSR1).
     ///
     /// # Errors
-    /// When it cannot be signalled.
+    /// If it cannot be signalled.
     pub fn reload(&self) -> Result<()> {
         self.process.signal("USR1")
     }
 
-    /// Kills it as a crash would.
+    /// Kills it like a crash.
     ///
     /// # Errors
-    /// When it cannot be signalled.
+    /// If it cannot be signalled.
     pub fn kill(&self) -> Result<()> {
         self.process.signal("KILL")
     }
 
-    /// What it has printed.
+    /// The output of the process.
     #[must_use]
     pub fn output(&self) -> String {
         self.process.output()
     }
 
-    /// Asks it to end, and waits. Says whether it did so by itself.
+    /// Requests its end, and waits. Returns whether it ended by itself.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// If waiting fails.
     pub async fn stop(self) -> Result<bool> {
         self.process.stop(Duration::from_secs(12)).await
     }
 }
 
-/// The addresses by name in the line that says where it listens, in either format of the log; `None` before that line is whole.
+/// The addresses by name in the log line with the listen addresses, in either log format; `None` before that line is complete.
 fn addresses(log: &str) -> Option<BTreeMap<&str, SocketAddr>> {
     let mut lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let line = lines.find(|line| line.contains("listening") && line.contains("addresses"))?;

@@ -1,4 +1,4 @@
-//! A Kubernetes cluster of one node whose pods run: `scripts/cluster`, whose README says what it is made of.
+//! A Kubernetes cluster of one node with running pods: `scripts/cluster`, whose README describes its parts.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::guard::Guard;
 
-/// The folder of the scripts in the checkout at `root`.
+/// The directory of the scripts in the checkout at `root`.
 fn scripts(root: &Path) -> PathBuf {
     root.join("scripts/cluster")
 }
@@ -19,7 +19,7 @@ fn scripts(root: &Path) -> PathBuf {
 /// The networks of a cluster, as variables of the scripts.
 pub type Networks = Vec<(&'static str, String)>;
 
-/// What keeps this machine from having such a cluster; nothing if it can.
+/// Why this machine cannot run such a cluster; `None` if it can.
 #[must_use]
 pub fn missing(root: &Path) -> Option<String> {
     let output = match Command::new(scripts(root).join("missing")).output() {
@@ -32,34 +32,34 @@ pub fn missing(root: &Path) -> Option<String> {
     })
 }
 
-/// A running cluster. One that was started in a folder of its own ends when dropped, also when the process is killed.
+/// A running cluster. One in its own directory ends when dropped, even if the process is killed.
 #[derive(Debug)]
 pub struct Node {
-    /// Where all of it is.
+    /// The directory of the cluster.
     folder: PathBuf,
     scripts: PathBuf,
     /// The networks, as variables of the scripts.
     networks: Networks,
-    /// The folder, if it goes with the cluster, and what ends the cluster when nobody is left to.
+    /// The directory, if it is removed with the cluster, and the guard that ends the cluster.
     own: Option<(TempDir, Guard)>,
 }
 
 impl Node {
-    /// Starts one in a folder of its own, with networks that no other has; ends with its handle.
+    /// Starts one in its own directory, with networks that no other has; it ends with its handle.
     ///
     /// # Errors
-    /// When a part is missing ([`missing`] tells) or does not get ready.
+    /// If a part is missing (see [`missing`]) or does not become ready.
     pub fn start(root: &Path, images: &[&Path]) -> Result<Self> {
         let [networks] = free_networks()?;
         Self::start_in(root, images, networks)
     }
 
-    /// As [`Node::start`], in networks of [`free_networks`].
+    /// Like [`Node::start`], with networks of [`free_networks`].
     ///
     /// # Errors
     /// As [`Node::start`].
     pub fn start_in(root: &Path, images: &[&Path], networks: Networks) -> Result<Self> {
-        // Sockets have short names, so the folder does.
+        // The paths of sockets are limited, so the directory name is short.
         let folder = tempfile::Builder::new().prefix("node-").tempdir_in("/tmp")?;
         let down = scripts(root).join("down");
         let words = [down.as_os_str(), folder.path().as_os_str()];
@@ -70,7 +70,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts the one of `folder`, or goes on with it; it stays when the handle is dropped.
+    /// Starts the cluster of `folder`, or reuses it; it stays when the handle is dropped.
     ///
     /// # Errors
     /// As [`Node::start`].
@@ -99,13 +99,13 @@ impl Node {
         succeed(command.stdin(Stdio::null()), &format!("scripts/cluster/{name}")).map(drop)
     }
 
-    /// What clients and `kubectl` read.
+    /// The kubeconfig of clients and `kubectl`.
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
-    /// Where its logs are.
+    /// The directory of its logs.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
         self.folder.join("log")
@@ -114,60 +114,60 @@ impl Node {
     /// The node's own address.
     ///
     /// # Errors
-    /// When the node was not started in networks of its own ([`Node::keep`]).
+    /// If the node was not started in its own networks ([`Node::keep`]).
     pub fn address(&self) -> Result<Ipv4Addr> {
         let net =
             self.networks.iter().find(|(name, _)| *name == "NODE_NET").context("the node's network is not known")?;
         Ok(format!("{}.1", net.1).parse()?)
     }
 
-    /// The process that holds the node's namespaces.
+    /// The PID of the process that holds the node's namespaces.
     ///
     /// # Errors
-    /// When the node does not run.
+    /// If the node is not running.
     pub fn pid(&self) -> Result<String> {
         let written = std::fs::read_to_string(self.folder.join("pid")).context("the node does not run")?;
         Ok(written.split_whitespace().next().context("no process id")?.to_owned())
     }
 
-    /// A command that runs in the node's network, where all pods' traffic passes.
+    /// A command in the node's network, which all pods' traffic passes through.
     ///
     /// # Errors
-    /// When the node does not run.
+    /// If the node is not running.
     pub fn in_network(&self, program: &Path) -> Result<Command> {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.pid()?, "--net"]).arg(program);
         Ok(command)
     }
 
-    /// Runs a command in the node's network, and fails with what it says.
+    /// Runs a command in the node's network, and fails with its output.
     ///
     /// # Errors
-    /// When the node does not run, or the command fails.
+    /// If the node is not running, or the command fails.
     pub fn run_in_network(&self, program: &str, arguments: &[&str]) -> Result<()> {
         let mut command = self.in_network(Path::new(program))?;
         succeed(command.args(arguments).stdin(Stdio::null()), &format!("{program} {}", arguments.join(" "))).map(drop)
     }
 
-    /// A command of kubectl on the cluster.
+    /// A kubectl command on the cluster.
     fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(crate::cluster::programs()?.join("kubectl"));
         command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
         Ok(command)
     }
 
-    /// What kubectl prints.
+    /// The output of kubectl.
     ///
     /// # Errors
-    /// When it fails, with what it says.
+    /// If it fails, with its error output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         succeed(self.kubectl_command(arguments)?.stdin(Stdio::null()), &format!("kubectl {}", arguments.join(" ")))
     }
 
-    /// What the API server holds under such a name, such as `deployment/istiod`, or a list of a kind.
+    /// An object from the API server, such as `deployment/istiod`, or a list of a kind.
     ///
     /// # Errors
-    /// When there is no such object.
+    /// If the object does not exist.
     pub fn get(&self, namespace: &str, what: &[&str]) -> Result<Value> {
         let mut arguments = vec!["--namespace", namespace, "get", "--output=json"];
         arguments.extend(what);
@@ -177,7 +177,7 @@ impl Node {
     /// Applies YAML or JSON documents.
     ///
     /// # Errors
-    /// When one is refused.
+    /// If one is rejected.
     pub fn apply(&self, documents: &str) -> Result<()> {
         let mut command = self.kubectl_command(&["apply", "--filename=-"])?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -187,23 +187,23 @@ impl Node {
         Ok(())
     }
 
-    /// Loads an image's archive.
+    /// Loads an image archive.
     ///
     /// # Errors
-    /// When containerd does not take it.
+    /// If containerd rejects it.
     pub fn load(&self, archive: &Path) -> Result<()> {
         self.ctr(&["import", &archive.display().to_string()])
     }
 
-    /// Gives an image another name.
+    /// Adds a name to an image.
     ///
     /// # Errors
-    /// When there is no such image.
+    /// If the image does not exist.
     pub fn tag(&self, image: &str, name: &str) -> Result<()> {
         self.ctr(&["tag", "--force", image, name])
     }
 
-    /// Runs a command of containerd on images.
+    /// Runs a containerd command on images.
     fn ctr(&self, arguments: &[&str]) -> Result<()> {
         let mut command = Command::new("ctr");
         command.arg("--address").arg(self.folder.join("run/containerd/containerd.sock"));
@@ -211,23 +211,23 @@ impl Node {
         succeed(command.stdin(Stdio::null()), "ctr images").map(drop)
     }
 
-    /// Kills a part (`apiserver`, `kubelet`, …), which then stays away.
+    /// Kills a part (`apiserver`, `kubelet`, …), which is not restarted.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If it is not running.
     pub fn kill(&self, part: &str) -> Result<()> {
         self.script("part", &["kill", part])
     }
 
-    /// Lets a part that was killed start again.
+    /// Starts a part that was killed.
     ///
     /// # Errors
-    /// When there is no such part.
+    /// If the part does not exist.
     pub fn revive(&self, part: &str) -> Result<()> {
         self.script("part", &["start", part])
     }
 
-    /// Ends the node with all of its pods, and starts it with what it kept.
+    /// Stops the node with all of its pods, and starts it again with its data.
     ///
     /// # Errors
     /// As [`Node::start`].
@@ -239,7 +239,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The guard runs `down` and removes the folder; waiting for it makes sure that it has.
+        // The guard runs `down` and removes the directory; waiting for it ensures that it has.
         if let Some((folder, guard)) = self.own.take() {
             drop(guard);
             drop(folder);
@@ -247,20 +247,20 @@ impl Drop for Node {
     }
 }
 
-/// Runs a command and gives what it prints.
+/// Runs a command and returns its output.
 fn succeed(command: &mut Command, what: &str) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {what}"))?;
     ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Networks of this number of clusters to which this machine has no route yet.
+/// Networks for this number of clusters to which this machine has no route yet.
 ///
 /// # Errors
-/// When all networks that are tried are taken, or the routes cannot be read.
+/// If all candidates are in use, or the routes cannot be read.
 pub fn free_networks<const COUNT: usize>() -> Result<[Networks; COUNT]> {
     let routes = succeed(Command::new("ip").args(["-4", "route"]), "ip route")?;
-    // Tests of several processes that start at once begin to look at different places.
+    // Concurrent test processes start the search at different candidates.
     let first = std::process::id() % 20;
     let all = (0..20).map(|step| {
         let number = (first + step) % 20;

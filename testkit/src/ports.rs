@@ -1,7 +1,7 @@
 //! Ports of this machine, each for one test program at a time.
 //!
-//! A server that chooses its port when it opens it (port 0) is to be preferred. This is for ports that something else must know
-//! before, and for those that a sample prescribes.
+//! Prefer port 0, with which a server chooses its port when it opens it. This is for ports that another program must
+//! know in advance, and for those that a sample prescribes.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
@@ -16,25 +16,25 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The ports among which a free one is looked for. Below are those that samples and programs prescribe.
+/// The range of free ports. Samples and programs prescribe lower ones.
 const PORTS: RangeInclusive<u16> = 20_000..=65_535;
 /// The ports of Services of type NodePort.
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-/// The ports that Linux gives to connections where it is not set up otherwise.
+/// Linux's default range of ephemeral ports.
 const EPHEMERAL: RangeInclusive<u16> = 32_768..=60_999;
-/// How many are tried.
+/// Maximum number of attempts.
 const TRIES: usize = 200;
-/// How long another test may keep a prescribed port; some programs keep them for all their tests.
+/// Maximum time that another test may hold a prescribed port; some programs hold them for all their tests.
 const HELD_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// The locks of the free ports of this process; the operating system releases them when it ends, however it ends.
+/// The locks of this process's free ports; the operating system releases them when it ends, in whatever way.
 static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// A port that is free on all addresses, for TCP and UDP, and that no other call, in this process or another, gets before this
-/// process ends. The kernel gives it to no connection.
+/// A port that is free on all addresses, for TCP and UDP, and that no other call, in this process or another, returns
+/// before this process ends. The kernel does not use it for connections.
 ///
 /// # Errors
-/// When the machine has none.
+/// If the machine has none.
 pub fn free() -> io::Result<u16> {
     let ephemeral = ephemeral();
     let ports: Vec<u16> = PORTS.filter(|port| !ephemeral.contains(port) && !NODE_PORTS.contains(port)).collect();
@@ -54,16 +54,16 @@ pub fn free() -> io::Result<u16> {
     Err(last)
 }
 
-/// Prescribed ports that no other test has, of this program or of another, until this is dropped.
+/// Locks of prescribed ports, which no other test has, of this program or another, until this is dropped.
 #[derive(Debug)]
 pub struct Taken(#[expect(dead_code, reason = "they are locked as long as they are open")] Vec<File>);
 
-/// Takes prescribed ports, and waits while another test has them.
+/// Locks prescribed ports, and waits while another test has them.
 ///
 /// # Errors
-/// When that lasts too long.
+/// On a timeout.
 pub async fn take(ports: &[u16]) -> io::Result<Taken> {
-    // In one order, so that no two wait for each other.
+    // In a fixed order, to avoid deadlocks.
     let ports: BTreeSet<u16> = ports.iter().copied().collect();
     let end = Instant::now() + HELD_TIMEOUT;
     let mut files = Vec::new();
@@ -83,7 +83,7 @@ pub async fn take(ports: &[u16]) -> io::Result<Taken> {
     Ok(Taken(files))
 }
 
-/// The locked file of a port; `None` where somebody has it, this process included.
+/// The locked file of a port; `None` if it is already locked, including by this process.
 fn lock(port: u16) -> io::Result<Option<File>> {
     let file = folder()?.join(port.to_string());
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(file)?;
@@ -94,8 +94,8 @@ fn lock(port: u16) -> io::Result<Option<File>> {
     }
 }
 
-/// The folder with a file for each port that was ever held. It stays, as the files do: one that is removed while it is locked
-/// would be made and locked anew by another.
+/// The directory with a file for each port that was ever locked. It is never removed, and neither are the files: a
+/// locked file that is removed could be created and locked again by another process.
 fn folder() -> io::Result<PathBuf> {
     let user = std::fs::metadata("/proc/self").map_or(0, |own| own.uid());
     let folder = std::env::temp_dir().join(format!("navarch-test-ports-{user}"));
@@ -103,14 +103,14 @@ fn folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Fails where somebody listens at a port, be it at one address.
+/// Fails if any process listens on a port, even on one address only.
 fn open(port: u16) -> io::Result<()> {
     drop(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?);
     drop(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?);
     Ok(())
 }
 
-/// The ports that the kernel gives to connections.
+/// The ephemeral ports of the kernel.
 fn ephemeral() -> RangeInclusive<u16> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut bounds = text.split_whitespace().filter_map(|bound| bound.parse().ok());

@@ -9,16 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tokio::time::Instant;
 
-/// The signal that asks a process to end.
+/// The termination signal.
 const SIGTERM: i32 = 15;
 
 /// A running child process. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Where its output goes.
+    /// The file with its output.
     log: PathBuf,
-    /// What it is called in errors.
+    /// The name in errors.
     name: String,
 }
 
@@ -26,7 +26,7 @@ impl Process {
     /// Starts a program with its output in `log`.
     ///
     /// # Errors
-    /// When the program cannot be started or the log not written.
+    /// If the program cannot be started or the log cannot be written.
     pub fn start(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
         let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(program)
@@ -45,19 +45,19 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// The output so far.
     #[must_use]
     pub fn output(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Fails with the end of its output when the process has ended.
+    /// Fails with the end of its output if the process has ended.
     ///
     /// # Errors
-    /// When it runs no more.
+    /// If it is no longer running.
     pub fn check_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            // Why is told before where: a trace of the stack may follow.
+            // The reason precedes a possible stack trace.
             let output = self.output();
             let lines: Vec<&str> = output.lines().collect();
             let (head, rest) = lines.split_at(lines.len().min(10));
@@ -67,20 +67,20 @@ impl Process {
         Ok(())
     }
 
-    /// Sends it a signal by name, such as `TERM` or `USR1`.
+    /// Sends a signal by name, such as `TERM` or `USR1`.
     ///
     /// # Errors
-    /// When it cannot be signalled.
+    /// If it cannot be signalled.
     pub fn signal(&self, name: &str) -> Result<()> {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
         anyhow::ensure!(status.success(), "{} cannot be sent SIG{name}", self.name);
         Ok(())
     }
 
-    /// Asks it to end (SIGTERM) and waits; kills it after `patience`. Says whether it ended by itself.
+    /// Sends SIGTERM and waits; kills it after `patience`. Returns whether it ended by itself.
     ///
     /// # Errors
-    /// When it crashes, or the operating system does not let it be waited for.
+    /// If it crashes, or waiting fails.
     pub async fn stop(mut self, patience: Duration) -> Result<bool> {
         let end = Instant::now() + patience;
         self.signal("TERM")?;
@@ -98,7 +98,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails only where it has ended already.
+        // Fails only if it has already ended.
         drop(self.child.kill());
         drop(self.child.wait());
     }

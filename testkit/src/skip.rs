@@ -1,9 +1,9 @@
 //! Tests that need root or a program that the machine lacks.
 
-/// Says that a test did not run, and why.
+/// Reports that a test did not run, and why.
 ///
 /// # Panics
-/// Where `NAVARCH_REQUIRE_ALL` is set, as in CI: there a test that cannot run is a failure.
+/// If `NAVARCH_REQUIRE_ALL` is set, as in CI: there a test that cannot run is a failure.
 #[expect(clippy::print_stderr, reason = "a skipped test says so")]
 pub fn skip(why: &str) {
     assert!(
@@ -13,7 +13,7 @@ pub fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// Says that a test did not run for want of a program that nobody needs to build, in CI neither.
+/// Reports that a test did not run because an optional program is missing; allowed in CI, too.
 #[expect(clippy::print_stderr, reason = "a test that does not run says so")]
 pub fn leave_out(why: &str) {
     eprintln!("left out: {why}");

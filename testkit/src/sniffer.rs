@@ -1,4 +1,4 @@
-//! What passes on the wire between two addresses. Needs root.
+//! Captures the frames between two addresses. Requires root.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd as _;
@@ -10,26 +10,26 @@ use anyhow::Result;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, recv, socket};
 use serde::{Deserialize, Serialize};
 
-/// Keeps all frames until it is stopped.
+/// Captures all frames until it is stopped.
 #[derive(Debug)]
 pub struct Sniffer {
-    /// Whether it is to stop.
+    /// Whether to stop.
     stop: Arc<AtomicBool>,
-    /// Takes the frames.
+    /// Receives the frames.
     thread: JoinHandle<Vec<Vec<u8>>>,
 }
 
-/// What was seen between two addresses.
+/// The captured frames between two addresses.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Seen {
-    /// Frames that carried something.
+    /// Number of frames with a payload.
     pub frames: usize,
-    /// Those with the word in clear.
+    /// Number of frames that contain the word in clear text.
     pub clear: usize,
 }
 
 impl Sniffer {
-    /// Listens on all devices of this network namespace; a bridge and the pods' ends are among them.
+    /// Captures on all devices of this network namespace, including a bridge and the pods' interfaces.
     ///
     /// # Errors
     /// Without root.
@@ -41,7 +41,7 @@ impl Sniffer {
         let thread = std::thread::spawn(move || {
             let (mut frames, mut buffer) = (Vec::new(), vec![0; 65536]);
             loop {
-                // What was sent before it is stopped is there by then: it is taken before the end.
+                // Frames sent before the stop have arrived by then, and are received before the end.
                 let is_stopped = stopped.load(Ordering::SeqCst);
                 match recv(socket.as_raw_fd(), &mut buffer, nix::sys::socket::MsgFlags::empty()) {
                     Ok(length) => frames.push(buffer.get(..length).unwrap_or_default().to_vec()),
@@ -53,10 +53,10 @@ impl Sniffer {
         Ok(Self { stop, thread })
     }
 
-    /// What was seen of a word between two addresses.
+    /// The frames with a word between two addresses.
     ///
     /// # Panics
-    /// When its thread has.
+    /// If its thread has panicked.
     #[must_use]
     pub fn stop(self, one: Ipv4Addr, other: Ipv4Addr, word: &str) -> Seen {
         self.stop.store(true, Ordering::SeqCst);

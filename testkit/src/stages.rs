@@ -1,8 +1,8 @@
-//! How long the stages of a long test take.
+//! The durations of the stages of a long test.
 
 use tokio::time::Instant;
 
-/// Says when a stage is over.
+/// Prints the duration of each stage.
 #[derive(Debug)]
 pub struct Stages(Instant);
 
@@ -13,7 +13,7 @@ impl Default for Stages {
 }
 
 impl Stages {
-    /// The stage that ends now.
+    /// Ends a stage.
     #[expect(clippy::print_stderr, reason = "a test says how far it is")]
     pub fn over(&mut self, what: &str) {
         eprintln!("{what}: {:.1} s", self.0.elapsed().as_secs_f64());

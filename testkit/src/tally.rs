@@ -1,4 +1,4 @@
-//! What came of many requests, as the client in a pod (`workload load`) tells it and tests read it.
+//! The outcome of many requests, as the client in a pod (`workload load`) reports it and tests read it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// How many failures are printed.
+/// Maximum number of printed failures.
 const TOLD: usize = 20;
 
-/// Counts since the client's start. Take the difference of two ([`Tally::since`]) for what came of a time.
+/// Counts since the client's start. The difference of two ([`Tally::since`]) has the counts of a period.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Tally {
-    /// Requests that have an outcome.
+    /// Number of completed requests.
     pub asked: u64,
-    /// Who answered with 200, by the host that was asked and what it said: `reviews: reviews v1`.
+    /// Responses with status 200, by the requested host and the response: `reviews: reviews v1`.
     pub answered: BTreeMap<String, u64>,
-    /// Requests without an answer, or with another status.
+    /// Number of requests without a response, or with another status.
     pub failed: u64,
-    /// The last of them in words.
+    /// The last failures as text.
     pub failures: Vec<String>,
-    /// The longest that an answer took, in milliseconds.
+    /// The longest response time, in milliseconds.
     pub longest: u64,
 }
 
 impl Tally {
-    /// Counts the outcome of a request to `host`: what was said, or why it failed.
+    /// Counts the outcome of a request to `host`: the response, or the error.
     pub fn count(&mut self, host: &str, took: Duration, outcome: Result<String>) {
         self.asked += 1;
         match outcome {
@@ -43,7 +43,7 @@ impl Tally {
         }
     }
 
-    /// What was counted since `before`; the longest is that of all the time, and the failures are those that it lists.
+    /// The counts since `before`; the longest time and the failures are those of the whole time.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let count = |who: &String| before.answered.get(who).copied().unwrap_or_default();
@@ -59,10 +59,10 @@ impl Tally {
         }
     }
 
-    /// Fails unless at least `least` requests were made and all were answered with 200.
+    /// Fails unless at least `least` requests were sent and all were answered with 200.
     ///
     /// # Errors
-    /// With the failures in words.
+    /// With the failures as text.
     pub fn none_lost(&self, what: &str, least: u64) -> Result<()> {
         ensure!(self.asked >= least, "{what}: {} requests only, {least} were expected", self.asked);
         let (failed, asked) = (self.failed, self.asked);

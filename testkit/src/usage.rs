@@ -1,4 +1,4 @@
-//! What a process costs, read from `/proc` by its process id.
+//! The resource usage of a process, read from `/proc` by its PID.
 
 use std::fs;
 use std::time::Duration;
@@ -6,22 +6,23 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Kernel ticks a second in `/proc/<pid>/stat`: fixed by Linux's ABI on all platforms that run Envoy.
+/// Kernel ticks per second in `/proc/<pid>/stat`: fixed by Linux's ABI on all platforms of Envoy.
 const TICKS: f64 = 100.0;
 
-/// Memory counts once it has not changed for this number of seconds, or at the time limit.
+/// Memory is stable if it has not changed for this number of seconds; otherwise the time limit applies.
 const RESTS: [u32; 2] = [5, 60];
 
-/// What a process has used up to a moment.
+/// The resource usage of a process.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Usage {
     /// Seconds of CPU, user and system.
     pub cpu_seconds: f64,
     /// Resident memory, in kB.
     pub rss_kb: u64,
-    /// The anonymous part of it, in kB: without the pages of the program's file, which count once they are run and can be read again.
+    /// The anonymous part of it, in kB: without the pages of the program's file, which count once they are executed
+    /// and can be read again.
     pub anon_kb: u64,
-    /// The most resident memory so far, in kB.
+    /// Peak resident memory, in kB.
     pub peak_kb: u64,
     /// Open files.
     pub files: usize,
@@ -30,24 +31,24 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// CPU between two moments, in seconds, if both are known.
+    /// CPU seconds between two measurements, if both exist.
     #[must_use]
     pub fn cpu_between(before: Option<Self>, after: Option<Self>) -> Option<f64> {
         Some(after?.cpu_seconds - before?.cpu_seconds)
     }
 }
 
-/// Reads what a process has used.
+/// Reads the resource usage of a process.
 ///
 /// # Errors
-/// When there is no such process, or it may not be looked at.
+/// If the process does not exist, or access is denied.
 pub fn usage(pid: u32) -> Result<Usage> {
     let read = |file: &str| {
         let path = format!("/proc/{pid}/{file}");
         fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
     };
     let (stat, status) = (read("stat")?, read("status")?);
-    // The name in parentheses may hold anything; what follows it is fixed.
+    // The name in parentheses may contain anything; the format after it is fixed.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
     let line = |name: &str| {
@@ -64,8 +65,8 @@ pub fn usage(pid: u32) -> Result<Usage> {
     })
 }
 
-/// Waits until the memory of a process has not changed by more than a hundredth for five seconds, or for a minute where it never
-/// rests; gives how many seconds that took.
+/// Waits until the memory of a process has not changed by more than one percent for five seconds, for a minute at
+/// most. Returns the number of seconds.
 ///
 /// # Errors
 /// As [`usage`].

@@ -1,26 +1,26 @@
-//! Waiting for what comes about by itself.
+//! Waits for conditions.
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug};
 use std::time::Duration;
 
-/// How long is waited for anything that does not take longer by itself.
+/// Default timeout.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often is looked.
+/// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 ///
 /// # Panics
-/// When it is not so after a minute: what it was is said.
+/// On a timeout of a minute, with the description.
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
     until_within(TIMEOUT, what, condition).await;
 }
 
-/// As [`until`], for so long.
+/// Like [`until`], with this timeout.
 ///
 /// # Panics
-/// When it is not so in time: what it was is said.
+/// On a timeout, with the description.
 pub async fn until_within<F: Future<Output = bool>>(timeout: Duration, what: &str, condition: impl Fn() -> F) {
     let wait = async {
         while !condition().await {
@@ -30,19 +30,19 @@ pub async fn until_within<F: Future<Output = bool>>(timeout: Duration, what: &st
     assert!(tokio::time::timeout(timeout, wait).await.is_ok(), "not so after {timeout:?}: {what}");
 }
 
-/// Waits until a look finds what is looked for, and gives it. Until then a look gives what it sees instead (`Err`), such as an error or
-/// the state that is not yet the wanted one.
+/// Polls until `look` returns the wanted value, and returns it. Before that, `look` returns an `Err` with what it
+/// saw, such as an error or another state.
 ///
 /// # Panics
-/// When it is not found after a minute: what it was and what was seen last is said.
+/// On a timeout of a minute, with the description and what was seen last.
 pub async fn until_some<T, S: Debug>(what: &str, look: impl AsyncFnMut() -> Result<T, S>) -> T {
     until_some_within(TIMEOUT, what, look).await
 }
 
-/// As [`until_some`], for so long.
+/// Like [`until_some`], with this timeout.
 ///
 /// # Panics
-/// When it is not found in time: what it was and what was seen last is said.
+/// On a timeout, with the description and what was seen last.
 #[expect(clippy::panic, reason = "a test fails")]
 pub async fn until_some_within<T, S: Debug>(
     timeout: Duration,
@@ -67,7 +67,7 @@ pub async fn until_some_within<T, S: Debug>(
     }
 }
 
-/// A text that is seen as it is, its lines not made one: a log.
+/// A text whose `Debug` output is unchanged, with its line breaks, such as a log.
 pub struct Verbatim(pub String);
 
 impl fmt::Debug for Verbatim {
@@ -76,10 +76,10 @@ impl fmt::Debug for Verbatim {
     }
 }
 
-/// What a look has seen, as [`until_some`] takes it: found where it is as wanted.
+/// Converts a value for [`until_some`]: `Ok` if it is the wanted one.
 ///
 /// # Errors
-/// With what was seen where it is not.
+/// With the value if it is not the wanted one.
 pub fn wanted<S>(seen: S, is_wanted: impl FnOnce(&S) -> bool) -> Result<S, S> {
     if is_wanted(&seen) { Ok(seen) } else { Err(seen) }
 }

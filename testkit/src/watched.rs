@@ -1,4 +1,4 @@
-//! Clients in pods that ask all the time while the mesh is changed, and what they lose.
+//! Clients in pods that continuously send requests while the mesh is changed, and their failures.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,31 +9,31 @@ use anyhow::{Result, ensure};
 use crate::mesh::{counted, more};
 use crate::tally::Tally;
 
-/// Requests that each must have made between two counts, so that what a change did is counted.
+/// Minimum number of requests of each client between two counts, so that the effects of a change are counted.
 const LEAST: u64 = 20;
 
-/// Clients that count.
+/// Clients with counts.
 #[derive(Debug, Default)]
 pub struct Watched {
     clients: BTreeMap<String, (SocketAddr, Tally)>,
-    /// What was lost, and during which change. The changes after it are made all the same, to know of all.
+    /// The failures, and the change during which they occurred. Later changes are still made, to report all failures.
     lost: Vec<String>,
 }
 
 impl Watched {
-    /// Watches a client at the address where it tells its counts, from what it has counted so far.
+    /// Watches a client by the address of its counts, from its current counts on.
     ///
     /// # Errors
-    /// When it does not tell.
+    /// If it does not respond.
     pub async fn watch(&mut self, name: &str, address: SocketAddr) -> Result<()> {
         self.clients.insert(name.to_owned(), (address, counted(address).await?));
         Ok(())
     }
 
-    /// Goes on for a while, and notes what was lost since the last time. Gives what came since, by client.
+    /// Waits for a while, and records failures since the last call. Returns the counts since then, by client.
     ///
     /// # Errors
-    /// When a client does not ask any more.
+    /// If a client no longer sends requests.
     #[expect(clippy::print_stderr, reason = "a test says how far it is")]
     pub async fn count_lost(&mut self, what: &str, during: Duration) -> Result<BTreeMap<String, Tally>> {
         tokio::time::sleep(during).await;
@@ -52,10 +52,10 @@ impl Watched {
         Ok(counts)
     }
 
-    /// Fails when anything was lost.
+    /// Fails if there were failures.
     ///
     /// # Errors
-    /// With all that was.
+    /// With all failures.
     pub fn verdict(&self) -> Result<()> {
         ensure!(self.lost.is_empty(), "{}", self.lost.join("\n"));
         Ok(())

@@ -1,4 +1,4 @@
-//! A TCP connection that can be cut, held up and let go on: what stands between a program and a server in bad weather.
+//! A TCP forwarder between a program and a server that can delay, block and cut connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,46 +10,46 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How long each piece waits on a slow connection.
+/// The delay of each piece on a slow connection.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The weather.
+/// The state of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// Everything passes.
     Fair,
-    /// Each piece of 16 KiB at most waits for 100 ms.
+    /// Each piece of at most 16 KiB is delayed by 100 ms.
     Slow,
-    /// Connections stand, and nothing passes.
+    /// Connections stay open, but nothing is forwarded.
     Silent,
-    /// Connections are cut, and none can be made.
+    /// Connections are cut, and new ones fail.
     Storm,
 }
 
 /// A forwarder in front of a server. It ends when dropped.
 #[derive(Debug)]
 pub struct Wire {
-    /// Where it listens.
+    /// The listen address.
     pub address: SocketAddr,
     weather: Arc<watch::Sender<Weather>>,
     connections: Arc<watch::Sender<Connections>>,
     task: JoinHandle<()>,
 }
 
-/// How many connections there are.
+/// Numbers of connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Connections {
-    /// Those that were ever begun.
+    /// Number of connections so far.
     begun: usize,
-    /// Those that have not ended.
+    /// Number of open connections.
     open: usize,
 }
 
-/// An open connection; counted out when dropped.
+/// An open connection; it is counted until dropped.
 struct Open(Arc<watch::Sender<Connections>>);
 
 impl Open {
-    /// Counts one in.
+    /// Counts a new connection.
     fn new(connections: &Arc<watch::Sender<Connections>>) -> Self {
         connections.send_modify(|count| {
             count.begun += 1;
@@ -66,10 +66,10 @@ impl Drop for Open {
 }
 
 impl Wire {
-    /// Starts one in front of `server`, in fair weather.
+    /// Starts a forwarder to `server`, in the state `Fair`.
     ///
     /// # Errors
-    /// When no port is free.
+    /// If no port is free.
     pub async fn start(server: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
@@ -84,7 +84,7 @@ impl Wire {
                     let _open = open;
                     let mut storm = weather.clone();
                     let forward = async move {
-                        // Who connects in silence gets no answer until it ends.
+                        // A connection in the state `Silent` gets no response until the state changes.
                         drop(weather.wait_for(|weather| *weather != Weather::Silent).await);
                         let Ok(far) = TcpStream::connect(server).await else { return };
                         let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
@@ -100,27 +100,27 @@ impl Wire {
         Ok(Self { address, weather: Arc::new(sender), connections: counts, task })
     }
 
-    /// Changes the weather.
+    /// Changes the state.
     pub fn set(&self, weather: Weather) {
         self.weather.send_replace(weather);
     }
 
-    /// Cuts all connections, and lets others be made as soon as none is left.
+    /// Cuts all connections, and allows new ones as soon as none is left.
     pub async fn cut(&self) {
         self.set(Weather::Storm);
-        // It is never closed: its sender is here.
+        // It is never closed, as its sender is in `self`.
         drop(self.connections.subscribe().wait_for(|count| count.open == 0).await);
         self.set(Weather::Fair);
     }
 
-    /// How many connections were ever begun: who has noticed that one is broken begins another.
+    /// Number of connections so far: a client that detects a broken one opens another.
     #[must_use]
     pub fn begun(&self) -> usize {
         self.connections.borrow().begun
     }
 }
 
-/// Passes bytes on until the end, while it is not silent.
+/// Forwards bytes until the end, except in the state `Silent`.
 async fn copy(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

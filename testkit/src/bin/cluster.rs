@@ -1,7 +1,7 @@
-//! A Kubernetes cluster for a person: a node with Navarch and the bookshop in pods, or an API server alone.
+//! A Kubernetes cluster for manual use: a node with Navarch and the bookshop in pods, or an API server only.
 //!
-//! `cluster NAVARCH [ROOT]`: the program, and the checkout. The node goes on when this ends (`make cluster-down`); without root or
-//! without containerd there is an API server with the sample's objects until Ctrl-C.
+//! `cluster NAVARCH [ROOT]`: the program, and the checkout. The node continues to run afterwards (`make
+//! cluster-down`); without root or containerd there is an API server with the sample's objects until Ctrl-C.
 
 #![expect(clippy::print_stdout, reason = "telling the person what there is is what it is for")]
 #![allow(clippy::disallowed_methods, reason = "a program for a person reads the environment")]
@@ -29,14 +29,14 @@ async fn main() -> Result<()> {
     }
 }
 
-/// The node: started, or gone on with.
+/// The node: started, or reused.
 fn pods_on_a_node(navarch: &Path, root: &Path, begun: Instant) -> Result<()> {
     let folder = std::env::var_os("NAVARCH_CLUSTER").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/navarch/cluster"));
     let folder = folder.or(home).context("neither NAVARCH_CLUSTER nor HOME is set")?;
     let images = mesh::images(root, navarch, &folder.join("images"))?;
     let mesh = Mesh::on(root, Node::keep(root, &folder, &[])?)?;
-    // A cluster that was there has loaded the older ones.
+    // An existing cluster has loaded older images.
     for image in &images {
         mesh.node.load(image)?;
     }
@@ -54,9 +54,9 @@ fn pods_on_a_node(navarch: &Path, root: &Path, begun: Instant) -> Result<()> {
     Ok(())
 }
 
-/// The API server, with objects and backends outside of it.
+/// The API server, with the sample's objects, and backends outside of it.
 async fn api_server(root: &Path, begun: Instant) -> Result<()> {
-    // The sample has its endpoints itself.
+    // The sample contains its EndpointSlices.
     let controllers = ["namespace-controller", "serviceaccount-controller"];
     let config = ClusterConfig { controllers: controllers.map(str::to_owned).to_vec(), ..ClusterConfig::default() };
     let cluster = Cluster::start_with(config).await?;

@@ -1,10 +1,10 @@
-//! What remote clusters cost: one after the other is added; seconds until it is served, CPU, memory, and CPU while nothing happens.
+//! Measures the cost of remote clusters: they are added one by one; seconds until served, CPU, memory, and idle CPU.
 //!
-//! `clusterload NAVARCH ROOT RESULTS [CLUSTERS [SERVICES [PODS]]]`: the program, the checkout, a folder for the result, how many
-//! clusters are added, and services and pods behind each service of one; 10, 300 and 14 if that is not said. Each is an API server
-//! of its own; the services have the same names in all, so that those of the last have 46,200 endpoints. A cluster is served when
-//! a service that it alone has counts: all that was read of it is taken in at once. Prints a table, and writes all figures to
-//! `RESULTS/clusters.json`.
+//! `clusterload NAVARCH ROOT RESULTS [CLUSTERS [SERVICES [PODS]]]`: the program, the checkout, a directory for the
+//! result, the number of clusters, and the number of services and of pods per service of each; defaults 10, 300 and
+//! 14. Each cluster is an API server; services have the same names in all clusters, so with the last one they have
+//! 46,200 endpoints. A cluster is served when a service that only it has is counted: its initial objects are
+//! published at once. Prints a table, and writes all values to `RESULTS/clusters.json`.
 
 #![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field, and gives null for none")]
 #![expect(clippy::print_stdout, reason = "the table is the output")]
@@ -19,15 +19,15 @@ use navarch_testkit::usage::{settle, usage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Clusters that are added, services of each, and pods behind each service, unless other numbers are given.
+/// Default numbers of clusters, services per cluster, and pods per service.
 const SIZE: [usize; 3] = [10, 300, 14];
-/// What a remote cluster may cost: bytes, and the share of a core while nothing happens.
+/// The goal for a remote cluster: bytes, and the share of a core when idle.
 const GOAL: (f64, f64) = (15e6, 0.002);
-/// For how long nothing happens after a cluster was added, and after the last.
+/// The idle time that is measured after a cluster was added, and after the last one.
 const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
-/// How long a cluster may take to be served.
+/// Timeout until a cluster is served.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two looks at whether it is.
+/// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[tokio::main]
@@ -46,7 +46,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// A cluster with its services, and one that it alone has: by that it is seen to be served.
+/// A cluster with its services, and one more that only it has, which shows that it is served.
 async fn start(number: usize, [_, services, pods]: [usize; 3]) -> Result<Cluster> {
     let cluster = Cluster::start_with(World::cluster_config()).await?;
     cluster.seed(World { services, pods, rules: 0, namespaces: 10, number, ..World::default() }).await?;
@@ -93,7 +93,7 @@ async fn measure(program: &Path, root: &Path, size: [usize; 3]) -> Result<Value>
     Ok(json!({"size": size, "alone": alone, "added": steps, "all": all, "each_remote_cluster": each}))
 }
 
-/// Adds a cluster, and waits until it is served and memory rests.
+/// Adds a cluster, and waits until it is served and memory is stable.
 async fn add(navarch: &Navarch, writer: &Writer, (number, remote): (usize, &Cluster)) -> Result<Value> {
     let (pid, before) = (navarch.pid(), services(navarch).await?);
     let used = usage(pid)?;
@@ -120,14 +120,14 @@ async fn add(navarch: &Navarch, writer: &Writer, (number, remote): (usize, &Clus
     Ok(step)
 }
 
-/// How many services are known.
+/// The number of known services.
 async fn services(navarch: &Navarch) -> Result<u64> {
     let metrics = navarch.metrics().await?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("pilot_services "));
     line.context("pilot_services is not among the metrics")?.parse().context("a number")
 }
 
-/// What a process holds, and takes while nothing happens.
+/// The memory of a process, and its CPU when idle.
 async fn idle(pid: u32, time: Duration) -> Result<Value> {
     let before = usage(pid)?;
     sleep(time).await;
@@ -136,7 +136,7 @@ async fn idle(pid: u32, time: Duration) -> Result<Value> {
     Ok(json!({"rss_kb": after.rss_kb, "peak_rss_kb": after.peak_kb, "idle_cpu_share": share}))
 }
 
-/// The figures as a table for people.
+/// The values as a table.
 fn table(report: &Value) -> String {
     let number = |value: &Value| value.as_f64().unwrap_or_default();
     let megabytes = |kilobytes: &Value| number(kilobytes) * 1024.0 / 1e6;

@@ -1,7 +1,7 @@
-//! The demo: the bookshop under Navarch with two real Envoys, an edit, a broken file, and how long each took.
+//! The demo: the bookshop under Navarch with two real Envoys, an edit, an invalid file, and the durations.
 //!
-//! `demo NAVARCH [ROOT]`: the program to run and the checkout with `deploy/samples`. With `DEMO=once` it ends after the
-//! story, with an error if anything was not as it should be; else it stays up until Ctrl-C.
+//! `demo NAVARCH [ROOT]`: the program to run and the checkout with `deploy/samples`. With `DEMO=once` it ends after
+//! the steps, with an error if one fails; otherwise it runs until Ctrl-C.
 
 #![expect(clippy::print_stdout, reason = "telling the story is what a demo is for")]
 #![expect(clippy::disallowed_methods, reason = "a demo is told by the environment whether to stay")]
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 /// The gateway's proxy id in Navarch's pages.
 const GATEWAY_ID: &str = "gateway-1.istio-system";
-/// How long anything may take.
+/// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -58,7 +58,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Requests go where VirtualServices say.
+/// VirtualServices route the requests.
 async fn routes_requests() -> Result<()> {
     let pages = bookshop::ask(GATEWAY, "shop.example.com", "/", 4).await?;
     show("gateway /", &pages);
@@ -77,7 +77,7 @@ async fn routes_requests() -> Result<()> {
     Ok(())
 }
 
-/// An edit of the VirtualService on disk is obeyed.
+/// An edit of the VirtualService on disk is applied.
 async fn follows_an_edit(shop: &Bookshop, navarch: &Navarch) -> Result<()> {
     println!("\nedit: all readers see reviews v2");
     let before = acknowledged(navarch).await?;
@@ -95,7 +95,7 @@ async fn follows_an_edit(shop: &Bookshop, navarch: &Navarch) -> Result<()> {
     Ok(())
 }
 
-/// A broken file is reported, and traffic goes on by the last good one.
+/// An invalid file is reported, and its last valid version stays in use.
 async fn outlives_a_broken_file(shop: &Bookshop, navarch: &Navarch) -> Result<()> {
     println!("\nbreak gateway.yaml");
     let good = std::fs::read_to_string(shop.file("gateway.yaml"))?;
@@ -122,7 +122,7 @@ async fn outlives_a_broken_file(shop: &Bookshop, navarch: &Navarch) -> Result<()
     Ok(())
 }
 
-/// The nonce of the routes that the gateway acknowledged last.
+/// The nonce of the last routes that the gateway acknowledged.
 async fn acknowledged(navarch: &Navarch) -> Result<Option<String>> {
     let all: Value = serde_json::from_str(&navarch.page("/debug/syncz").await?)?;
     let row =
@@ -130,13 +130,13 @@ async fn acknowledged(navarch: &Navarch) -> Result<Option<String>> {
     Ok(row.and_then(|row| row.get("route_acked")).and_then(Value::as_str).map(str::to_owned))
 }
 
-/// Prints who answered.
+/// Prints the numbers of answers by backend.
 fn show(what: &str, answers: &BTreeMap<String, usize>) {
     let counts: Vec<String> = answers.iter().map(|(who, count)| format!("{who}: {count}")).collect();
     println!("  {what:<26} {}", counts.join(", "));
 }
 
-/// A duration in milliseconds with a decimal.
+/// A duration in milliseconds with one decimal.
 fn milliseconds(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1000.0)
 }

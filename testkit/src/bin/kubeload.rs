@@ -1,7 +1,7 @@
-//! What Navarch costs on a large cluster: seconds and CPU until it is ready, memory, and CPU while nothing happens.
+//! Measures the cost of Navarch on a large cluster: seconds and CPU until it is ready, memory, and idle CPU.
 //!
-//! `kubeload NAVARCH ROOT RESULTS [SERVICES]`: the program, the checkout, a folder for results; a world of 5,000 services and
-//! one of ten times as many, or one of a given number.
+//! `kubeload NAVARCH ROOT RESULTS [SERVICES]`: the program, the checkout, a directory for results; a world of 5,000
+//! services and one of ten times as many, or one of the given number.
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
@@ -15,13 +15,13 @@ use navarch_testkit::usage::{settle, usage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// How often each world is read.
+/// Number of runs per world.
 const RUNS: usize = 3;
 
-/// For how long nothing happens.
+/// The idle time that is measured.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// How long the largest world may take to be read.
+/// Timeout for reading the largest world.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
 
 #[tokio::main]
@@ -59,12 +59,12 @@ async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> 
     Ok(json!({"services": services, "objects": objects, "runs": runs}))
 }
 
-/// Starts it once.
+/// Measures one run.
 async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
     let begun = Instant::now();
     let mut navarch = Navarch::launch_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
     let pid = navarch.pid();
-    // What is printed meanwhile tells a long wait from one for ever.
+    // Progress output distinguishes a long wait from a hanging one.
     let progress = async {
         loop {
             sleep(Duration::from_secs(10)).await;

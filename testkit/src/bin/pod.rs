@@ -1,9 +1,9 @@
-//! The application of a pod in tests: it serves HTTP on a port, and does what it is told on a Unix socket.
+//! The application of a pod in tests: serves HTTP on a port, and runs commands from a Unix socket.
 //!
-//! `pod NAME PORT SOCKET`: answers on the port with the name, the path and the certificate that the caller had; on the socket
-//! takes one order a line as JSON, and gives one answer a line: `{"op": "resolve", "name": …}`, `{"op": "get", "host": …,
-//! "path": …}`, `many` with a `count` at once, `load` one after the other for `millis`; `{"op": "counts"}` tells how many requests it
-//! has answered itself and how many wait for an answer.
+//! `pod NAME PORT SOCKET`: responds on the port with the name, the path and the client's certificate. On the socket,
+//! reads a command per line as JSON, and writes a result per line: `{"op": "resolve", "name": …}`, `{"op": "get",
+//! "host": …, "path": …}`, `many` with a `count` of concurrent requests, `load` with sequential requests for
+//! `millis`; `{"op": "counts"}` returns the number of answered requests and of those in progress.
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
 
@@ -21,9 +21,9 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How many failures of many requests are printed.
+/// Maximum number of printed failures.
 const TOLD: usize = 5;
-/// The pause between the requests of a load.
+/// The pause between requests of a load.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
@@ -44,7 +44,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Does what comes over one connection until it ends.
+/// Runs the commands of one connection until it ends.
 async fn serve(stream: UnixStream, port: u16, counts: Arc<Counts>) -> std::io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader).lines();
@@ -56,16 +56,16 @@ async fn serve(stream: UnixStream, port: u16, counts: Arc<Counts>) -> std::io::R
     Ok(())
 }
 
-/// The requests of others.
+/// Received requests.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Those that were answered.
+    /// Number of answered requests.
     answered: AtomicUsize,
-    /// Those that wait.
+    /// Number of requests in progress.
     waiting: AtomicUsize,
 }
 
-/// Says who it is and who asks.
+/// Responds with the name and the client's identity.
 async fn answer(name: String, request: Request, counts: Arc<Counts>) -> String {
     counts.waiting.fetch_add(1, Ordering::SeqCst);
     let body = body(&name, request).await;
@@ -74,7 +74,7 @@ async fn answer(name: String, request: Request, counts: Arc<Counts>) -> String {
     body
 }
 
-/// What is answered, once it is time.
+/// The response body, after the requested delay.
 async fn body(name: &str, request: Request) -> String {
     if request.uri().path() == "/metrics" {
         return "# TYPE app_requests counter\napp_requests 1\n".to_owned();
@@ -87,7 +87,7 @@ async fn body(name: &str, request: Request) -> String {
     format!("{name} {} {}", request.uri().path(), caller.unwrap_or_default())
 }
 
-/// Does what it is told; pods ask each other on the same port.
+/// Runs a command; pods send requests to each other on the same port.
 async fn obey(order: &Value, port: u16, counts: &Counts) -> Result<Value> {
     let text = |key: &str| order[key].as_str().with_context(|| format!("no {key}"));
     match text("op")? {
@@ -124,19 +124,19 @@ async fn obey(order: &Value, port: u16, counts: &Counts) -> Result<Value> {
     }
 }
 
-/// How many requests went well, and what became of the first of the others.
+/// Number of successful requests, and the first failures.
 #[derive(Default)]
 struct Tally {
-    /// Those that were answered with 200.
+    /// Number of requests with status 200.
     ok: u64,
-    /// Those that were not.
+    /// Number of other requests.
     failed: u64,
-    /// What became of them.
+    /// The first failures.
     told: Vec<Value>,
 }
 
 impl Tally {
-    /// Counts one.
+    /// Counts a request.
     fn count(&mut self, outcome: Result<Value>) {
         let failure = match outcome {
             Ok(answer) if answer["status"] == 200 => {
@@ -152,13 +152,13 @@ impl Tally {
         }
     }
 
-    /// As JSON.
+    /// The counts as JSON.
     fn told(self) -> Value {
         json!({"ok": self.ok, "failed": self.failed, "failures": self.told})
     }
 }
 
-/// Gets a page of another pod.
+/// Requests a page of another pod.
 async fn get(host: &str, port: u16, path: &str) -> Result<Value> {
     let address: SocketAddr = tokio::net::lookup_host((host, port)).await?.next().context("no address")?;
     let reply = navarch_testkit::client::get(address, &format!("{host}:{port}"), path, &[]).await?;

@@ -1,9 +1,9 @@
-//! What routes of the Gateway API cost: HTTPRoutes are attached to one Gateway one by one, then one of many is changed.
+//! Measures the cost of Gateway API routes: HTTPRoutes are attached to one Gateway one by one, then single ones are changed.
 //!
-//! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a folder for results; how many routes are there
-//! when single ones are changed, and how many are attached in all. The Gateway API's own definitions are installed, the Gateway is
-//! a real Envoy, and what is measured of routes is measured by requests through it: once with its virtual hosts in one table, as is
-//! the default, and once with virtual hosts one by one (`FINE_GRAINED_ROUTES`).
+//! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a directory for results; the number
+//! of routes when single ones are changed, and the total number. The Gateway API's own CRDs are installed, the
+//! Gateway is a real Envoy, and the effects of routes are measured with requests through it: once with all virtual
+//! hosts in the route configuration, the default, and once with separate virtual hosts (`FINE_GRAINED_ROUTES`).
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
@@ -28,15 +28,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Routes that are there while single ones are changed, and routes in all.
+/// Number of routes while single ones are changed, and in total.
 const ROUTES: [usize; 2] = [3_000, 5_000];
-/// How many single changes are measured.
+/// Number of measured changes.
 const CHANGES: usize = 50;
-/// One route in this number is asked for while they are attached.
+/// One in this many routes is requested while they are attached.
 const PROBED: usize = 50;
-/// How long anything may take.
+/// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_mins(5);
-/// The time between two requests that look whether a change is there.
+/// The interval between requests that check for a change.
 const PROBE_INTERVAL: Duration = Duration::from_micros(500);
 
 /// The namespace of everything.
@@ -68,17 +68,17 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// How the gateway takes its virtual hosts.
+/// The form of the gateway's virtual hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// All in one table.
+    /// All in the route configuration.
     Table,
-    /// Each for itself.
+    /// Each on its own (VHDS).
     OneByOne,
 }
 
 impl Form {
-    /// Its name in the report.
+    /// The name in the report.
     fn name(self) -> &'static str {
         match self {
             Self::Table => "in_one_table",
@@ -87,23 +87,23 @@ impl Form {
     }
 }
 
-/// When each route was created and accepted, by number, and how often its object changed.
+/// When each route was created and accepted, by number, and the number of writes to its object.
 #[derive(Debug, Default)]
 struct Seen {
     accepted: BTreeMap<usize, Instant>,
-    /// The generation that each status is of, and since when.
+    /// The generation of each status, and when it was written.
     told: BTreeMap<usize, (i64, Instant)>,
     writes: usize,
 }
 
-/// All that runs.
+/// All running parts.
 struct Bench {
     cluster: Cluster,
     writer: Writer,
     navarch: Navarch,
     envoy: Envoy,
     _backend: Backend,
-    /// Where the gateway listens.
+    /// The listen address of the gateway.
     gateway: SocketAddr,
 }
 
@@ -141,7 +141,7 @@ impl Bench {
     async fn run(self, [changed_at, all]: [usize; 2]) -> Result<Value> {
         let (told, seen) = watch::channel(Seen::default());
         let api = routes_of(self.cluster.client().await?);
-        // What comes after this version is seen, so no route may be written before.
+        // The watch starts after this version, so no route may be written before.
         let listed = api.list(&ListParams::default().limit(1)).await?;
         let version = listed.metadata.resource_version.context("a list without a version")?;
         let mut watching = JoinSet::new();
@@ -167,7 +167,7 @@ impl Bench {
         Ok(json!({ "idle": idle, "attached": first, "changed": changes, "attached_then": rest, "end": settled }))
     }
 
-    /// Creates routes one after the other, and waits until all are accepted and those that are asked for answer.
+    /// Creates routes one by one, and waits until all are accepted and the requested ones respond.
     async fn attach(&self, numbers: std::ops::Range<usize>, seen: &watch::Receiver<Seen>) -> Result<Value> {
         let before = usage(self.navarch.pid())?;
         let writes_before = seen.borrow().writes;
@@ -204,14 +204,14 @@ impl Bench {
         while let Some(probe) = probes.join_next().await {
             answered.push(probe??);
         }
-        // What is still written belongs to these routes.
+        // Later status writes belong to these routes.
         sleep(Duration::from_secs(2)).await;
         let after = usage(self.navarch.pid())?;
         let seen = seen.borrow();
         let accepted = created
             .iter()
             .filter_map(|(number, written)| Some(seen.accepted.get(number)?.saturating_duration_since(*written)));
-        // One event is that of its creation.
+        // One event is the creation.
         let writes = seen.writes - writes_before - numbers.len();
         Ok(json!({
             "routes": numbers.len(), "all_written_s": written_after.as_secs_f64(), "all_accepted_s": accepted_after.as_secs_f64(),
@@ -221,7 +221,7 @@ impl Bench {
         }))
     }
 
-    /// Changes one route after the other, and measures until requests show it, and until its status says so.
+    /// Changes single routes one by one, and measures the time until requests show the change, and until the status does.
     async fn change(&self, routes: usize, seen: &watch::Receiver<Seen>) -> Result<Value> {
         let before = usage(self.navarch.pid())?;
         let (mut effective, mut told) = (Vec::new(), Vec::new());
@@ -248,7 +248,7 @@ impl Bench {
         }))
     }
 
-    /// How long Envoy took from each of the last responses to its acknowledgement.
+    /// Envoy's time from each of the last responses to its acknowledgement.
     async fn taken(&self) -> Result<Vec<Duration>> {
         let page = self.navarch.page(&format!("/debug/why/push?proxy=front.{NAMESPACE}")).await?;
         let page: Value = serde_json::from_str(&page).context("the last pushes")?;
@@ -260,7 +260,7 @@ impl Bench {
     }
 }
 
-/// Asks until a route answers with the header of a turn; gives the time since `from`.
+/// Sends requests until a route responds with the header of a turn. Returns the time since `from`.
 async fn answers(gateway: SocketAddr, number: usize, turn: usize, from: Instant) -> Result<Duration> {
     let (host, turn) = (host(number), turn.to_string());
     loop {
@@ -284,7 +284,7 @@ fn routes_of(client: kube::Client) -> Api<DynamicObject> {
     Api::all_with(client, &kind)
 }
 
-/// Notes what becomes of routes after a version, until it is stopped.
+/// Records the statuses of routes after a version, until stopped.
 async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sender<Seen>) -> Result<()> {
     loop {
         let mut events = api.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
@@ -293,7 +293,7 @@ async fn follow(api: Api<DynamicObject>, mut version: String, seen: watch::Sende
                 Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => object,
                 Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_)) => continue,
                 Ok(WatchEvent::Error(status)) => bail!("the watch of the routes has failed: {}", status.message),
-                // The API server ends the watches of those who fall behind.
+                // The API server ends watches that fall behind.
                 Err(error) => {
                     eprintln!("the watch of the routes goes on from {version}: {error}");
                     break;
@@ -331,7 +331,7 @@ fn spread(mut times: Vec<Duration>) -> Value {
     json!({ "p50": millis(at(50)), "p99": millis(at(99)), "max": millis(times.last()) })
 }
 
-/// The definitions of the Gateway API that `scripts/gateway-api` has put beside the conformance suite.
+/// The Gateway API's CRDs that `scripts/gateway-api` has downloaded with the conformance suite.
 fn gateway_api_crds() -> Result<String> {
     let programs = navarch_testkit::envoy::program();
     let tools = programs.parent().and_then(Path::parent).context("the tools have no folder")?;
@@ -339,11 +339,11 @@ fn gateway_api_crds() -> Result<String> {
     std::fs::read_to_string(&file).with_context(|| format!("{}: run scripts/gateway-api", file.display()))
 }
 
-/// The Gateway of a proxy that runs already, and a backend.
+/// The Gateway of an already running proxy, and a backend.
 fn world(backend: u16, listener: u16) -> Vec<Value> {
     let labels = json!({ "app": "front" });
     let front = format!("front.{NAMESPACE}.svc.cluster.local");
-    // The proxy has nobody who would give it certificates.
+    // No server issues certificates for the proxy.
     let mesh = "enableAutoMtls: false\n";
     vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
@@ -383,7 +383,7 @@ fn host(number: usize) -> String {
     format!("h{number}.example")
 }
 
-/// A route by number, which says in a header of each answer how often it was changed.
+/// A route by number; a response header contains the number of its changes.
 fn route(number: usize, turn: usize) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",

@@ -1,7 +1,7 @@
-//! Simulated Envoys on Navarch, which reads its mesh from a real API server.
+//! Runs simulated Envoys against Navarch, which reads its mesh from a real API server.
 //!
-//! `syncload PROGRAMS ROOT RESULT ARGUMENTS...`: the folder with `navarch` and `xdsload`, the checkout, the file for the
-//! result, and what else `xdsload run` is told.
+//! `syncload PROGRAMS ROOT RESULT ARGUMENTS...`: the directory with `navarch` and `xdsload`, the checkout, the result
+//! file, and further arguments of `xdsload run`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
 use navarch_testkit::navarch::Navarch;
 
-/// The arguments of `xdsload run` that say how large a mesh is, which `xdsload generate` is told, too.
+/// The arguments of `xdsload run` for the size of the mesh, which `xdsload generate` also gets.
 const SIZES: [&str; 8] = [
     "--services",
     "--endpoints",

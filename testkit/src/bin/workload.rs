@@ -1,17 +1,18 @@
-//! The program of pods on a real node: an application, or a client that counts what it gets.
+//! The program of pods on a real node: an application, or a client that counts responses.
 //!
-//! `workload serve NAME PORT` answers every request with NAME; its headers say what it was asked (`x-seen-path`, `x-seen-host`) and
-//! who asked, by Envoy's word (`x-seen-client`). Told to end (SIGTERM), it answers what is under way and takes nothing new.
+//! `workload serve NAME PORT` answers every request with NAME; response headers contain the received path and host
+//! (`x-seen-path`, `x-seen-host`) and Envoy's identity of the client (`x-seen-client`). On SIGTERM it completes
+//! requests in progress and accepts no new ones.
 //!
-//! `workload load PORT RATE ADDRESS/HOST/PATH…` asks each address, by the name HOST, RATE times a second without ever trying
-//! again: every other time on a connection of its own, else on one that is kept. `GET /` on PORT gives what came of it
-//! ([`Tally`]) since the start.
+//! `workload load PORT RATE ADDRESS/HOST/PATH…` sends RATE requests per second to each address, with the host HOST
+//! and without retries: half of them on their own connections, the others on a shared one. `GET /` on PORT returns
+//! the counts ([`Tally`]) since the start.
 //!
-//! `workload get COUNT ADDRESS/HOST/PATH` asks COUNT times, one after the other, and prints the tally; fails if anything was lost.
-//! `workload try` does not fail.
+//! `workload get COUNT ADDRESS/HOST/PATH` sends COUNT requests one after the other, and prints the counts; it fails
+//! if a request failed. `workload try` does not fail.
 //!
-//! `workload sniff ONE OTHER WORD` says `listening`, and at the end of its input what passed between two addresses, and how
-//! much of it had WORD in clear ([`navarch_testkit::sniffer::Seen`]).
+//! `workload sniff ONE OTHER WORD` prints `listening`, and at the end of its input the number of frames between two
+//! addresses, and of those with WORD in clear text ([`navarch_testkit::sniffer::Seen`]).
 
 #![expect(clippy::print_stdout, reason = "its output is a pod's log")]
 #![allow(clippy::disallowed_methods, reason = "a program for tests has the machine's clock, and spawns")]
@@ -34,10 +35,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-/// What it can be told.
+/// The usage message.
 const USAGE: &str =
     "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
-/// How long an answer may take.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
@@ -59,7 +60,7 @@ async fn listen(port: u16) -> Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await.with_context(|| format!("port {port}"))
 }
 
-/// Ends when the process is told to.
+/// Completes when the process gets a termination signal.
 async fn told_to_end() {
     let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     // Without handlers a signal ends the process anyway.
@@ -87,7 +88,7 @@ async fn serve(name: &str, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Some requests, one after the other; prints what came of them.
+/// Sends requests one after the other, and prints the counts.
 async fn get(count: usize, target: &str) -> Result<Tally> {
     let target = Target::parse(target)?;
     let mut tally = Tally::default();
@@ -100,7 +101,7 @@ async fn get(count: usize, target: &str) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Listens on the wires of the network namespace that it runs in.
+/// Captures the frames of the network namespace of this process.
 fn sniff(one: Ipv4Addr, other: Ipv4Addr, word: &str) -> Result<()> {
     let sniffer = Sniffer::start()?;
     println!("listening");
@@ -109,18 +110,18 @@ fn sniff(one: Ipv4Addr, other: Ipv4Addr, word: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is asked.
+/// The target of requests.
 #[derive(Clone, Debug)]
 struct Target {
-    /// Whom to connect to: `name:port`.
+    /// The address to connect to: `name:port`.
     address: String,
-    /// The request's host.
+    /// The host of the request.
     host: String,
     path: String,
 }
 
 impl Target {
-    /// Reads `ADDRESS/HOST/PATH`.
+    /// Parses `ADDRESS/HOST/PATH`.
     fn parse(text: &str) -> Result<Self> {
         let (address, rest) = text.split_once('/').with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
         let (host, path) = rest.split_once('/').with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
@@ -140,14 +141,14 @@ async fn load(port: u16, rate: u32, targets: &[&str]) -> Result<()> {
     }
     let app = Router::new().fallback(move || {
         let tally = tally.clone();
-        // It is numbers and texts, which always become JSON.
+        // It contains only numbers and texts, which can always be encoded.
         async move { serde_json::to_string(&*tally.lock().await).unwrap_or_default() }
     });
     axum::serve(listen(port).await?, app).with_graceful_shutdown(told_to_end()).await?;
     Ok(())
 }
 
-/// Asks at the rate whether answers come or not.
+/// Sends requests at the rate, whether responses arrive or not.
 async fn on_connections_of_their_own(target: Target, pause: Duration, tally: Arc<Mutex<Tally>>) {
     let mut ticks = interval(pause);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -162,12 +163,12 @@ async fn on_connections_of_their_own(target: Target, pause: Duration, tally: Arc
     }
 }
 
-/// Asks one after the other on a connection that is kept as long as the other side lets it.
+/// Sends sequential requests on a connection that is kept as long as the server allows it.
 async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tally>>) {
     let mut kept: Option<SendRequest<Empty<Bytes>>> = None;
     loop {
         let begun = Instant::now();
-        // A connection that was closed while nothing was asked on it loses nothing.
+        // A connection that was closed while idle has lost no request.
         let usable = match kept.take() {
             Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
             None => None,
@@ -189,15 +190,15 @@ async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tal
     }
 }
 
-/// What came back.
+/// The response.
 struct Reply {
-    /// The body of an answer of 200, else the status.
+    /// The body of a response with status 200, or else the status.
     said: String,
-    /// Whether the connection may be used again.
+    /// Whether the connection can be reused.
     kept: bool,
 }
 
-/// Fails when it takes too long.
+/// Fails on a timeout.
 async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| bail!("no answer in {REQUEST_TIMEOUT:?}"))
 }
@@ -208,12 +209,12 @@ async fn connect(target: &Target) -> Result<SendRequest<Empty<Bytes>>> {
     let stream = TcpStream::connect(addresses.as_slice()).await.context("no connection")?;
     stream.set_nodelay(true)?;
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // Its errors are those of the request on it.
+    // Its errors are also errors of the request on it.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }
 
-/// One request on a connection; anything but 200 is a failure.
+/// Sends one request on a connection; any status but 200 is a failure.
 async fn ask(sender: &mut SendRequest<Empty<Bytes>>, target: &Target) -> Result<Reply> {
     let request = hyper::Request::get(&target.path).header("host", &target.host).body(Empty::new())?;
     let response = sender.send_request(request).await?;

@@ -1,8 +1,8 @@
-//! The sample mesh as a Kubernetes API server takes it.
+//! The sample mesh in a form that a Kubernetes API server accepts.
 //!
-//! The sample's addresses are loopback ones, which an API server refuses in EndpointSlices. Here the first pod of each service
-//! is at an address of the machine, at a port of its own; further ones, for which the machine has no address, become
-//! WorkloadEntries, whose addresses may be any. Services have addresses of the test cluster's range.
+//! The sample has loopback addresses, which an API server rejects in EndpointSlices. Here the first pod of each
+//! service has an address of the machine and its own port; further pods, for which the machine has no address, become
+//! WorkloadEntries, whose addresses are not restricted. Services have addresses of the test cluster's range.
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that is not as the sample has it gives null")]
 
@@ -18,23 +18,23 @@ use crate::backend::Backend;
 /// The port of the first backend.
 const FIRST_PORT: u16 = 18100;
 
-/// An address of this machine that is not its loopback's.
+/// An address of this machine other than loopback.
 ///
 /// # Errors
-/// When it has none.
+/// If the machine has none.
 pub fn machine_address() -> Result<IpAddr> {
-    // No packet is sent: connecting a UDP socket only looks up the way.
+    // No packet is sent: connecting a UDP socket only looks up the route.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.connect((Ipv4Addr::new(198, 51, 100, 1), 9)).context("this machine has no network address")?;
     Ok(socket.local_addr()?.ip())
 }
 
-/// Where a backend of the sample listens: `127.0.10.x` becomes a port of `machine`.
+/// The address of a backend of the sample: `127.0.10.x` becomes a port of `machine`.
 fn backend_address(machine: IpAddr, last: u8) -> SocketAddr {
     SocketAddr::new(machine, FIRST_PORT + u16::from(last))
 }
 
-/// All ports that are used for the sample.
+/// All ports of the sample.
 #[must_use]
 pub fn ports() -> Vec<u16> {
     let own = BACKENDS.map(|(_, last)| FIRST_PORT + u16::from(last));
@@ -44,7 +44,7 @@ pub fn ports() -> Vec<u16> {
 /// Starts the sample's backends at an address of the machine and at those of the sample.
 ///
 /// # Errors
-/// When a port is taken.
+/// If a port is in use.
 pub async fn backends(machine: IpAddr) -> Result<Vec<Backend>> {
     let mut backends = Vec::new();
     for (name, last) in BACKENDS {
@@ -54,10 +54,10 @@ pub async fn backends(machine: IpAddr) -> Result<Vec<Backend>> {
     Ok(backends)
 }
 
-/// All objects of the sample in the checkout at `root`, in an order in which they can be made.
+/// All objects of the sample in the checkout at `root`, in the order of their dependencies.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 pub fn objects(root: &Path, machine: IpAddr) -> Result<Vec<Value>> {
     let objects = super::read(root)?;
     let pods: Vec<Value> = objects.iter().filter(|object| object["kind"] == "Pod").cloned().collect();
@@ -72,7 +72,7 @@ pub fn objects(root: &Path, machine: IpAddr) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// One object of the sample as an API server takes it.
+/// Converts one object of the sample for an API server.
 fn convert(mut object: Value, machine: IpAddr, pods: &[Value]) -> Vec<Value> {
     match object["kind"].as_str() {
         Some("EndpointSlice") => return slice(object, machine, pods),

@@ -1,7 +1,7 @@
 //! The sample mesh as pods of a real node.
 //!
-//! Pods become Deployments by application and version, running `workload serve`; addresses and endpoints are the cluster's to
-//! give. The bank, outside of the mesh, gets a namespace of its own that is not injected; the gateway is injected as one.
+//! Pods become Deployments by application and version, running `workload serve`; the cluster assigns addresses and
+//! endpoints. The bank, outside of the mesh, is in a namespace of its own without injection; the gateway is injected.
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that is not as the sample has it gives null")]
 
@@ -21,17 +21,17 @@ pub const NAMESPACE: &str = "bookshop";
 pub const GATEWAY: &str = "istio-ingressgateway";
 /// The host that the gateway serves.
 pub const HOST: &str = "shop.example.com";
-/// The namespace of what is not in the mesh.
+/// The namespace of applications outside of the mesh.
 pub const OUTSIDE: &str = "outside";
-/// How long a pod that is told to end goes on serving, in seconds: until all that ask it know, also on a busy machine.
+/// How long a terminating pod continues to serve, in seconds: until all clients have been updated, even on a busy machine.
 const LEAVING: u32 = 5;
 /// The port of the sample's Gateway in the gateway's pods.
 const GATEWAY_PORT: u16 = 18080;
 
-/// All objects of the sample in the checkout at `root`, in an order in which they can be made.
+/// All objects of the sample in the checkout at `root`, in the order of their dependencies.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 pub fn objects(root: &Path) -> Result<Vec<Value>> {
     let mut pods: BTreeMap<(String, String), usize> = BTreeMap::new();
     let mut objects = Vec::new();
@@ -41,7 +41,7 @@ pub fn objects(root: &Path) -> Result<Vec<Value>> {
                 let label = |name: &str| object["metadata"]["labels"][name].as_str().unwrap_or_default().to_owned();
                 *pods.entry((label("app"), label("version"))).or_default() += 1;
             }
-            // Made by the cluster, or by Helm.
+            // The cluster or Helm creates these.
             Some("EndpointSlice") => {}
             Some("Namespace") if object["metadata"]["name"] != NAMESPACE => {}
             _ => objects.push(convert(object)),
@@ -50,7 +50,7 @@ pub fn objects(root: &Path) -> Result<Vec<Value>> {
     let applications: std::collections::BTreeSet<String> = pods.keys().map(|(app, _)| app.clone()).collect();
     objects.extend(applications.iter().map(|app| account(NAMESPACE, app)));
     for ((app, version), replicas) in &pods {
-        // As the sample's own backends name themselves.
+        // The names of the sample's own backends.
         let says = if app == "reviews" { format!("{app} {version}") } else { app.clone() };
         objects.push(application(&Application {
             namespace: NAMESPACE,
@@ -66,7 +66,7 @@ pub fn objects(root: &Path) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// One object of the sample as the cluster takes it.
+/// Converts one object of the sample for the cluster.
 fn convert(mut object: Value) -> Value {
     match object["kind"].as_str() {
         Some("Namespace") => object["metadata"]["labels"] = json!({"istio-injection": "enabled"}),
@@ -86,8 +86,8 @@ fn convert(mut object: Value) -> Value {
     object
 }
 
-/// Takes the time limits of routes away: on a machine that starts pods while it does other things an answer may take a second,
-/// and a request that is given up then would count as lost.
+/// Removes the timeouts of routes: on a machine that starts pods at the same time a response may take a second, and a
+/// request that times out would count as lost.
 fn without_timeouts(value: &mut Value) {
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "timeout" && name != "perTryTimeout");
@@ -99,19 +99,19 @@ fn without_timeouts(value: &mut Value) {
 
 /// An application in pods.
 struct Application<'a> {
-    /// Where it is.
+    /// Its namespace.
     namespace: &'a str,
-    /// Its name, which its service account has, too.
+    /// Its name, and that of its service account.
     app: &'a str,
     /// The version of its pods.
     version: &'a str,
-    /// How many there are.
+    /// Number of pods.
     replicas: usize,
-    /// What it answers.
+    /// Its response.
     says: &'a str,
 }
 
-/// An application that says something, with its service account and its Service on port 9080.
+/// An application with this response, with its service account and its Service on port 9080.
 #[must_use]
 pub fn saying(namespace: &str, app: &str, says: &str) -> Vec<Value> {
     let service = json!({
@@ -129,7 +129,7 @@ fn account(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
 }
 
-/// The Deployment of an application. It goes on serving while those who know it are told that it ends.
+/// The Deployment of an application. It continues to serve while its clients are being updated.
 fn application(application: &Application<'_>) -> Value {
     let Application { namespace, app, version, replicas, says } = application;
     let labels = json!({"app": app, "version": version});
@@ -162,7 +162,7 @@ fn application(application: &Application<'_>) -> Value {
     })
 }
 
-/// What is not in the mesh.
+/// The applications outside of the mesh.
 fn outside() -> Vec<Value> {
     let bank = Application { namespace: OUTSIDE, app: "bank", version: "v1", replicas: 1, says: "bank" };
     vec![
@@ -178,7 +178,7 @@ fn outside() -> Vec<Value> {
     ]
 }
 
-/// The gateway: a Deployment whose only container is the injector's to fill in.
+/// The gateway: a Deployment whose only container is filled in by the injector.
 fn gateway() -> Vec<Value> {
     let labels = json!({"app": GATEWAY, "istio": "ingressgateway"});
     let metadata = json!({"name": GATEWAY, "namespace": GATEWAY, "labels": labels});
@@ -200,7 +200,7 @@ fn gateway() -> Vec<Value> {
                         "containers": [{
                             "name": "istio-proxy",
                             "image": "auto",
-                            // With `auto`, whose tag counts as `latest`, it would be pulled always.
+                            // With `auto`, whose tag counts as `latest`, it would always be pulled.
                             "imagePullPolicy": "IfNotPresent",
                             "lifecycle": {"preStop": {"sleep": {"seconds": LEAVING}}},
                         }],
@@ -217,7 +217,7 @@ fn gateway() -> Vec<Value> {
     ]
 }
 
-/// A pod that asks the targets of `workload load` over and over, and tells what came of it on [`COUNTS_PORT`].
+/// A pod that continuously sends requests to the targets of `workload load`, and serves the counts on [`COUNTS_PORT`].
 #[must_use]
 pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Value {
     let mut arguments = vec!["load".to_owned(), COUNTS_PORT.to_string(), rate.to_string()];
@@ -229,7 +229,7 @@ pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Val
             "name": name,
             "namespace": namespace,
             "labels": {"app": name},
-            // Who reads the counts is not in the mesh.
+            // The reader of the counts is not in the mesh.
             "annotations": {"traffic.sidecar.istio.io/excludeInboundPorts": COUNTS_PORT.to_string()},
         },
         "spec": {
@@ -245,7 +245,7 @@ pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Val
     })
 }
 
-/// Where a [`client`] tells what it counted.
+/// The port on which a [`client`] serves its counts.
 pub const COUNTS_PORT: u16 = 9900;
 
 #[cfg(test)]

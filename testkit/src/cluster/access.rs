@@ -1,4 +1,4 @@
-//! Who may do what in a test cluster: kubeconfigs, clients and kubectl.
+//! Access to a test cluster: kubeconfigs, clients and kubectl.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ADMIN_TOKEN, Cluster};
 
-/// A client by a kubeconfig.
+/// A client for a kubeconfig.
 pub(super) async fn client_of(file: &Path) -> Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(file)?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
@@ -29,10 +29,10 @@ impl Cluster {
         self.write_kubeconfig(&self.admin_kubeconfig(), &format!("https://{}", self.address), ADMIN_TOKEN)
     }
 
-    /// Writes a kubeconfig for whoever holds a token; `server` is the API server or something in front of it.
+    /// Writes a kubeconfig with a token; `server` is the API server or a proxy in front of it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write_kubeconfig(&self, path: &Path, server: &str, token: &str) -> Result<()> {
         let certificate = self.folder().join("certificates/apiserver.crt");
         let config = json!({
@@ -43,27 +43,27 @@ impl Cluster {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
             "current-context": "test",
         });
-        // JSON is YAML. Moved into place, so that nobody reads half of it.
+        // JSON is YAML. Renamed atomically, so that readers never see a part of it.
         let draft = path.with_extension("draft");
         std::fs::write(&draft, serde_json::to_string_pretty(&config)?)?;
         std::fs::rename(&draft, path)?;
         Ok(())
     }
 
-    /// A kubeconfig of the administrator that leads through something in front of the API server.
+    /// A kubeconfig of the administrator, through a proxy in front of the API server.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn admin_kubeconfig_through(&self, address: std::net::SocketAddr) -> Result<PathBuf> {
         let path = self.folder().join(format!("admin-through-{}.kubeconfig", address.port()));
         self.write_kubeconfig(&path, &format!("https://{address}"), ADMIN_TOKEN)?;
         Ok(path)
     }
 
-    /// The kubeconfig of a service account, which must exist. Its token holds for an hour.
+    /// The kubeconfig of an existing service account. Its token is valid for an hour.
     ///
     /// # Errors
-    /// When no token is given.
+    /// If the token request fails.
     pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> Result<PathBuf> {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token");
         let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
@@ -74,10 +74,10 @@ impl Cluster {
         Ok(file)
     }
 
-    /// A client of the administrator. Its connections belong to the runtime that it is made in.
+    /// A client of the administrator. Its connections belong to the runtime that it is created in.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// If the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<kube::Client> {
         client_of(&self.admin_kubeconfig()).await
     }
@@ -85,7 +85,7 @@ impl Cluster {
     /// Calls the API as the administrator.
     ///
     /// # Errors
-    /// When the API server refuses or does not answer.
+    /// If the API server rejects the request or does not respond.
     pub async fn call(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value> {
         let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
         let request =
@@ -93,16 +93,16 @@ impl Cluster {
         self.client().await?.request(request).await.with_context(|| format!("{method} {path}"))
     }
 
-    /// Runs kubectl as the administrator, as people do, with a text on its standard input; gives what it prints.
+    /// Runs kubectl as the administrator with a text on its standard input. Returns its output.
     ///
     /// # Errors
-    /// When kubectl fails, with what it says.
+    /// If kubectl fails, with its error output.
     pub fn kubectl(&self, args: &[&str], input: &str) -> Result<String> {
         let mut command = Command::new(self.program("kubectl"));
         command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(args);
         command.env("HOME", self.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start kubectl")?;
-        // kubectl may end before it has read all; what it says tells why.
+        // kubectl may end before it has read everything; its output has the reason.
         drop(child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes()));
         let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -110,18 +110,18 @@ impl Cluster {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// `kubectl apply --server-side` of a text of YAML documents.
+    /// `kubectl apply --server-side` with a text of YAML documents.
     ///
     /// # Errors
-    /// When the API server refuses any of them.
+    /// If the API server rejects one of them.
     pub fn apply(&self, yaml: &str) -> Result<String> {
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], yaml)
     }
 
-    /// Has the API server know Istio's kinds, by the definitions of a checkout (`navarch crds`).
+    /// Installs the CRDs of Istio's kinds from a checkout (`navarch crds`).
     ///
     /// # Errors
-    /// When they are refused or not served soon.
+    /// If they are rejected or not served soon.
     pub fn apply_crds(&self, root: &Path) -> Result<()> {
         let file = root.join("deploy/charts/navarch/crds/istio.yaml");
         self.apply(&std::fs::read_to_string(&file).with_context(|| file.display().to_string())?)?;
@@ -129,10 +129,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Has the API server know Istio's kinds, by definitions that let everything through.
+    /// Installs CRDs of Istio's kinds without validation.
     ///
     /// # Errors
-    /// When they are refused or not served soon.
+    /// If they are rejected or not served soon.
     pub fn apply_permissive_crds(&self) -> Result<()> {
         self.apply(&super::crds::permissive())?;
         self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;

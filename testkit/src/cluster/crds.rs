@@ -1,7 +1,7 @@
-//! Definitions of Istio's kinds that let everything through.
+//! CRDs of Istio's kinds without validation.
 //!
-//! For tests of what is read from an API server: whatever it may have stored must be coped with, also what a strict schema
-//! would have kept out.
+//! For tests of reading from an API server: whatever it may have stored must be handled, including objects that a
+//! strict schema would reject.
 
 use serde_json::{Value, json};
 
@@ -23,13 +23,13 @@ const KINDS: [(&str, &str, &str, &[&str]); 14] = [
     ("extensions.istio.io", "WasmPlugin", "wasmplugins", &["v1alpha1"]),
 ];
 
-/// All definitions as one text of documents.
+/// All CRDs as one text of documents.
 pub(super) fn permissive() -> String {
     let definitions = KINDS.iter().map(|(group, kind, plural, versions)| definition(group, kind, plural, versions));
     definitions.map(|definition| format!("{definition}\n---\n")).collect()
 }
 
-/// One definition.
+/// One CRD.
 fn definition(group: &str, kind: &str, plural: &str, versions: &[&str]) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = |(index, name): (usize, &&str)| {
@@ -40,7 +40,7 @@ fn definition(group: &str, kind: &str, plural: &str, versions: &[&str]) -> Value
             "subresources": {"status": {}},
             "schema": {"openAPIV3Schema": {
                 "type": "object",
-                // A spec of any type at all, so that broken ones can be stored.
+                // The spec may have any type, so that invalid ones can be stored.
                 "properties": {"spec": {"x-kubernetes-preserve-unknown-fields": true}, "status": open},
             }},
         })
@@ -58,7 +58,7 @@ fn definition(group: &str, kind: &str, plural: &str, versions: &[&str]) -> Value
     })
 }
 
-/// The definition of a kind of the Gateway API that lets everything through, of the scope `Cluster` or `Namespaced`.
+/// The CRD of a Gateway API kind without validation, with the scope `Cluster` or `Namespaced`.
 #[must_use]
 pub fn gateway_api_definition(kind: &str, plural: &str, scope: &str) -> Value {
     let version = json!({

@@ -1,4 +1,4 @@
-//! Objects put to and taken from a test cluster as the administrator, without kubectl's 100 ms.
+//! Writes and deletes objects in a test cluster as the administrator, without kubectl's 100 ms.
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::access::client_of;
 
-/// Who the test says it is when it writes.
+/// The field manager of the test.
 const MANAGER: &str = "navarch-test";
 
-/// A client of the administrator with a memory for nothing else: made once in a runtime, used for many objects.
+/// A stateless client of the administrator: created once in a runtime, used for many objects.
 #[derive(Clone)]
 pub struct Writer {
     client: kube::Client,
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Cluster {
-    /// A writer whose connections belong to the runtime that it is made in.
+    /// A writer whose connections belong to the runtime that it is created in.
     ///
     /// # Errors
     /// As [`Cluster::client`].
@@ -35,25 +35,24 @@ impl Cluster {
 }
 
 impl Writer {
-    /// A writer for any API server, by the kubeconfig of one who may write there.
+    /// A writer for any API server, with a kubeconfig that may write there.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub async fn of_kubeconfig(file: &std::path::Path) -> Result<Self> {
         Ok(Self { client: client_of(file).await? })
     }
 
-    /// Puts an object there by server-side apply, status included: what it does not say any more goes. A namespace that is
-    /// missing is made.
+    /// Writes an object with server-side apply, status included: unset fields are removed. A missing namespace is created.
     ///
     /// # Errors
-    /// When the API server refuses it.
+    /// If the API server rejects it.
     pub async fn put(&self, object: &Value) -> Result<()> {
         let path = path_of(object)?;
         let mut main = object.clone();
         let status = main.as_object_mut().and_then(|members| members.remove("status"));
         if let Some(metadata) = main.get_mut("metadata").and_then(Value::as_object_mut) {
-            // These are the server's to give.
+            // The server sets these.
             for key in ["creationTimestamp", "resourceVersion", "uid", "generation", "managedFields"] {
                 metadata.remove(key);
             }
@@ -72,10 +71,10 @@ impl Writer {
         }
     }
 
-    /// Puts the status of an object there, which exists, in one request.
+    /// Writes the status of an existing object in one request.
     ///
     /// # Errors
-    /// When the API server refuses it.
+    /// If the API server rejects it.
     pub async fn put_status(&self, object: &Value) -> Result<()> {
         self.apply_status(object, object["status"].clone()).await
     }
@@ -87,10 +86,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes an object away at once; it need not be there. Namespaces go although nobody empties them.
+    /// Deletes an object at once, if it exists. Namespaces are finalized, as no controller empties them.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// If the API server rejects the request.
     pub async fn delete(&self, object: &Value) -> Result<()> {
         let path = path_of(object)?;
         let request = http::Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Vec::new())?;
@@ -102,7 +101,7 @@ impl Writer {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": object["metadata"]["name"]}, "spec": {"finalizers": []}});
             let request = http::Request::put(format!("{path}/finalize")).header("content-type", "application/json");
             match self.client.request::<Value>(request.body(serde_json::to_vec(&object)?)?).await {
-                // A namespace controller was quicker.
+                // A namespace controller was faster.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 outcome => drop(outcome.with_context(|| format!("PUT {path}/finalize"))?),
             }
@@ -110,16 +109,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Gets whatever a path gives.
+    /// Sends a GET request for a path.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// If the API server rejects the request.
     pub async fn get(&self, path: &str) -> Result<Value> {
         let request = http::Request::get(path).body(Vec::new())?;
         self.client.request(request).await.with_context(|| format!("GET {path}"))
     }
 
-    /// One server-side apply.
+    /// Sends one server-side apply.
     async fn patch(&self, path: &str, object: &Value) -> kube::Result<Value> {
         let path = format!("{path}?fieldManager={MANAGER}&force=true");
         let request = http::Request::patch(path).header("content-type", "application/apply-patch+yaml");
@@ -128,7 +127,7 @@ impl Writer {
     }
 }
 
-/// The namespace that an object names; empty where none.
+/// The namespace of an object; empty if it has none.
 fn namespace_of(object: &Value) -> &str {
     object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
 }
@@ -138,7 +137,7 @@ fn namespace(object: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace_of(object)}})
 }
 
-/// Where the API has an object.
+/// The API path of an object.
 fn path_of(object: &Value) -> Result<String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let (version, kind) = (text("/apiVersion").context("no apiVersion")?, text("/kind").context("no kind")?);
@@ -162,7 +161,7 @@ fn path_of(object: &Value) -> Result<String> {
     Ok(format!("/{root}/{version}/{namespace}{}/{name}", plural(kind)))
 }
 
-/// The plural of a kind, as API paths have it.
+/// The plural of a kind, as in API paths.
 #[must_use]
 pub fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();

@@ -1,5 +1,5 @@
-//! A world of any size put straight into etcd, as an API server would have stored it: minutes faster than by writing to the
-//! API server, and read through it all the same.
+//! Writes a world of any size directly to etcd, in the API server's format: minutes faster than through the API
+//! server, which serves it nevertheless.
 
 #![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field")]
 
@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep};
 use super::{Cluster, ClusterConfig, plural};
 use crate::client;
 
-/// How many objects are put at once: etcd takes 128.
+/// Maximum number of objects per request: etcd allows 128.
 const AT_ONCE: usize = 100;
-/// How long the API server may take until it has everything in its cache.
+/// Timeout until the API server has everything in its cache.
 const SEEDING: Duration = Duration::from_mins(10);
 
-/// How large a world is.
+/// The size of a world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct World {
     /// Services, one port and one slice of endpoints each.
@@ -28,21 +28,21 @@ pub struct World {
     pub rules: usize,
     /// Namespaces over which the services are spread.
     pub namespaces: usize,
-    /// Which of several worlds beside each other this is: the services of all have the same names, their pods other addresses.
+    /// The number of this world among several: services of all have the same names, their pods other addresses.
     pub number: usize,
     /// Whether the namespaces are in ambient mode, and their pods captured.
     pub ambient: bool,
 }
 
 impl World {
-    /// A cluster that has addresses for the services of any world.
+    /// A cluster with enough addresses for the services of any world.
     #[must_use]
     pub fn cluster_config() -> ClusterConfig {
         let api_server_flags = vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()];
         ClusterConfig { api_server_flags, ..ClusterConfig::default() }
     }
 
-    /// All objects, one after the other.
+    /// All objects.
     pub fn objects(self) -> impl Iterator<Item = Value> {
         let namespaces = (0..self.namespaces).map(move |n| namespace(n, self.ambient));
         let services = (0..self.services).flat_map(move |n| {
@@ -78,7 +78,7 @@ impl World {
         service
     }
 
-    /// The slice of a service.
+    /// The EndpointSlice of a service.
     fn slice(self, n: usize) -> Value {
         let namespace = self.namespace(n);
         let mut slice = stored("discovery.k8s.io/v1", "EndpointSlice", &namespace, &format!("svc{n}-x7k2p"));
@@ -99,7 +99,7 @@ impl World {
         slice
     }
 
-    /// A pod, with what a Deployment's pods carry around.
+    /// A pod, with the usual fields of a Deployment's pods.
     #[must_use]
     pub fn pod(self, n: usize, number: usize) -> Value {
         let mut pod = stored("v1", "Pod", &self.namespace(n), &format!("svc{n}-{number}"));
@@ -181,15 +181,15 @@ impl World {
     }
 }
 
-/// When all was made.
+/// The creation time of all objects.
 const TIME: &str = "2026-01-01T00:00:00Z";
 
-/// An identifier; nobody compares them.
+/// A UID; they are never compared.
 fn uid() -> &'static str {
     "6f1b3c1e-0d1c-4c7b-9b5e-3f7f6a2d9e10"
 }
 
-/// An object with the metadata that a server gives, the journal of its fields included.
+/// An object with the metadata that a server sets, including managed fields.
 fn stored(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
     let fields = json!({
         "f:metadata": {"f:labels": {".": {}, "f:app": {}, "f:version": {}}, "f:annotations": {".": {}, "f:note": {}}},
@@ -225,7 +225,7 @@ fn namespace(n: usize, ambient: bool) -> Value {
     namespace
 }
 
-/// Where an API server keeps an object.
+/// The etcd key of an object.
 fn key(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (text("/kind"), text("/metadata/name"));
@@ -259,7 +259,7 @@ impl Cluster {
     /// Waits until the API server has this number of services in its cache.
     ///
     /// # Errors
-    /// When it does not get there.
+    /// On a timeout.
     pub async fn wait_seen(&self, services: usize) -> Result<()> {
         let writer = self.writer().await?;
         let end = Instant::now() + SEEDING;
@@ -282,18 +282,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts a world into etcd. The API server sees it as it sees whatever another API server wrote.
+    /// Writes a world to etcd. The API server sees it like the writes of another API server.
     ///
     /// # Errors
-    /// When etcd refuses.
+    /// If etcd rejects it.
     pub async fn seed(&self, world: World) -> Result<usize> {
         self.seed_objects(world.objects()).await
     }
 
-    /// As [`Cluster::seed`], with any objects, as an API server would store them; how many they are.
+    /// Like [`Cluster::seed`], with any objects in the API server's format. Returns their number.
     ///
     /// # Errors
-    /// When etcd refuses.
+    /// If etcd rejects them.
     pub async fn seed_objects(&self, objects: impl IntoIterator<Item = Value>) -> Result<usize> {
         let mut objects = objects.into_iter();
         let mut count = 0;
